@@ -136,10 +136,13 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
     allow_unknown_options: bool = False
 
 
+Level = Literal["none", "basic", "extended", "explicit"]
+
+
 class OptimizeSettings(Struct, frozen=True, kw_only=True):
     """`optimize`: a level, or an explicit list of passes and levels (`level` is "explicit")."""
 
-    level: Literal["none", "basic", "extended", "explicit"] = "basic"
+    level: Level = "basic"
     passes: tuple[str, ...] = ()
 
 

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from epctx.build.actions.compile import CompileResult
-from epctx.build.actions.optimize import OptimizeResult
+from epctx.actions.compile import CompileResult
+from epctx.actions.optimize import OptimizeResult
 from epctx.cli.app import app
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import OutputFile

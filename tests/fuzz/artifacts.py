@@ -18,8 +18,8 @@ from typer import Context
 from typer.main import get_command
 
 from epctx import codec, errors
-from epctx.build.action import StageStarted
-from epctx.build.actions.compile import CompileResult
+from epctx.actions.action import StageStarted
+from epctx.actions.compile import CompileResult
 from epctx.cli import app, completion, junit
 from epctx.commands.diff import differing
 from epctx.commands.package import checking

@@ -15,7 +15,7 @@ from typing import Final
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from epctx.build.actions.optimize import Optimize, OptimizeResult
+from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.engine.actions import loading
 from epctx.errors import EpctxError, ModelError
 from epctx.graph.serde import protos
@@ -108,11 +108,7 @@ def finding(data: bytes, folder: Path, run: Callable[[Optimize], OptimizeResult]
     """What is wrong with how the model is loaded and optimized; None: nothing."""
     path = folder / "m.onnx"
     path.write_bytes(data)
-    job = Optimize(
-        source=ModelSource(name="m", path=path),
-        settings=OptimizeSettings(),
-        folder=folder / "optimized",
-    )
+    job = Optimize.of(ModelSource(name="m", path=path), OptimizeSettings(), folder / "optimized")
     try:
         loading.optimize(job, run)
     except ModelError:

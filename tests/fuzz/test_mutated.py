@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.build.actions.optimize import Optimize, OptimizeResult
+from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.errors import CompileError
 from tests.fuzz import mutated
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from epctx import codec
-from epctx.build.action import Action, StageStarted, carry_out, peak_memory
+from epctx.actions.action import Action, StageStarted, carry_out, peak_memory
 from epctx.worker import protocol
 from epctx.worker.protocol import Message
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,6 +56,12 @@ def test_dir_shows_the_public_names() -> None:
     assert {"build", "errors", "explain", "runtime", "verify"} < set(dir(epctx))
     assert all(getattr(epctx, name) is not None for name in dir(epctx))
     assert epctx.errors.Code("E0312") is errors.Code.UNKNOWN_OPTION
+
+
+def test_no_module_has_the_name_of_a_function() -> None:
+    """To import it would put it in the function's place."""
+    modules = {module.name for module in pkgutil.iter_modules(epctx.__path__)}
+    assert modules & set(epctx.__all__) == {"errors", "runtime"}
 
 
 @pytest.mark.parametrize(

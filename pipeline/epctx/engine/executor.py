@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from epctx.build.action import Action, StageStarted
+from epctx.actions.action import Action, StageStarted
 from epctx.errors import EpctxError
 from epctx.keys.toolchain import Eps
 from epctx.manifest import ProviderSpec

@@ -12,6 +12,9 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from epctx.actions.compile import Compile
+from epctx.actions.optimize import Optimize
+from epctx.actions.quantize import Quantize
 from epctx.cache import Action, Cache
 from epctx.cache.digests import FileDigests
 from epctx.engine.elsewhere import Elsewhere
@@ -126,7 +129,8 @@ class Lookup:
         self, source: ModelSource, settings: OptimizeSettings, found: SourceDigests
     ) -> Optimized:
         """A model whose content is known."""
-        record = make.optimize(source, found, settings, self.toolchain)
+        asked = Optimize.of(source, settings).known(found, self.toolchain)
+        record = asked.record(self.toolchain)
         name = key(record)
         return Optimized(
             source=source,
@@ -173,7 +177,8 @@ class Lookup:
             if ranges is None:
                 return Quantized(plain=plain, samples=samples, calibration=calibration)
             self.ranges.use(calibration, plain.source.name, ranges)
-        record = make.quantize(asked, settings, ranges, self.toolchain)
+        wanted = Quantize.of(group, plain.action.result.digest, samples, ranges)
+        record = wanted.record(self.toolchain)
         name = key(record)
         return Quantized(
             plain=plain,
@@ -225,8 +230,8 @@ class Lookup:
             ModelError: it is missing or cannot be read.
         """
         known = SourceDigests(model=self.sources.model(source), locations=(), data=())
-        record = make.optimize(source, known, settings, self.toolchain)
-        return digest.of_json(["unloaded", str(key(record))])
+        asked = Optimize.of(source, settings).known(known, self.toolchain)
+        return digest.of_json(["unloaded", str(key(asked.record(self.toolchain)))])
 
     def session(
         self, group: ModelGroup, session: SessionGroup, models: Sequence[Optimized]
@@ -241,7 +246,7 @@ class Lookup:
         digests = {m.source.name: m.action.result.digest for m in models if m.action is not None}
         if len(digests) < len(models):
             return Compiled(session=session, models=tuple(models))
-        record = make.compile(group, digests, self.toolchain)
+        record = Compile.of(group, digests).record(self.toolchain)
         name = key(record)
         recording, stored = self._recording(group, name)
         return Compiled(

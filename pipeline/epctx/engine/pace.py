@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from epctx.build.action import StageStarted
+from epctx.actions.action import StageStarted
 from epctx.cache.records import Records
 from epctx.files import digest
 from epctx.files.digest import Digest

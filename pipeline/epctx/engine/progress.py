@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
-from epctx.build.action import Action, StageStarted
+from epctx.actions.action import Action, StageStarted
 from epctx.cache.action import Origin
 from epctx.engine.events import Event, Listener, State
 from epctx.engine.executor import Lane

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from epctx.build.actions.optimize import Optimize
-from epctx.build.actions.quantize import Quantize
+from epctx.actions.optimize import Optimize
+from epctx.actions.quantize import Quantize
 from epctx.cache.digests import FileDigests
 from epctx.engine.actions import loading
 from epctx.engine.lookup import quantized_source
@@ -57,7 +57,7 @@ def _model(
     lane: Lane,
 ) -> ModelSource:
     plain, made = folder / "o", folder / "q"
-    job = Optimize(source=source, settings=group.optimize, folder=plain)
+    job = Optimize.of(source, group.optimize, plain)
     digest = loading.optimize(job, lane.run).digest
     known = None
     if settings.calibrated:
@@ -72,12 +72,10 @@ def _model(
                 code=Code.CALIBRATION,
             )
     lane.run(
-        Quantize(
+        replace(
+            Quantize.of(group, digest, samples, known),
             name=source.name,
             optimized=plain,
-            settings=settings,
-            preset=group.preset,
-            ranges=known,
             others=tuple(each for each in group.models if each.name != source.name),
             folder=made,
         )

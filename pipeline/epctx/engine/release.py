@@ -13,7 +13,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from epctx import lockfile
-from epctx.build.actions.numbers import Golden
+from epctx.actions.numbers import Golden
 from epctx.engine.asked import Release
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor, Executors

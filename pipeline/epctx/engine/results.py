@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from epctx.build.actions.compile import CompileResult
+from epctx.actions.compile import CompileResult
 from epctx.cache import Action
 from epctx.errors import VerificationError
 from epctx.files.digest import Digest

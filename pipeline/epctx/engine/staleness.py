@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from epctx import codec, lockfile
 from epctx._version import __version__
+from epctx.actions.compose import Compose
 from epctx.cache import Action
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
@@ -44,7 +45,7 @@ from epctx.errors import EpctxError, Failure, LockError
 from epctx.files import digest, identity
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity
-from epctx.keys import Change, ComposeRecord, KeyRecord, between, key, make
+from epctx.keys import Change, between, key, make
 from epctx.keys.records import ComposedModel
 from epctx.lockfile.types import Lock, LockedSource
 from epctx.providers.hooks import KnowsAbsence, TellsCost
@@ -99,9 +100,9 @@ def look_at_composition(
     Raises:
         ModelError: a file with inputs cannot be read.
     """
-    record = _composition(planned, groups, lookup)
-    name = key(record)
-    known = CompositionState(planned=planned, groups=groups, record=record, key=name)
+    asked = _composition(planned, groups, lookup)
+    name = key(asked.record(lookup.toolchain))
+    known = CompositionState(planned=planned, groups=groups, asked=asked, key=name)
     action = None if lookup.cache is None else lookup.cache.find(name, StoredCompose)
     required = planned.composition.verify.require
     if action is None or action.result.verify != action.result.verify.with_required(required):
@@ -113,7 +114,7 @@ def look_at_composition(
 
 def _composition(
     planned: PlannedComposition, groups: Mapping[str, GroupState], lookup: Lookup
-) -> ComposeRecord:
+) -> Compose:
     composition, settings = planned.composition, planned.composition.verify
     parts: list[ComposedModel] = []
     for part in composition.parts:
@@ -125,15 +126,10 @@ def _composition(
         group = state.planned.group
         parts.append(make.part(part, group, compiled.outputs, source, lookup.toolchain))
     specs = [s for each in groups.values() for s in each.planned.group.execution_providers]
-    return make.compose(
-        composition,
-        parts,
-        inputs=make.inputs(settings.inputs, lookup.digests)
-        if settings.numbers != "off" and lookup.runs_models
-        else None,
-        devices=lookup.toolchain.devices(specs),
-        toolchain=lookup.toolchain,
-    )
+    inputs = None
+    if settings.numbers != "off" and lookup.runs_models:
+        inputs = make.inputs(settings.inputs, lookup.digests)
+    return Compose.of(composition, parts, inputs, specs)
 
 
 class _UpToDate(Struct, frozen=True, kw_only=True):
@@ -302,7 +298,7 @@ class Memo:
         toolchain, specs = self.lookup.toolchain, planned.group.execution_providers
         return (
             __version__,
-            toolchain.own(("engine/*.py", "keys/*.py")),
+            toolchain.own(("actions/*.py", "engine/*.py", "keys/*.py")),
             [toolchain.of(action) for action in ("optimize", "compile", "verify")],
             [toolchain.provider(spec) for spec in specs],
             toolchain.devices(specs),
@@ -691,7 +687,7 @@ class _Explaining:
     def _running(
         self,
         action: PlannedAction,
-        record: KeyRecord,
+        record: object,
         model: Optimized | None = None,
     ) -> PlannedAction:
         """Explain an action that runs by what of its record has changed since it ran last."""

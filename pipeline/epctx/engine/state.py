@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
+from epctx.actions.compose import Compose
 from epctx.cache import Action
 from epctx.engine.plan import PlannedComposition, PlannedGroup, SessionGroup
 from epctx.engine.progress import GroupProgress, Progress
@@ -21,11 +23,7 @@ from epctx.errors import EpctxError
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile
 from epctx.keys import (
-    CompileRecord,
-    ComposeRecord,
     FolderRecord,
-    OptimizeRecord,
-    QuantizeRecord,
     RecordingRecord,
     VerifyRecord,
 )
@@ -49,7 +47,7 @@ class Quantized(Struct, frozen=True, kw_only=True):
     plain: Optimized
     samples: tuple[Digest, ...] = ()
     calibration: Digest | None = None
-    record: QuantizeRecord | None = None
+    record: Mapping[str, Any] | None = None
     key: Digest | None = None
     action: Action[StoredQuantize] | None = None
 
@@ -66,7 +64,7 @@ class Optimized(Struct, frozen=True, kw_only=True):
 
     source: ModelSource
     found: SourceDigests | None = None
-    record: OptimizeRecord | None = None
+    record: Mapping[str, Any] | None = None
     key: Digest | None = None
     action: Action[StoredOptimize] | None = None
     quantized: Quantized | None = None
@@ -91,7 +89,7 @@ class Compiled(Struct, frozen=True, kw_only=True):
 
     session: SessionGroup
     models: tuple[Optimized, ...]
-    record: CompileRecord | None = None
+    record: Mapping[str, Any] | None = None
     key: Digest | None = None
     action: Action[StoredCompile] | None = None
     recording_record: RecordingRecord | None = None
@@ -202,7 +200,7 @@ class CompositionState(Struct, frozen=True, kw_only=True):
 
     Attributes:
         groups: those of its parts that are built, by name.
-        record, key: of its action; None: a group of its parts failed.
+        asked, key: its action, without a place; None: a group of its parts failed.
         result: None: to be carried out, or it failed.
         published: why what is published is not what it should be; None: it is.
         progress: of its action; None: it was not carried out.
@@ -211,7 +209,7 @@ class CompositionState(Struct, frozen=True, kw_only=True):
 
     planned: PlannedComposition
     groups: Mapping[str, GroupState]
-    record: ComposeRecord | None = None
+    asked: Compose | None = None
     key: Digest | None = None
     result: StoredCompose | None = None
     published: str | None = None

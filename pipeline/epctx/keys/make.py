@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
-
-import msgspec
-from msgspec.structs import replace
 
 from epctx.cache.digests import FileDigests
 from epctx.errors import ModelError
-from epctx.files import digest
 from epctx.files.digest import Digest
 from epctx.files.regular import absent
 from epctx.keys.records import (
     CalibrateRecord,
     CalibrationRecord,
-    CompiledModel,
-    CompileRecord,
     ComposedModel,
-    ComposeRecord,
     FolderRecord,
     InputsRecord,
-    OptimizeRecord,
-    QuantizeRecord,
     RecordingRecord,
     ReferenceRecord,
     VerifiedModel,
@@ -33,38 +23,12 @@ from epctx.keys.records import (
 from epctx.keys.source_digests import SourceDigests
 from epctx.keys.toolchain import Toolchain
 from epctx.manifest import (
-    Calibration,
-    Composition,
     CompositionPart,
     ModelGroup,
     ModelSource,
-    OptimizeSettings,
     QuantizeSettings,
     VerifyInputs,
 )
-
-_NO_BYTES: Final = ("calibration", "preset", "tolerance")
-"""Of `quantize`, what is in the record otherwise, or reaches no byte."""
-
-
-def optimize(
-    source: ModelSource, found: SourceDigests, settings: OptimizeSettings, toolchain: Toolchain
-) -> OptimizeRecord:
-    """The record of one model's optimize action.
-
-    Raises:
-        ManifestError: a pass that does not exist.
-    """
-    return OptimizeRecord(
-        model=str(found.model),
-        data=tuple(map(str, found.data)),
-        dimensions=dict(source.dimensions),
-        shapes=dict(source.shapes),
-        level=settings.level,
-        passes=settings.passes,
-        extensions=toolchain.passes(settings.passes),
-        toolchain=toolchain.of("optimize"),
-    )
 
 
 def calibration(
@@ -100,58 +64,6 @@ def calibrate(calibration: Digest, toolchain: Toolchain) -> CalibrateRecord:
         calibration=str(calibration),
         devices=toolchain.devices(()),
         toolchain=toolchain.of("quantize"),
-    )
-
-
-def quantize(
-    calibration: CalibrationRecord,
-    settings: QuantizeSettings,
-    ranges: str | None,
-    toolchain: Toolchain,
-) -> QuantizeRecord:
-    """The record of one model's quantize action; `ranges` as they were found or are locked."""
-    return QuantizeRecord(
-        model=calibration.model,
-        preset=calibration.preset,
-        settings=settings_of(settings),
-        ranges=None if ranges is None else str(digest.of_bytes(ranges.encode())),
-        samples=calibration.samples,
-        toolchain=toolchain.of("quantize"),
-    )
-
-
-def settings_of(settings: QuantizeSettings) -> dict[str, Any]:
-    """What `quantize` says that changes bytes, beside the preset and the samples."""
-    known: dict[str, Any] = msgspec.to_builtins(replace(settings, calibration=Calibration()))
-    return {name: value for name, value in known.items() if name not in _NO_BYTES}
-
-
-def compile(
-    group: ModelGroup,
-    optimized: Mapping[str, Digest],
-    toolchain: Toolchain,
-) -> CompileRecord:
-    """The record of a session group's compile action.
-
-    Args:
-        group: the model group that it belongs to.
-        optimized: the session group's models in order, each with its optimized digest.
-
-    Raises:
-        ProviderUnavailable: an EP is not installed, or its package is broken.
-        ManifestError: an EP refuses its options.
-    """
-    return CompileRecord(
-        models=tuple(
-            CompiledModel(name=name, optimized=str(content)) for name, content in optimized.items()
-        ),
-        embed_mode=group.embed_mode,
-        node_name_prefix=group.node_name_prefix,
-        partition=group.partition,
-        session_options=dict(group.session_options),
-        external_initializers=group.external_initializers,
-        providers=tuple(toolchain.provider(spec) for spec in group.execution_providers),
-        toolchain=toolchain.of("compile"),
     )
 
 
@@ -231,36 +143,6 @@ def verify(
     )
 
 
-def compose(
-    composition: Composition,
-    parts: Sequence[ComposedModel],
-    *,
-    inputs: InputsRecord | None,
-    devices: Mapping[str, str],
-    toolchain: Toolchain,
-) -> ComposeRecord:
-    """The record of a composition's compose action.
-
-    Args:
-        composition: what the manifest says.
-        parts: as they were built.
-        inputs: what it is run with; None: it is not.
-        devices: what runs it here.
-    """
-    settings, outputs = composition.verify, composition.outputs
-    return ComposeRecord(
-        name=composition.name,
-        parts=tuple(parts),
-        outputs=None if outputs is None else {n: (o.part, o.output) for n, o in outputs.items()},
-        embed_mode=composition.embed_mode,
-        given=inputs,
-        tolerance=settings.tolerance,
-        numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
-        devices=devices,
-        toolchain=toolchain.of("compose"),
-    )
-
-
 def part(
     part: CompositionPart,
     group: ModelGroup,
@@ -268,7 +150,7 @@ def part(
     source: tuple[ModelSource, SourceDigests],
     toolchain: Toolchain,
 ) -> ComposedModel:
-    """A part's part of that record.
+    """A part of a composition, as it is in the key of that.
 
     Args:
         part: what the manifest says.

@@ -1,4 +1,4 @@
-"""The records that keys are digests of: explicit, versioned, canonical (design section 9).
+"""What keys are digests of where no action says it itself: versioned, canonical (design section 9).
 
 A record holds all that can change what its action makes, and nothing else: never a path, never the
 name of a target, a group, a manifest or an EP's alias, no time limit, no number of jobs. Change the
@@ -19,33 +19,7 @@ from msgspec import Struct
 
 from epctx.files import digest
 from epctx.files.digest import Digest
-from epctx.manifest import ExternalInitializers, OptionValue, PartitionSettings, Tolerance
-
-
-class OptimizeRecord(Struct, frozen=True, kw_only=True):
-    """Key of *optimize*, of one model. Its name is not in it: two names may share one model.
-
-    Attributes:
-        model: digest of the model file.
-        data: digests of its external data files, in the order of their locations, which are in
-            the model file; where they lie is not in the key.
-        dimensions: symbolic dimension name to size, in elements.
-        shapes: input name to its whole shape.
-        level: none, basic, extended, or explicit.
-        passes: with level explicit, the passes in order.
-        extensions: of those passes, those of other packages: name to package, version, digest.
-    """
-
-    action: Literal["optimize"] = "optimize"
-    version: Literal[1] = 1
-    model: str
-    data: tuple[str, ...]
-    dimensions: Mapping[str, int]
-    shapes: Mapping[str, tuple[int, ...]]
-    level: str
-    passes: tuple[str, ...]
-    extensions: Mapping[str, str]
-    toolchain: Mapping[str, str]
+from epctx.manifest import OptionValue, Tolerance
 
 
 class CalibrationRecord(Struct, frozen=True, kw_only=True):
@@ -84,38 +58,6 @@ class CalibrateRecord(Struct, frozen=True, kw_only=True):
     toolchain: Mapping[str, str]
 
 
-class QuantizeRecord(Struct, frozen=True, kw_only=True):
-    """Key of *quantize*, of one model.
-
-    Attributes:
-        model, preset: as in CalibrationRecord.
-        settings: of `quantize`, those that change bytes.
-        ranges: digest of the ranges of its tensors; None: only weights are quantized.
-        samples: of calibration: what is told of the loss is told of them.
-    """
-
-    action: Literal["quantize"] = "quantize"
-    version: Literal[1] = 1
-    model: str
-    preset: str
-    settings: Mapping[str, Any]
-    ranges: str | None
-    samples: tuple[str, ...]
-    toolchain: Mapping[str, str]
-
-
-class CompiledModel(Struct, frozen=True, kw_only=True):
-    """A model of a session group: the manifest's key, which names files and graphs, and its graph.
-
-    Attributes:
-        optimized: digest of the optimized graph and its weights, so that an edit that optimizes
-            away compiles nothing.
-    """
-
-    name: str
-    optimized: str
-
-
 class ProviderRecord(Struct, frozen=True, kw_only=True):
     """An EP of the model group, bound to its options.
 
@@ -132,30 +74,6 @@ class ProviderRecord(Struct, frozen=True, kw_only=True):
     code: str
     toolchain: Mapping[str, str]
     host: Mapping[str, str]
-
-
-class CompileRecord(Struct, frozen=True, kw_only=True):
-    """Key of *compile*, of one session group: partition, compile, dump.
-
-    Attributes:
-        models: in the sharing group's order; the first names the binary, the last writes it.
-        embed_mode: 0 external binary, 1 embedded.
-        node_name_prefix: before the names of EPContext nodes and files.
-        session_options: ONNX Runtime session config entries.
-        external_initializers: None: they stay inside the models.
-        providers: in priority order.
-    """
-
-    action: Literal["compile"] = "compile"
-    version: Literal[1] = 1
-    models: tuple[CompiledModel, ...]
-    embed_mode: int
-    node_name_prefix: str
-    partition: PartitionSettings
-    session_options: Mapping[str, str]
-    external_initializers: ExternalInitializers | None
-    providers: tuple[ProviderRecord, ...]
-    toolchain: Mapping[str, str]
 
 
 class InputsRecord(Struct, frozen=True, kw_only=True):
@@ -199,7 +117,7 @@ class RecordingRecord(Struct, frozen=True, kw_only=True):
 
 
 class ReferenceRecord(Struct, frozen=True, kw_only=True):
-    """`reference` of a model; `model` and `data` as in OptimizeRecord."""
+    """`reference` of a model; `model` and `data` as in Optimize."""
 
     model: str
     data: tuple[str, ...]
@@ -210,7 +128,7 @@ class VerifiedModel(Struct, frozen=True, kw_only=True):
     """A model to verify: its name, and the source model that it is compared with.
 
     Attributes:
-        model, data, dimensions, shapes: as in OptimizeRecord.
+        model, data, dimensions, shapes: as in Optimize.
         reference: what else it is compared with.
     """
 
@@ -286,44 +204,6 @@ class ComposedModel(Struct, frozen=True, kw_only=True):
     source: VerifiedModel
 
 
-class ComposeRecord(Struct, frozen=True, kw_only=True):
-    """Key of *compose*, of one composition: joined, checked, run and compared with its parts.
-
-    Attributes:
-        name: of the model.
-        parts: in the order in which they run.
-        outputs: the composition's outputs: name to part and output; None: all that are free.
-        embed_mode: None: as each part has it.
-        given: what it is run with; None: it is not run.
-        numbers: full, off, or skipped by `--no-verify`.
-    """
-
-    action: Literal["compose"] = "compose"
-    version: Literal[2] = 2
-    name: str
-    parts: tuple[ComposedModel, ...]
-    outputs: Mapping[str, tuple[str, str]] | None
-    embed_mode: int | None
-    given: InputsRecord | None
-    tolerance: Tolerance
-    numbers: str
-    devices: Mapping[str, str]
-    toolchain: Mapping[str, str]
-
-
-KeyRecord = (
-    OptimizeRecord
-    | CalibrationRecord
-    | CalibrateRecord
-    | QuantizeRecord
-    | CompileRecord
-    | RecordingRecord
-    | VerifyRecord
-    | FolderRecord
-    | ComposeRecord
-)
-
-
-def key(record: KeyRecord) -> Digest:
-    """The key of an action: BLAKE3 of its record's canonical JSON."""
+def key(record: object) -> Digest:
+    """The key of an action: BLAKE3 of its record's canonical JSON, be it a struct or plain."""
     return digest.of_json(msgspec.to_builtins(record))

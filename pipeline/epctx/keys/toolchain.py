@@ -32,7 +32,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 _EVERY = (
     "_version.py",
-    "build/**/*.py",
+    "actions/*.py",
     "codec.py",
     "error_codes.py",
     "errors.py",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from epctx.build.action import StageStarted
+from epctx.actions.action import StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
 from epctx.machines.messages import CALM, FACTS, HANDLER, TOPIC, Began, Facts, decoded

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from epctx import codec
-from epctx.build.action import Action, StageStarted
+from epctx.actions.action import Action, StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, Failure, LogTail, ProviderUnavailable
 from epctx.files import outputs

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from epctx import codec, limits
-from epctx.build.action import StageStarted
+from epctx.actions.action import StageStarted
 from epctx.errors import CompileError, Failure
 from epctx.keys.toolchain import Running
 from epctx.machines.blobs import Blob

@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec, limits
-from epctx.build.action import Action
-from epctx.build.actions.optimize import Optimize
+from epctx.actions.action import Action
+from epctx.actions.optimize import Optimize
 from epctx.errors import CompileError, EpctxError, StorageError
 from epctx.files import listing, paths
 from epctx.files.digest import of_json

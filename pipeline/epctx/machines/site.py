@@ -20,8 +20,8 @@ import msgspec
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.build.action import Action, StageStarted
-from epctx.build.kinds import KINDS
+from epctx.actions.action import Action, StageStarted
+from epctx.actions.kinds import KINDS
 from epctx.cache.digests import FreshDigests
 from epctx.errors import CompileError, EpctxError, StorageError
 from epctx.files import outputs

@@ -18,8 +18,8 @@ import time
 import msgspec
 
 from epctx import codec
-from epctx.build import action
-from epctx.build.action import StageStarted
+from epctx.actions import action
+from epctx.actions.action import StageStarted
 from epctx.graph import native
 from epctx.worker import protocol
 from epctx.worker.protocol import Interim, Message

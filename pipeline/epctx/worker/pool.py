@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from epctx.build.action import Action, StageStarted
+from epctx.actions.action import Action, StageStarted
 from epctx.errors import EpctxError
 from epctx.files import outputs
 from epctx.manifest import ProviderSpec

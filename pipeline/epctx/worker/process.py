@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from epctx import codec, limits
-from epctx.build.action import Action, StageStarted
+from epctx.actions.action import Action, StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, LogTail, TimedOut
 from epctx.graph.native import Allowance

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from epctx import codec
-from epctx.build.action import Action
-from epctx.build.kinds import KINDS
+from epctx.actions.action import Action
+from epctx.actions.kinds import KINDS
 from epctx.errors import EpctxError, Failure, InvalidManifest, ManifestError
 
 REPORT = "report it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from epctx.build.action import StageStarted
+from epctx.actions.action import StageStarted
 from epctx.cache import Cache, Location
 from epctx.engine.pace import Countdown, Pace, Paced, words
 from epctx.files.digest import of_bytes

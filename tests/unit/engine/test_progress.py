@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from epctx.build.action import Action, StageStarted
-from epctx.build.actions.numbers import Golden, GoldenResult
+from epctx.actions.action import Action, StageStarted
+from epctx.actions.numbers import Golden, GoldenResult
 from epctx.cache.action import Origin
 from epctx.engine.events import Event
 from epctx.engine.executor import Lane

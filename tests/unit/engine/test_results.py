@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from epctx.build.actions.compile import CompileResult
+from epctx.actions.compile import CompileResult
 from epctx.cache import Action, StoredFile
 from epctx.engine import results
 from epctx.engine.results import StoredCompile

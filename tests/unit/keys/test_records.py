@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from epctx.keys import ComposeRecord, key, records
+from epctx.actions.compose import Compose
+from epctx.cache.digests import FreshDigests
+from epctx.files.digest import Digest
+from epctx.keys import Toolchain, records
+from epctx.keys import key as key_of
 from epctx.keys.records import (
     ComposedModel,
     InputsRecord,
@@ -29,7 +35,7 @@ PART = ComposedModel(
     providers=(PROVIDER,),
     source=SOURCE,
 )
-RECORD = ComposeRecord(
+ASKED = Compose(
     name="whole",
     parts=(PART,),
     outputs=None,
@@ -46,9 +52,8 @@ RECORD = ComposeRecord(
         saturates_at=None,
     ),
     numbers="full",
-    devices={"cpu": "V"},
-    toolchain={"epctx": "blake3:3"},
 )
+RUNS: dict[str, object] = {"devices": {"cpu": "V"}, "toolchain": {"epctx": "blake3:3"}}
 PARTS: dict[str, object] = {
     "part": "other",
     "name": "other",
@@ -65,31 +70,48 @@ WHOLES: dict[str, object] = {
     "outputs": {"y": ("head", "y")},
     "embed_mode": 1,
     "given": None,
-    "tolerance": replace(RECORD.tolerance, max_abs=1.0),
+    "tolerance": replace(ASKED.tolerance, max_abs=1.0),
     "numbers": "off",
-    "devices": {"cpu": "W"},
-    "toolchain": {"epctx": "blake3:6"},
 }
+
+
+def key(asked: Compose, **runs: object) -> Digest:
+    """The key, with what carries it out as it is said."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Toolchain, "of", lambda *_: {**RUNS, **runs}["toolchain"])
+        patch.setattr(Toolchain, "devices", lambda *_: {**RUNS, **runs}["devices"])
+        return key_of(asked.record(Toolchain(FreshDigests())))
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_field_of_a_part_is_in_the_key(name: str) -> None:
     part = msgspec.structs.replace(PART, **{name: PARTS[name]})
-    assert key(replace(RECORD, parts=(part,))) != key(RECORD)
+    assert key(replace(ASKED, parts=(part,))) != key(ASKED)
 
 
 @pytest.mark.parametrize("name", WHOLES)
 def test_a_field_of_the_whole_is_in_the_key(name: str) -> None:
-    assert key(msgspec.structs.replace(RECORD, **{name: WHOLES[name]})) != key(RECORD)
+    assert key(msgspec.structs.replace(ASKED, **{name: WHOLES[name]})) != key(ASKED)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_carries_it_out_is_in_the_key(name: str) -> None:
+    assert key(ASKED, **{name: {"cpu": "W"}}) != key(ASKED)
+
+
+def test_where_it_is_made_is_not_in_the_key() -> None:
+    assert key(replace(ASKED, folder=Path("elsewhere"), contents={"g": {}})) == key(ASKED)
 
 
 def test_every_field_was_tried() -> None:
-    for record, tried in ((records.ComposedModel, PARTS), (records.ComposeRecord, WHOLES)):
-        names = set(record.__struct_fields__) - {"action", "version"}
-        assert names == set(tried)
+    for kind, beside, tried in (
+        (records.ComposedModel, (), PARTS),
+        (Compose, Compose.beside, WHOLES),
+    ):
+        assert set(kind.__struct_fields__) - set(beside) == set(tried)
 
 
 def test_the_order_of_parts_counts() -> None:
     other = replace(PART, part="body")
-    one, two = replace(RECORD, parts=(PART, other)), replace(RECORD, parts=(other, PART))
+    one, two = replace(ASKED, parts=(PART, other)), replace(ASKED, parts=(other, PART))
     assert key(one) != key(two)

@@ -47,7 +47,7 @@ STARTS: Mapping[Running, tuple[str, ...]] = {
         "stages/dump.py",
         "providers/registry.py",
     ),
-    "verify": ("stages/verify.py", "build/record_outputs.py", "build/actions/numbers.py"),
+    "verify": ("stages/verify.py", "actions/record_outputs.py", "actions/numbers.py"),
     "compose": ("stages/compose.py", "stages/verify.py"),
 }
 FRONT = ("parsing",)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from epctx.build.action import StageStarted
+from epctx.actions.action import StageStarted
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
 from epctx.machines.cluster import Call, Cluster, Lost
 

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from epctx import codec
-from epctx.build.actions.numbers import RunSources, SourceResult
+from epctx.actions.numbers import RunSources, SourceResult
 from epctx.errors import CompileError, EpctxError, ModelError, StorageError
 from epctx.machines import blobs
 from epctx.machines.cluster import Lost, Member

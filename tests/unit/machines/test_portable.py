@@ -5,8 +5,8 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
-from epctx.build.actions.optimize import Optimize
-from epctx.build.kinds import KINDS
+from epctx.actions.kinds import KINDS
+from epctx.actions.optimize import Optimize
 from epctx.errors import CompileError, StorageError
 from epctx.machines import blobs
 from epctx.machines.blobs import Blobs
@@ -36,10 +36,8 @@ def model(folder: Path) -> Path:
 def job(folder: Path) -> Optimize:
     path = model(folder / "m")
     reference = Reference(path=path)
-    return Optimize(
-        source=ModelSource(name="a", path=path, reference=reference),
-        settings=OptimizeSettings(),
-        folder=folder / "new",
+    return Optimize.of(
+        ModelSource(name="a", path=path, reference=reference), OptimizeSettings(), folder / "new"
     )
 
 
@@ -79,7 +77,8 @@ def test_options_that_are_paths_go_with_their_content(tmp_path: Path, shared: Bl
 )
 def test_a_path_that_leads_elsewhere_is_refused(tmp_path: Path, shared: Blobs, text: str) -> None:
     packed = Packing(shared).pack(job(tmp_path / "here"))
-    fields = {"source": {"name": "a", "path": text}, "settings": {}, "folder": "epctx-place:0"}
+    good = msgspec.json.decode(packed.portable.items[0].value)
+    fields = good | {"source": {"name": "a", "path": text}}
     evil = Item(kind="Optimize", value=msgspec.Raw(msgspec.json.encode(fields)))
     with pytest.raises(CompileError, match="told of a path"):
         placed(

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from epctx import codec
-from epctx.build.actions.optimize import Optimize, OptimizeResult
+from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.errors import ProviderUnavailable
 from epctx.keys.toolchain import Described
 from epctx.machines import blobs
@@ -37,10 +37,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def job(folder: Path) -> Optimize:
     onnx.save(mlp(seed=0, width=8), folder / "a.onnx")
-    return Optimize(
-        source=ModelSource(name="a", path=folder / "a.onnx"),
-        settings=OptimizeSettings(),
-        folder=folder / "new",
+    return Optimize.of(
+        ModelSource(name="a", path=folder / "a.onnx"), OptimizeSettings(), folder / "new"
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.build.actions.numbers import Trial
+from epctx.actions.numbers import Trial
 from epctx.errors import EpctxError
 from epctx.runtime.trial import RunJob
 from epctx.worker import pool

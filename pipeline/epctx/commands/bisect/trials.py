@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import onnx
+from msgspec.structs import replace
 
-from epctx.build.action import Action
-from epctx.build.actions.optimize import Optimize
-from epctx.build.actions.quantize import Quantize
+from epctx.actions.action import Action
+from epctx.actions.optimize import Optimize
+from epctx.actions.quantize import Quantize
 from epctx.engine import build, plan, ranges
 from epctx.engine.actions import loading
 from epctx.engine.build import Options
@@ -21,6 +22,7 @@ from epctx.engine.executor import Machines
 from epctx.engine.report import GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError
+from epctx.files.digest import Digest
 from epctx.manifest import Manifest, ModelGroup, Target
 from epctx.quantization.ranges import Ranges, owners, parse
 from epctx.verification.findings import OutputNumbers
@@ -49,6 +51,7 @@ class Trials:
     folder: Path
     deadline: float | None = None
     count: int = field(default=0, init=False)
+    _optimized: Digest | None = field(default=None, init=False)
 
     def build(self, group: ModelGroup) -> tuple[OutputNumbers, ...]:
         """The numbers of a build, within the tolerance or not.
@@ -85,8 +88,8 @@ class Trials:
     def optimize(self, group: ModelGroup) -> Path:
         """The group's only model, optimized: its folder."""
         folder = self.folder / _OPTIMIZED
-        job = Optimize(source=group.models[0], settings=group.optimize, folder=folder)
-        loading.optimize(job, self._carried_out)
+        job = Optimize.of(group.models[0], group.optimize, folder)
+        self._optimized = loading.optimize(job, self._carried_out).digest
         return folder
 
     def calibrate(self, group: ModelGroup) -> Ranges:
@@ -95,13 +98,11 @@ class Trials:
         """
         if group.quantize is None or not group.quantize.calibrated:
             return {}
-        job = Quantize(
+        assert self._optimized is not None
+        job = replace(
+            Quantize.of(group, self._optimized, (), None),
             name=group.models[0].name,
             optimized=self.folder / _OPTIMIZED,
-            settings=group.quantize,
-            preset=group.preset,
-            ranges=None,
-            others=(),
             folder=self.folder / "quantized",
         )
         result = self._carried_out(job)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from epctx import limits
-from epctx.build.actions.numbers import RunSources
+from epctx.actions.numbers import RunSources
 from epctx.engine.executor import Cancelled, Executor
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError, Interrupted

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from epctx.build.actions.optimize import Optimize
-from epctx.build.actions.partition import Partition
+from epctx.actions.optimize import Optimize
+from epctx.actions.partition import Partition
 from epctx.cache.digests import FreshDigests
 from epctx.engine import quantized, ranges
 from epctx.engine.actions import loading
@@ -59,7 +59,7 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
         optimized: dict[str, Path] = {}
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"
-            job = Optimize(source=source, settings=group.optimize, folder=optimized[source.name])
+            job = Optimize.of(source, group.optimize, optimized[source.name])
             loading.optimize(job, lane.run)
         found = lane.run(Partition(group=group, optimized=optimized))
     refuse_unmatched(found.unmatched, where=f"model group {group.name}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from epctx.build.actions.numbers import Verify
+from epctx.actions.numbers import Verify
 from epctx.cache.digests import FreshDigests
 from epctx.commands.verify.folders import Missing
 from epctx.engine import quantized

@@ -10,8 +10,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from epctx.build.actions.compile import CompileResult
-from epctx.build.actions.optimize import OptimizeResult
+from epctx.actions.compile import CompileResult
+from epctx.actions.optimize import OptimizeResult
 from epctx.errors import CompileError
 from epctx.files import paths
 from epctx.files import paths as locations

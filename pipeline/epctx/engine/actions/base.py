@@ -24,7 +24,6 @@ from epctx.engine.state import Compiled
 from epctx.error_codes import Code
 from epctx.errors import CompileError
 from epctx.files.digest import Digest
-from epctx.keys.records import KeyRecord
 from epctx.manifest import ProviderSpec
 
 T = TypeVar("T")
@@ -154,7 +153,7 @@ class Actions:
         self,
         key: Digest,
         kind: ActionKind,
-        record: KeyRecord,
+        record: object,
         result: T,
         *,
         folder: Path | None = None,

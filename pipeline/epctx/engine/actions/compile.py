@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec, limits
-from epctx.build.action import Action
-from epctx.build.actions.compile import MODELS, Compile, CompileResult
-from epctx.build.actions.numbers import Record, RecordResult, Verify
+from epctx.actions.action import Action
+from epctx.actions.compile import MODELS, Compile, CompileResult
+from epctx.actions.numbers import Record, RecordResult, Verify
 from epctx.cache import StoredFile
 from epctx.engine.actions import checks, source
 from epctx.engine.actions.answer_checks import check_compiled, check_contents
@@ -155,15 +155,10 @@ class Compiling:
         group, session = progress.planned.group, known.session
         scratch = self._actions.new_folder("s")
         scratch.mkdir(parents=True)
-        compile = Compile(
-            group=progress.group,
-            models=tuple(model.source.name for model in known.models),
-            optimized={
-                m.source.name: self._optimizing.folder(progress, m, lane) for m in known.models
-            },
-            folder=folder,
-            scratch=scratch,
-        )
+        folders = {m.source.name: self._optimizing.folder(progress, m, lane) for m in known.models}
+        digests = {m.source.name: m.action.result.digest for m in known.models if m.action}
+        asked = Compile.of(group, digests)
+        compile = replace(asked, optimized=folders, folder=folder, scratch=scratch)
         following = self._following(progress, compile, lane)
         kept = self.computed(progress)
         with source.beside(self._actions, progress, known, kept, lane) as run:
@@ -174,7 +169,7 @@ class Compiling:
                 # While the worker ends. What stays (Windows: files in use) goes with the scratch.
                 shutil.rmtree(scratch, ignore_errors=True)
             lane.close()  # its exit code counts before anything is kept
-            check_compiled(result, group, compile.models, folder)
+            check_compiled(result, group, compile.names, folder)
             if made.checked is not None and not lane.own:
                 check_contents(result, folder)
             source.judge(run, made.recording.unrun)
@@ -234,7 +229,7 @@ class Compiling:
         lookup, group = self._actions.lookup, progress.planned.group
         if lookup.records(group):
             kept = self.recorded(progress)
-            yield Record(group=compile.group, folder=compile.folder, recorded=kept)
+            yield Record(group=progress.group, folder=compile.folder, recorded=kept)
         skips = lookup.skips(group)
         if len(progress.planned.session_groups) == 1 and (skips or not lane.own):
             request = checks.request(progress, compile.folder, skips_numbers=skips)

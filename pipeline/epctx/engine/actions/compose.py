@@ -6,8 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from epctx.build.actions.compose import Compose
-from epctx.build.actions.numbers import Verify
+from epctx.actions.numbers import Verify
 from epctx.engine.actions.base import Actions
 from epctx.engine.output.place import Place
 from epctx.engine.plan import PlannedComposition
@@ -53,15 +52,16 @@ class Composing:
             group: {file: content for s in state.sessions for file, content in s.outputs.items()}
             for group, state in known.groups.items()
         }
-        job = Compose(composed=whole, contents=contents, folder=folder)
+        assert known.key is not None and known.asked is not None
+        job = replace(known.asked, composed=whole, contents=contents, folder=folder)
         with self._actions.shared_lane() as lane:
             made = progress.run(lane, name, job)
         outputs.write_sums(folder, made.files)
         found = self._verify(planned, whole, folder, progress)
         refuse(found)
         result = StoredCompose(files=made.files, report=made.report, verify=found)
-        assert known.key is not None and known.record is not None
-        self._actions.store(known.key, "compose", known.record, result)
+        record = known.asked.record(self._actions.lookup.toolchain)
+        self._actions.store(known.key, "compose", record, result)
         self._actions.did(progress, "compose", name, known.key, ran=True)
         return result
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from epctx.build.actions.optimize import Optimize, OptimizeResult
+from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.errors import CompileError, ModelError
 from epctx.graph.native import REACHES
 

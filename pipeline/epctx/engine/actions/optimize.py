@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.build.actions.optimize import Optimize, OptimizeResult
+from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.engine.actions import loading
 from epctx.engine.actions.answer_checks import check_optimized
 from epctx.engine.actions.base import Actions, files_in
@@ -143,7 +143,7 @@ class Optimizing:
         lookup = self._actions.lookup
         folder = self._actions.new_folder("o")
         begun = time.time()
-        job = Optimize(source=source, settings=settings, folder=folder)
+        job = Optimize.of(source, settings, folder)
         # What passes of others leave in a process nobody knows: nothing is compiled there.
         foreign = registry.foreign(settings.passes)
         with self._actions.shared_lane() if foreign else nullcontext(lane) as chosen:

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.build.actions.quantize import Quantize, QuantizeResult
+from epctx.actions.quantize import Quantize, QuantizeResult
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Ahead, Optimizing, alone
 from epctx.engine.executor import Lane
@@ -116,12 +116,14 @@ class Quantizing:
         assert group.quantize is not None
         self._actions.refuse_to_build(f"quantize of {name}")
         folder = self._actions.new_folder("q")
-        job = Quantize(
+        assert plain.action is not None
+        asked = Quantize.of(
+            group, plain.action.result.digest, known.samples, lookup.ranges_of(known)
+        )
+        job = replace(
+            asked,
             name=name,
             optimized=self._optimizing.folder(progress, plain, lane),
-            settings=group.quantize,
-            preset=group.preset,
-            ranges=lookup.ranges_of(known),
             others=tuple(each for each in group.models if each.name != name),
             folder=folder,
         )

@@ -14,7 +14,7 @@ from concurrent.futures import wait
 
 from msgspec.structs import replace
 
-from epctx.build.actions.numbers import Verify
+from epctx.actions.numbers import Verify
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
 from epctx.engine.pace import Pace

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
-from epctx.build.actions.numbers import RunSources, SourceResult
+from epctx.actions.numbers import RunSources, SourceResult
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
 from epctx.engine.executor import Cancelled, Lane

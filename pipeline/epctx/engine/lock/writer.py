@@ -10,13 +10,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from epctx._version import __version__
+from epctx.actions.quantize import settings_of
 from epctx.engine.lock import packaged
 from epctx.engine.plan import PlannedComposition, PlannedGroup
 from epctx.engine.state import Compiled, Optimized
 from epctx.files import digest
 from epctx.files.outputs import OutputFile
 from epctx.keys import Toolchain
-from epctx.keys import make as keys
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Running
 from epctx.lockfile.types import (
@@ -139,7 +139,7 @@ class _Lock:
             optimize=group.optimize.level,
             partition=group.partition,
             passes=group.optimize.passes,
-            passes_of_others={} if first is None else first.extensions,
+            passes_of_others={} if first is None else first["extensions"],
             session_groups={s.session.models[0].name: self._session(s) for s in sessions},
             session_options=group.session_options,
             quantize=self._quantize(group, models.values()),
@@ -153,7 +153,7 @@ class _Lock:
         digests = next((m.quantized.samples for m in models if m.quantized is not None), ())
         files = zip(settings.calibration.files, digests, strict=bool(digests))
         calibration = settings.calibration
-        return keys.settings_of(settings) | {
+        return settings_of(settings) | {
             "preset": group.preset,
             "count": calibration.count,
             "random": calibration.random,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from epctx.build.actions.numbers import Verify
+from epctx.actions.numbers import Verify
 from epctx.commands.verify import command
 from epctx.commands.verify.folders import Missing
 from epctx.errors import CompileError, EpctxError, ManifestError

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from epctx.build.actions.compile import CompileResult
-from epctx.build.actions.optimize import OptimizeResult
+from epctx.actions.compile import CompileResult
+from epctx.actions.optimize import OptimizeResult
 from epctx.engine.actions import answer_checks
 from epctx.errors import CompileError
 from epctx.files import outputs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.build.actions.optimize import Optimize, OptimizeResult
+from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.engine.actions import loading
 from epctx.errors import CompileError, EpctxError, ModelError
 from epctx.files.digest import of_bytes
@@ -39,7 +39,7 @@ def ended(native: str | None) -> CompileError:
 
 def job(folder: Path) -> Optimize:
     source = ModelSource(name="a", path=folder / "a.onnx")
-    return Optimize(source=source, settings=OptimizeSettings(), folder=folder / "made")
+    return Optimize.of(source, OptimizeSettings(), folder / "made")
 
 
 def test_what_infers_is_not_run_twice(tmp_path: Path) -> None:

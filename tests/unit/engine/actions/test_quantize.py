@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epctx.build.actions.quantize import QuantizeResult
+from epctx.actions.quantize import QuantizeResult
 from epctx.engine.actions.quantize import Quantizing
 from epctx.errors import CompileError, LockError, ModelError
 from epctx.files.digest import of_bytes

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from epctx.build.actions.numbers import Verify
+from epctx.actions.numbers import Verify
 from epctx.engine.actions import checks
 from epctx.engine.actions.room import Room
 from epctx.engine.actions.simulate import Simulation

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from epctx.build.actions.numbers import RunSources, SourceResult
+from epctx.actions.numbers import RunSources, SourceResult
 from epctx.engine.actions import checks, source
 from epctx.engine.executor import Cancelled
 from epctx.engine.plan import SessionGroup

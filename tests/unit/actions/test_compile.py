@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.build.action import Action
-from epctx.build.actions.compile import MODELS, Compile
-from epctx.build.actions.numbers import Verify
-from epctx.build.actions.optimize import Optimize
+from epctx.actions.action import Action
+from epctx.actions.compile import MODELS, Compile
+from epctx.actions.numbers import Verify
+from epctx.actions.optimize import Optimize
 from epctx.errors import CompileError
 from epctx.manifest import ModelGroup, ModelSource, PartitionSettings, ProviderSpec
 from epctx.stages.report import ModelReport
@@ -29,19 +29,20 @@ def worker(tmp_path: Path) -> Inline:
     return Inline(tmp_path / "w", tmp_path / "log")
 
 
+GROUP = ModelGroup(name="g", models=(), execution_providers=(REFERENCE,))
+
+
 @pytest.fixture
 def compiling(tmp_path: Path, worker: Inline) -> Compile:
     """The compile of one model, which is optimized already."""
     source = ModelSource(name="m", path=tmp_path / "m.onnx")
     onnx.save(mlp(), source.path)
-    group = ModelGroup(name="g", models=(source,), execution_providers=(REFERENCE,))
-    optimize = Optimize(source=source, settings=group.optimize, folder=tmp_path / "o")
-    worker.run([optimize], started=lambda stage: None)
+    optimize = Optimize.of(source, GROUP.optimize, tmp_path / "o")
+    (optimized,) = worker.run([optimize], started=lambda stage: None)
     for name in ("out", "scratch"):
         (tmp_path / name).mkdir()
-    return Compile(
-        group=group,
-        models=("m",),
+    return replace(
+        Compile.of(GROUP, {"m": optimized.digest}),
         optimized={"m": optimize.folder},
         folder=tmp_path / "out",
         scratch=tmp_path / "scratch",
@@ -49,7 +50,8 @@ def compiling(tmp_path: Path, worker: Inline) -> Compile:
 
 
 def test_the_job_verifies_what_it_has_compiled(compiling: Compile, worker: Inline) -> None:
-    request = VerifyRequest(group=compiling.group, folder=compiling.folder, label="g@t")
+    group = replace(GROUP, models=(ModelSource(name="m", path=compiling.folder.parent / "m.onnx"),))
+    request = VerifyRequest(group=group, folder=compiling.folder, label="g@t")
     job: list[Action[Any]] = [compiling, Verify(request=request, compiled=True)]
     compiled, checked = worker.run(job, started=lambda stage: None)
     assert [model.name for model in compiled.models] == ["m"]
@@ -61,9 +63,9 @@ def test_the_job_verifies_what_it_has_compiled(compiling: Compile, worker: Inlin
 
 
 def test_a_compile_that_fails_leaves_what_it_knew(compiling: Compile, worker: Inline) -> None:
-    strict = replace(compiling.group, partition=PartitionSettings(min_nodes=99, require_coverage=1))
+    strict = PartitionSettings(min_nodes=99, require_coverage=1)
     with pytest.raises(CompileError, match="take 0 of 10 nodes"):
-        worker.run([replace(compiling, group=strict)], started=lambda stage: None)
+        worker.run([replace(compiling, partition=strict)], started=lambda stage: None)
     (model,) = codec.decode((compiling.scratch / MODELS).read_bytes(), tuple[ModelReport, ...])
     assert (model.name, model.coverage, model.placement) == ("m", 0.0, None)
     assert not list(compiling.folder.iterdir())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from epctx.build.action import Action, WorkerContext, carry_out
+from epctx.actions.action import Action, WorkerContext, carry_out
 from epctx.errors import CompileError, StorageError
 
 HEARD: list[str] = []

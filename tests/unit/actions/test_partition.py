@@ -6,8 +6,8 @@ from pathlib import Path
 
 import onnx
 
-from epctx.build.actions.optimize import Optimize
-from epctx.build.actions.partition import Partition
+from epctx.actions.optimize import Optimize
+from epctx.actions.partition import Partition
 from epctx.manifest import ModelGroup, ModelSource, PartitionSettings, ProviderSpec
 from tests.kit.building import mlp
 from tests.kit.inline import Inline
@@ -22,7 +22,7 @@ def test_what_is_left_to_the_default_ep_is_found_in_the_source(tmp_path: Path) -
         execution_providers=(ProviderSpec(alias="ref", provider="ReferenceExecutionProvider"),),
         partition=PartitionSettings(exclude_op_types=("Relu",), exclude_nodes=("none*",)),
     )
-    optimize = Optimize(source=source, settings=group.optimize, folder=tmp_path / "o")
+    optimize = Optimize.of(source, group.optimize, tmp_path / "o")
     preview = Partition(group=group, optimized={"m": optimize.folder})
     worker = Inline(tmp_path / "w", tmp_path / "log")
     _, found = worker.run([optimize, preview], started=lambda stage: None)

@@ -6,21 +6,23 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.build.action import Action, StageStarted, WorkerContext
+from epctx.actions.action import Action, StageStarted, WorkerContext
+from epctx.files.digest import Digest
 from epctx.files.outputs import GroupOutput
-from epctx.manifest import ModelGroup
+from epctx.manifest import ExternalInitializers, ModelGroup, PartitionSettings, ProviderSpec
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import ModelReport, PartitionReport
 
 if TYPE_CHECKING:
     from epctx.graph.model import OptimizedModel
     from epctx.graph.partition.outline import Outlined
+    from epctx.keys.toolchain import Toolchain
     from epctx.providers.base import ExecutionProvider, PartitionedModel
     from epctx.providers.onnxruntime.whole_model import GeneratingModel
     from epctx.stages.compile import CompiledGroup
@@ -41,6 +43,18 @@ class CompileResult(Struct, frozen=True, kw_only=True):
     unmatched: tuple[tuple[Unmatched, ...], ...]
 
 
+class CompiledModel(Struct, frozen=True, kw_only=True):
+    """A model of a session group: the manifest's key, which names files and graphs, and its graph.
+
+    Attributes:
+        optimized: digest of the optimized graph and its weights, so that an edit that optimizes
+            away compiles nothing.
+    """
+
+    name: str
+    optimized: str
+
+
 class Live(Struct, frozen=True, kw_only=True):
     """What stays open for who runs the sessions that compile.
 
@@ -56,23 +70,68 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
     """Partition, compile and dump one session group.
 
     Attributes:
-        group: the model group that it belongs to.
-        models: the session group's models, in order.
+        models: in the sharing group's order; the first names the binary, the last writes it.
+        embed_mode: 0 external binary, 1 embedded.
+        node_name_prefix: before the names of EPContext nodes and files.
+        session_options: ONNX Runtime session config entries.
+        external_initializers: None: they stay inside the models.
+        eps: in priority order, with their aliases and with paths among their options; the key has
+            `keys.records.ProviderRecord` of each.
         optimized: model name to the folder that Optimize wrote.
         folder: where the outputs go; exists, may hold other session groups' outputs.
         scratch: an empty folder for the EPs, and for `MODELS`.
     """
 
     result = CompileResult
+    kind = "compile"
+    beside = ("eps", "optimized", "folder", "scratch")
     writes = ("folder", "scratch")
     failed: ClassVar = {"scratch": MODELS}
     isolates = True
 
-    group: ModelGroup
-    models: tuple[str, ...]
-    optimized: Mapping[str, Path]
-    folder: Path
-    scratch: Path
+    models: tuple[CompiledModel, ...]
+    embed_mode: Literal[0, 1]
+    node_name_prefix: str
+    partition: PartitionSettings
+    session_options: Mapping[str, str]
+    external_initializers: ExternalInitializers | None
+    eps: tuple[ProviderSpec, ...]
+    optimized: Mapping[str, Path] = {}
+    folder: Path = Path()
+    scratch: Path = Path()
+
+    @classmethod
+    def of(cls, group: ModelGroup, optimized: Mapping[str, Digest]) -> Compile:
+        """Return the compile of a session group, without a place.
+
+        Args:
+            group: the model group that it belongs to.
+            optimized: its models in order, each with its optimized digest.
+        """
+        return cls(
+            models=tuple(CompiledModel(name=n, optimized=str(d)) for n, d in optimized.items()),
+            embed_mode=group.embed_mode,
+            node_name_prefix=group.node_name_prefix,
+            partition=group.partition,
+            session_options=group.session_options,
+            external_initializers=group.external_initializers,
+            eps=group.execution_providers,
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models' names."""
+        return tuple(model.name for model in self.models)
+
+    def facts(self, toolchain: Toolchain) -> dict[str, Any]:
+        """The EPs, too.
+
+        Raises:
+            ProviderUnavailable: an EP is not installed, or its package is broken.
+            ManifestError: an EP refuses its options.
+        """
+        providers = [toolchain.provider(spec) for spec in self.eps]
+        return {"providers": providers, **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> CompileResult:
         """Raises what `stages.partition`, `stages.compile` and `stages.dump` raise."""
@@ -80,26 +139,25 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         from epctx.providers import registry
         from epctx.stages import dump, partition
 
-        group = self.group
-        providers = [registry.create(spec) for spec in group.execution_providers]
+        providers = [registry.create(spec) for spec in self.eps]
         # Models of several names may share one optimized model.
-        optimized = [replace(store.read(self.optimized[name]), name=name) for name in self.models]
+        optimized = [replace(store.read(self.optimized[name]), name=name) for name in self.names]
         partitioned = []
         for model in optimized:
             worker.started(StageStarted(stage="partition", model=model.name))
-            partitioned.append(partition.run(model, providers, group.partition))
+            partitioned.append(partition.run(model, providers, self.partition))
         told = _Told(self, providers, optimized, partitioned)
         for each in partitioned:
-            partition.require_coverage(each, group.partition)
-        unmatched = tuple(partition.unmatched(model, group.partition) for model in optimized)
-        worker.started(StageStarted(stage="compile", model=self.models[0]))
+            partition.require_coverage(each, self.partition)
+        unmatched = tuple(partition.unmatched(model, self.partition) for model in optimized)
+        worker.started(StageStarted(stage="compile", model=self.names[0]))
         compiled = self._compiled(worker, providers, partitioned)
         reports = told.of(compiled)
         for settled, report in zip(compiled.partitioned, reports, strict=True):
             assert report.placement is not None
-            partition.require(settled, report.placement.context_nodes, group.partition)
+            partition.require(settled, report.placement.context_nodes, self.partition)
         worker.started(StageStarted(stage="dump"))
-        output = dump.run(compiled, self.folder, external_initializers=group.external_initializers)
+        output = dump.run(compiled, self.folder, external_initializers=self.external_initializers)
         return CompileResult(output=output, models=reports, unmatched=unmatched)
 
     def _compiled(
@@ -109,15 +167,15 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         partitioned: Sequence[PartitionedModel],
     ) -> CompiledGroup:
         """Compile; the sessions stay open as long as the worker wants them to."""
-        from epctx.build import record_outputs
+        from epctx.actions import record_outputs
         from epctx.providers.base import SessionGroupSpec
         from epctx.stages import compile
 
         spec = SessionGroupSpec(
-            models=self.models,
-            embed_mode=self.group.embed_mode,
-            node_name_prefix=self.group.node_name_prefix,
-            session_options=self.group.session_options,
+            models=self.names,
+            embed_mode=self.embed_mode,
+            node_name_prefix=self.node_name_prefix,
+            session_options=self.session_options,
             folder=self.scratch / "session_group",
         )
         spec.folder.mkdir()
@@ -179,7 +237,7 @@ class _Told:
         found = zip(self._optimized, partitioned, self._outlined, strict=True)
         reports = tuple(
             replace(
-                model_report(self._action.group, model, settled, self._providers),
+                model_report(self._action.eps, model, settled, self._providers),
                 outline=outline.owned(settled.partitions),
                 placement=None if compiled is None else placement(compiled.models[settled.name]),
             )
@@ -190,7 +248,7 @@ class _Told:
 
 
 def model_report(
-    group: ModelGroup,
+    eps: Sequence[ProviderSpec],
     optimized: OptimizedModel,
     partitioned: PartitionedModel,
     providers: Sequence[ExecutionProvider],
@@ -203,7 +261,7 @@ def model_report(
         for p in partitioned.partitions
         if isinstance(provider := providers[p.provider], TellsUnstable)
     )
-    aliases = [spec.alias for spec in group.execution_providers]
+    aliases = [spec.alias for spec in eps]
     return ModelReport(
         name=partitioned.name,
         passes=optimized.passes,

@@ -8,8 +8,8 @@ from typing import Any
 import onnx
 import pytest
 
-from epctx.build.action import StageStarted
-from epctx.build.actions.numbers import RunSources
+from epctx.actions.action import StageStarted
+from epctx.actions.numbers import RunSources
 from epctx.errors import ModelError
 from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
 from tests.kit.building import mlp

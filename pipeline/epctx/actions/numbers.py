@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from epctx.build.action import Action, StageStarted, WorkerContext, peak_memory
-from epctx.build.actions.compile import Compile, CompileResult
+from epctx.actions.action import Action, StageStarted, WorkerContext, peak_memory
+from epctx.actions.compile import Compile, CompileResult
 from epctx.errors import Failure
 from epctx.files import outputs
 from epctx.files.outputs import OutputFile
@@ -96,7 +96,7 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
 
     def run(self, worker: WorkerContext) -> RecordResult:
         """Raises what `record_outputs.record` raises."""
-        from epctx.build import record_outputs
+        from epctx.actions import record_outputs
 
         live = worker.live
         if live.generating is None:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast
 
+import msgspec
 import psutil
 from msgspec import Struct
 
 from epctx.files import outputs
+
+if TYPE_CHECKING:
+    from epctx.keys.toolchain import Running, Toolchain
 
 if sys.platform != "win32":
     import resource
@@ -59,10 +63,16 @@ class StageStarted(Struct, frozen=True, kw_only=True):
 
 
 class Action(Struct, Generic[R], frozen=True, kw_only=True):
-    """A request, as it crosses to a worker; `kinds.KINDS` has all of them.
+    """A request, as it crosses to a worker, and the key of its result; `kinds.KINDS` has all.
+
+    What the result depends on is in the fields, and nothing else: digests stand for contents. What
+    it does not depend on is named in `beside`: paths, and what messages call things.
 
     Attributes:
         result: the type of what comes of it.
+        kind: what users, reports and the cache call it; empty: it has no key of its own.
+        version: of the meaning of its fields.
+        beside: the fields that are not in its key.
         writes: the fields that name folders which it writes to.
         failed: of such a field, the one file that counts if the action fails.
         within: the action that it must follow, and whose open sessions it uses; None: none.
@@ -71,6 +81,9 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
     """
 
     result: ClassVar[type[Any]]
+    kind: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+    beside: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ()
     failed: ClassVar[dict[str, str]] = {}
     within: ClassVar[type[Action[Any]] | None] = None
@@ -79,6 +92,20 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
     def run(self, worker: WorkerContext) -> R:
         """Carry it out. Raises EpctxError, as its class says."""
         raise NotImplementedError
+
+    def facts(self, toolchain: Toolchain) -> dict[str, Any]:
+        """Return what else its result depends on: the code and the libraries that carry it out."""
+        return {"toolchain": toolchain.of(cast("Running", self.kind))}
+
+    def record(self, toolchain: Toolchain) -> dict[str, Any]:
+        """Return what its key is the digest of, as plain values.
+
+        Raises:
+            EpctxError: as `facts`.
+        """
+        fields = {n: getattr(self, n) for n in self.__struct_fields__ if n not in self.beside}
+        whole = {"action": self.kind, "version": self.version, **fields, **self.facts(toolchain)}
+        return cast(dict[str, Any], msgspec.to_builtins(whole))
 
 
 class WorkerContext:

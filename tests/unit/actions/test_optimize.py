@@ -6,8 +6,9 @@ from pathlib import Path
 
 import onnx
 import pytest
+from msgspec.structs import replace
 
-from epctx.build.actions.optimize import Optimize
+from epctx.actions.optimize import Optimize
 from epctx.files import digest
 from epctx.graph.native import REACHES, Reach
 from epctx.manifest import ModelSource, OptimizeSettings
@@ -20,17 +21,15 @@ def test_a_model_is_written_with_what_was_read(tmp_path: Path, reach: Reach) -> 
     path = tmp_path / "m.onnx"
     onnx.save(mlp(), path)
     stages: list[str] = []
-    action = Optimize(
-        source=ModelSource(name="m", path=path),
-        settings=OptimizeSettings(),
-        folder=tmp_path / "o",
+    action = replace(
+        Optimize.of(ModelSource(name="m", path=path), OptimizeSettings(), tmp_path / "o"),
         reach=reach,
     )
     worker = Inline(tmp_path / "w", tmp_path / "log")
     (result,) = worker.run([action], started=lambda stage: stages.append(stage.stage))
     assert stages == ["load", "optimize"]
-    (source,) = result.sources
-    assert (source.location, source.digest) == ("m.onnx", digest.of_file(path))
+    (read,) = result.sources
+    assert (read.location, read.digest) == ("m.onnx", digest.of_file(path))
     assert sorted(p.name for p in action.folder.iterdir()) == [
         "graph.onnx",
         "places.json",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from epctx.build.action import Action
-from epctx.build.actions.compile import Compile
-from epctx.build.actions.compose import Compose
-from epctx.build.actions.numbers import Golden, Record, RunSources, Trial, Verify
-from epctx.build.actions.optimize import Optimize
-from epctx.build.actions.partition import Partition
-from epctx.build.actions.quantize import Quantize
+from epctx.actions.action import Action
+from epctx.actions.compile import Compile
+from epctx.actions.compose import Compose
+from epctx.actions.numbers import Golden, Record, RunSources, Trial, Verify
+from epctx.actions.optimize import Optimize
+from epctx.actions.partition import Partition
+from epctx.actions.quantize import Quantize
 
 KINDS: Final[Mapping[str, type[Action[Any]]]] = {
     kind.__name__: kind

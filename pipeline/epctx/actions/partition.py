@@ -8,8 +8,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from epctx.build.action import Action, StageStarted, WorkerContext
-from epctx.build.actions.compile import model_report
+from epctx.actions.action import Action, StageStarted, WorkerContext
+from epctx.actions.compile import model_report
 from epctx.manifest import ModelGroup
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import ModelReport
@@ -57,7 +57,7 @@ class Partition(Action[PartitionResult], frozen=True, kw_only=True):
             worker.started(StageStarted(stage="partition", model=name))
             optimized = replace(store.read(folder), name=name)
             foreseen, silent = partition.foresee(optimized, providers, group.partition)
-            report = model_report(group, optimized, foreseen, providers)
+            report = model_report(group.execution_providers, optimized, foreseen, providers)
             reports.append(_located(report, sources[name]))
             unmatched.append(partition.unmatched(optimized, group.partition))
         aliases = [spec.alias for spec in group.execution_providers]

@@ -1,0 +1,112 @@
+"""Compose: built models are joined into one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from epctx.actions.action import Action, StageStarted, WorkerContext
+from epctx.files.digest import Digest
+from epctx.files.outputs import OutputFile
+from epctx.keys.records import ComposedModel, InputsRecord
+from epctx.manifest import Composition, ProviderSpec, Tolerance
+from epctx.stages.report import CompositionReport
+from epctx.verification.request import Composed
+
+if TYPE_CHECKING:
+    from epctx.keys.toolchain import Toolchain
+
+
+class ComposeResult(Struct, frozen=True, kw_only=True):
+    """What was written, without SHA256SUMS; how it is wired."""
+
+    files: tuple[OutputFile, ...]
+    report: CompositionReport
+
+
+class Compose(Action[ComposeResult], frozen=True, kw_only=True):
+    """Join built models into one. Its key is of the whole: joined, checked, run and compared.
+
+    Attributes:
+        name: of the model.
+        parts: in the order in which they run.
+        outputs: the composition's outputs: name to part and output; None: all that are free.
+        embed_mode: None: as each part has it.
+        given: what it is run with; None: it is not run.
+        numbers: full, off, or skipped by `--no-verify`.
+        eps: of its groups, whose devices run it.
+        composed: it and its parts, where they are.
+        contents: of each group the BLAKE3 digests of its files, by name.
+        folder: where the composition goes: empty.
+    """
+
+    result = ComposeResult
+    kind = "compose"
+    version = 2
+    beside = ("eps", "composed", "contents", "folder")
+    writes = ("folder",)
+
+    name: str
+    parts: tuple[ComposedModel, ...]
+    outputs: Mapping[str, tuple[str, str]] | None
+    embed_mode: int | None
+    given: InputsRecord | None
+    tolerance: Tolerance
+    numbers: str
+    eps: tuple[ProviderSpec, ...] = ()
+    composed: Composed | None = None
+    contents: Mapping[str, Mapping[str, Digest]] = {}
+    folder: Path = Path()
+
+    @classmethod
+    def of(
+        cls,
+        composition: Composition,
+        parts: Sequence[ComposedModel],
+        inputs: InputsRecord | None,
+        eps: Sequence[ProviderSpec],
+    ) -> Compose:
+        """Return the compose action of a composition, without a place.
+
+        Args:
+            parts: as they were built.
+            inputs: what it is run with; None: it is not.
+            eps: of its groups.
+        """
+        settings, outputs = composition.verify, composition.outputs
+        return cls(
+            name=composition.name,
+            parts=tuple(parts),
+            outputs=None
+            if outputs is None
+            else {n: (o.part, o.output) for n, o in outputs.items()},
+            embed_mode=composition.embed_mode,
+            given=inputs,
+            tolerance=settings.tolerance,
+            numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
+            eps=tuple(eps),
+        )
+
+    def facts(self, toolchain: Toolchain) -> dict[str, Any]:
+        """What runs it here, too. Raises as `Toolchain.devices`."""
+        return {"devices": toolchain.devices(self.eps), **super().facts(toolchain)}
+
+    def run(self, worker: WorkerContext) -> ComposeResult:
+        """Raises what `stages.compose` raises."""
+        from epctx.stages import compose
+
+        assert self.composed is not None
+        composition = self.composed.composition
+        worker.started(StageStarted(stage="compose", model=composition.name))
+        found = compose.run(self.composed, self.contents, self.folder)
+        wired = found.wiring
+        report = CompositionReport(
+            parts={part.name: f"{part.group}/{part.model}" for part in composition.parts},
+            links={str(port): str(origin) for port, origin in wired.links.items()},
+            inputs={name: tuple(map(str, ports)) for name, ports in wired.inputs.items()},
+            outputs={name: str(port) for name, port in wired.outputs.items()},
+        )
+        return ComposeResult(files=found.files, report=report)

@@ -1,0 +1,119 @@
+"""Quantize: a float model becomes an integer one, with ranges that were found or are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from epctx.actions.action import Action, StageStarted, WorkerContext
+from epctx.files import digest
+from epctx.files.digest import Digest
+from epctx.graph.model import SourceFile
+from epctx.manifest import Calibration, ModelGroup, ModelSource, Preset, QuantizeSettings
+from epctx.quantization.report import QuantizeReport
+
+if TYPE_CHECKING:
+    from epctx.keys.toolchain import Toolchain
+
+_NOTHING: Final = Calibration()
+_NO_BYTES: Final = ("calibration", "preset", "tolerance")
+"""Of `quantize`, what is in the record otherwise, or reaches no byte."""
+
+
+class QuantizeResult(Struct, frozen=True, kw_only=True):
+    """What was written.
+
+    Attributes:
+        sources: its files: the model first.
+        ranges: of its tensors; None: only weights are quantized.
+    """
+
+    sources: tuple[SourceFile, ...]
+    ranges: str | None
+    report: QuantizeReport
+
+
+class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
+    """Quantize one model; write it to the new folder `folder`.
+
+    Attributes:
+        model: digest of the optimized float model.
+        preset: whose settings, resolved.
+        settings: of its group; those that change bytes are in the key.
+        ranges: of its tensors, as they were found before; None: they are to be found, or only
+            weights are quantized.
+        samples: digests of the files that it is calibrated with, in the manifest's order: what is
+            told of the loss is told of them.
+        name: of the model.
+        optimized: the folder that Optimize wrote.
+        others: the other models of its group: samples may be of them.
+    """
+
+    result = QuantizeResult
+    kind = "quantize"
+    beside = ("name", "optimized", "others", "folder")
+    writes = ("folder",)
+
+    model: str
+    preset: Preset
+    settings: QuantizeSettings
+    ranges: str | None
+    samples: tuple[str, ...]
+    name: str = ""
+    optimized: Path = Path()
+    others: tuple[ModelSource, ...] = ()
+    folder: Path = Path()
+
+    @classmethod
+    def of(
+        cls,
+        group: ModelGroup,
+        model: Digest,
+        samples: Sequence[Digest],
+        ranges: str | None,
+    ) -> Quantize:
+        """Return the quantize action of an optimized model of a group, without a place."""
+        assert group.quantize is not None
+        return cls(
+            model=str(model),
+            preset=group.preset,
+            settings=group.quantize,
+            ranges=ranges,
+            samples=tuple(map(str, samples)),
+        )
+
+    def record(self, toolchain: Toolchain) -> dict[str, Any]:
+        """Files with samples are in it by their digests, and the ranges, too."""
+        ranges = None if self.ranges is None else str(digest.of_bytes(self.ranges.encode()))
+        plain = replace(self, ranges=ranges, settings=replace(self.settings, calibration=_NOTHING))
+        known = super(Quantize, plain).record(toolchain)
+        return known | {"settings": settings_of(self.settings)}
+
+    def run(self, worker: WorkerContext) -> QuantizeResult:
+        """Raises what `stages.quantize` raises."""
+        from epctx.graph.optimized import store
+        from epctx.stages import quantize
+
+        worker.started(StageStarted(stage="quantize", model=self.name))
+        self.folder.mkdir(parents=True)
+        optimized = replace(store.read(self.optimized), name=self.name)
+        made = quantize.run(
+            optimized,
+            self.settings,
+            self.preset,
+            self.folder,
+            ranges=self.ranges,
+            others=self.others,
+        )
+        return QuantizeResult(sources=made.files, ranges=made.ranges, report=made.report)
+
+
+def settings_of(settings: QuantizeSettings) -> dict[str, Any]:
+    """Return what `quantize` says that changes bytes, beside the preset and the samples."""
+    known: dict[str, Any] = msgspec.to_builtins(replace(settings, calibration=_NOTHING))
+    return {name: value for name, value in known.items() if name not in _NO_BYTES}

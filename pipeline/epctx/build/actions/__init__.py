@@ -1,1 +1,0 @@
-"""The actions, one module each; those that run models share one until they have one runner."""
