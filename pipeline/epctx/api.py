@@ -37,8 +37,7 @@ from epctx.commands.reproduce.result import Reproduction, variations_of
 from epctx.commands.validate import command as validate_command
 from epctx.commands.verify import folders as group_folders
 from epctx.engine import ranges as calibrated
-from epctx.engine.asked import Release
-from epctx.engine.build import Options
+from epctx.engine.asked import Options, Release
 from epctx.engine.events import Listener
 from epctx.engine.output import reading
 from epctx.engine.report import BuildReport

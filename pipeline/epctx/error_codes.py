@@ -2,7 +2,7 @@
 
 `Exx00` is what no other code of its exit code fits. 13 stands for exit code 130. A code never
 changes its meaning and is never given to another kind; `docs/errors` has a page for each, which
-`epctx explain` prints.
+`epctx explain` prints. A new kind is a line here, a page there, and `code=` where it is raised.
 """
 
 from __future__ import annotations

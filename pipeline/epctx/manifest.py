@@ -1,7 +1,8 @@
 """The manifest as types: parsed once, frozen, keyword-only; no dict beyond this module.
 
 Everything here is resolved: defaults < group < target < command line.
-`parsing.load` makes it of a file.
+`parsing.load` makes it of a file. A new key is a property of `manifest.schema.json` and a field
+here; if it can change what is built, it is a field of an action, too.
 """
 
 from __future__ import annotations

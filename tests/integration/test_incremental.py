@@ -23,7 +23,7 @@ from epctx.cache import Cache, locate
 from epctx.cli.app import main
 from epctx.commands import build as building
 from epctx.engine import staleness
-from epctx.engine.build import Options
+from epctx.engine.asked import Options
 from epctx.engine.staleness import Memo
 from epctx.engine.state import GroupState
 from epctx.errors import CompileError, EpctxError

@@ -1,4 +1,7 @@
-"""All actions there are: what a worker, here or on another machine, can be asked for."""
+"""All actions there are: what a worker, here or on another machine, can be asked for.
+
+A new action is a module beside this one, as `actions.action` says, and a name in `KINDS`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The command line: arguments, calls, rendering; nothing else (design section 10)."""
+"""The command line: arguments, calls, rendering; nothing else (design section 10).
+
+A new command is a module beside this one and a name in `COMMANDS`; what it does is a function in
+`commands`, which `api` has, too.
+"""
 
 from __future__ import annotations
 

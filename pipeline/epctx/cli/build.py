@@ -39,8 +39,7 @@ from epctx.cli.plan import plan
 from epctx.cli.render import UI
 from epctx.commands import build as command
 from epctx.commands.build import On
-from epctx.engine.asked import Release
-from epctx.engine.build import Options
+from epctx.engine.asked import Options, Release
 from epctx.signing.keys import Signer
 
 

@@ -29,8 +29,7 @@ from epctx.cli.options import (
 from epctx.cli.render import UI, table
 from epctx.commands.package import command
 from epctx.commands.package.report import PackagedVariant, PackageReport
-from epctx.engine.asked import Release
-from epctx.engine.build import Options
+from epctx.engine.asked import Options, Release
 from epctx.signing.keys import Signer
 from epctx.text import size_words
 

@@ -13,7 +13,7 @@ from epctx import lockfile
 from epctx.cache import Cache
 from epctx.cache.opening import Shared
 from epctx.engine import build, plan
-from epctx.engine.build import Options
+from epctx.engine.asked import Options
 from epctx.engine.events import Listener
 from epctx.engine.executor import Machines
 from epctx.engine.plan import Plan

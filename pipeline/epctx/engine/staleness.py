@@ -172,11 +172,13 @@ class _Manifest(Struct, kw_only=True):
         path: of the manifest; the record's name is a digest of it.
         groups: by their labels.
         lock: a digest of what the lock says, and the text of the identity of its file.
+        report: a digest of what the report says because it is planned.
     """
 
     path: str
     groups: dict[str, _Group] = field(default_factory=dict)
     lock: tuple[Digest, str] | None = None
+    report: Digest | None = None
 
 
 class Memo:
@@ -273,6 +275,14 @@ class Memo:
             if self._trusting and self._lasts(path, now):
                 self._known.lock = (_digest(lock), now.text)
                 self._changed = True
+
+    def has_report(self, planned: Digest, path: Path) -> bool:
+        """Tell whether the report at a path says what is planned, without a look into it."""
+        return self._known.report == planned and path.exists()
+
+    def note_report(self, planned: Digest) -> None:
+        """Remember what the report that was written says because it is planned."""
+        self._known.report, self._changed = planned, True
 
     def save(self) -> None:
         """Write what is new.

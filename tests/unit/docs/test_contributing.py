@@ -13,3 +13,9 @@ def test_the_map_has_every_room() -> None:
     named = {name.strip("/") for line in drawn for name in re.findall(r"[a-z_]+/", line)}
     folders = {p.name for p in (ROOT / "pipeline" / "epctx").iterdir() if p.is_dir()}
     assert named == folders - {"__pycache__"}
+
+
+def test_the_answers_are_files() -> None:
+    answers = re.findall(r"^\| .*\? \| `([^`]+)` \|$", TEXT, re.MULTILINE)
+    assert len(answers) == 10
+    assert all((ROOT / "pipeline" / "epctx" / answer).is_file() for answer in answers)

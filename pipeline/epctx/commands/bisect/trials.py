@@ -17,7 +17,7 @@ from epctx.actions.optimize import Optimize
 from epctx.actions.quantize import Quantize
 from epctx.engine import build, plan, ranges
 from epctx.engine.actions import loading
-from epctx.engine.build import Options
+from epctx.engine.asked import Options
 from epctx.engine.executor import Machines
 from epctx.engine.report import GroupReport
 from epctx.engine.scheduler import Scheduler

@@ -9,7 +9,7 @@ from pathlib import Path
 from epctx.commands import build
 from epctx.commands.compile_model import described, outputs
 from epctx.commands.compile_model.request import Request
-from epctx.engine.build import Options
+from epctx.engine.asked import Options
 from epctx.errors import UsageError
 from epctx.files.outputs import SUMS, context_file
 

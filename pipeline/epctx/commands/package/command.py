@@ -12,7 +12,7 @@ from epctx.cache.opening import Shared
 from epctx.commands import build
 from epctx.commands.package import writing
 from epctx.commands.package.report import PackageReport
-from epctx.engine.build import Options
+from epctx.engine.asked import Options
 from epctx.engine.events import Event, Listener
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan

@@ -16,7 +16,7 @@ from epctx import codec
 from epctx.commands import build
 from epctx.commands.reproduce.circumstances import enter
 from epctx.commands.reproduce.jobs import BuildJob, Said
-from epctx.engine.build import Options
+from epctx.engine.asked import Options
 from epctx.engine.events import Listener
 from epctx.errors import Interrupted
 from epctx.worker import protocol

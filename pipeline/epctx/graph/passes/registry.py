@@ -1,5 +1,7 @@
 """Passes by name: the built-in ones, and those of third parties by entry point.
 
+A new pass is a class in a module beside this one and a name in `_BUILT_IN`; if a level runs it, in
+`LEVELS`, too. docs/passes.md tells of it.
 Importing this module imports neither onnx nor onnx_ir: `check` is for who reads manifests.
 """
 

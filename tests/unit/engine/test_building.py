@@ -1,0 +1,38 @@
+"""The surroundings of a build: what it knows of a group, what it tells once."""
+
+from __future__ import annotations
+
+from epctx.cache import Cache, locate
+from epctx.engine import plan
+from epctx.engine.asked import Options
+from epctx.engine.building import Building
+from epctx.engine.events import Event
+from epctx.engine.executor import Machines
+from epctx.worker.pool import Pool
+from tests.kit.projects import Project
+
+
+def building(project: Project, heard: list[Event]) -> Building:
+    options = Options(out=project.folder / "dist")
+    cache = Cache(locate(), lambda text: None)
+    return Building(plan.read(project.manifest), options, Machines(Pool), cache, heard.append)
+
+
+def test_of_a_group_that_cannot_be_looked_at_nothing_is_known(project: Project) -> None:
+    project.build()
+    build = building(project, [])
+    (planned,) = build.plan.groups
+    assert build.known(planned).up_to_date
+    (project.folder / "a.onnx").unlink()
+    build = building(project, [])
+    assert build.known(planned).sessions == () and build.took(build.known(planned)) is not None
+
+
+def test_what_is_waited_for_is_told_once(project: Project) -> None:
+    heard: list[Event] = []
+    wait = building(project, heard).once("another command uses the output")
+    wait()
+    wait()
+    assert [(event.state, event.detail) for event in heard] == [
+        ("waiting", "another command uses the output")
+    ]
