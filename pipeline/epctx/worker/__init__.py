@@ -1,4 +1,4 @@
 """Worker processes: the jobs they carry out, and both sides of the pipe (design section 3).
 
-`listener` and `dispatch` are the worker; `process` and `pool` are what the engine has of it.
+`listener` is the worker; `process` and `pool` are what the engine has of it.
 """

@@ -40,7 +40,7 @@ class CutModel:
     """An optimized model that is written again and again with other outputs, its weights once.
 
     Args:
-        optimized: the folder that an OptimizeJob wrote.
+        optimized: the folder that Optimize wrote.
         folder: gets the models; exists.
     """
 
