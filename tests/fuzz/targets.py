@@ -15,9 +15,9 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 
 from epctx import codec, lockfile, manifest
+from epctx.actions.compile import CompileResult
 from epctx.cache.action import Action
 from epctx.commands.inspect import command
-from epctx.engine.results import StoredCompile
 from epctx.errors import EpctxError, InvalidGraph, InvalidManifest, LockError, ModelError
 from epctx.files.digest import of_bytes
 from epctx.graph import epcontext
@@ -217,10 +217,10 @@ def compatibilities(data: bytes) -> None:
 def cache_records(data: bytes) -> None:
     """What a cache's record holds: of the form that is asked for, or none."""
     try:
-        action = codec.decode(data, Action[StoredCompile])
+        action = codec.decode(data, Action[CompileResult])
     except msgspec.MsgspecError:
         return
-    assert codec.decode(codec.encode(action), Action[StoredCompile]) == action
+    assert codec.decode(codec.encode(action), Action[CompileResult]) == action
 
 
 def plugin_options(data: bytes) -> None:

@@ -15,6 +15,7 @@ from epctx import codec
 from epctx.actions.action import Action, StageStarted, WorkerContext
 from epctx.files.digest import Digest
 from epctx.files.outputs import GroupOutput
+from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ExternalInitializers, ModelGroup, PartitionSettings, ProviderSpec
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import ModelReport, PartitionReport
@@ -28,19 +29,24 @@ if TYPE_CHECKING:
     from epctx.stages.compile import CompiledGroup
 
 MODELS: Final = "models.json"
-"""In the scratch folder: the models as far as it got, for when it fails."""
+"""In the scratch folder: the models as far as it got, with their passes, for when it fails."""
 
 
 class CompileResult(Struct, frozen=True, kw_only=True):
     """What was written, and who took which part of each model.
 
     Attributes:
+        models: partitions name their EP by its place in the list, as text, and no passes are told:
+            another source may come to the same optimized model otherwise.
         unmatched: for each model, entries of `partition.exclude` that match nothing in it.
+        cpu: where a real EP compiled it, which the engine adds; None: only EPs that are the same
+            everywhere did.
     """
 
     output: GroupOutput
     models: tuple[ModelReport, ...]
     unmatched: tuple[tuple[Unmatched, ...], ...]
+    cpu: LockedCpu | None = None
 
 
 class CompiledModel(Struct, frozen=True, kw_only=True):
@@ -75,7 +81,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         node_name_prefix: before the names of EPContext nodes and files.
         session_options: ONNX Runtime session config entries.
         external_initializers: None: they stay inside the models.
-        eps: in priority order, with their aliases and with paths among their options; the key has
+        eps: in priority order, with paths among their options; the key has
             `keys.records.ProviderRecord` of each.
         optimized: model name to the folder that Optimize wrote.
         folder: where the outputs go; exists, may hold other session groups' outputs.
@@ -146,7 +152,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         for model in optimized:
             worker.started(StageStarted(stage="partition", model=model.name))
             partitioned.append(partition.run(model, providers, self.partition))
-        told = _Told(self, providers, optimized, partitioned)
+        told = _Told(self.scratch, providers, optimized, partitioned)
         for each in partitioned:
             partition.require_coverage(each, self.partition)
         unmatched = tuple(partition.unmatched(model, self.partition) for model in optimized)
@@ -209,7 +215,7 @@ class _Told:
 
     def __init__(
         self,
-        action: Compile,
+        scratch: Path,
         providers: Sequence[ExecutionProvider],
         optimized: Sequence[OptimizedModel],
         partitioned: Sequence[PartitionedModel],
@@ -217,7 +223,7 @@ class _Told:
         from epctx.graph.partition.outline import Outlined
         from epctx.stages import partition
 
-        self._action = action
+        self._scratch = scratch
         self._providers = providers
         self._optimized = optimized
         self._outlined: list[Outlined] = [
@@ -226,8 +232,10 @@ class _Told:
         self._write(partitioned, None)
 
     def of(self, compiled: CompiledGroup) -> tuple[ModelReport, ...]:
-        """Return the models that were compiled."""
-        return self._write(compiled.partitioned, compiled)
+        """Return the models that were compiled, as a result has them."""
+        return tuple(
+            replace(each, passes=()) for each in self._write(compiled.partitioned, compiled)
+        )
 
     def _write(
         self, partitioned: Sequence[PartitionedModel], compiled: CompiledGroup | None
@@ -237,23 +245,22 @@ class _Told:
         found = zip(self._optimized, partitioned, self._outlined, strict=True)
         reports = tuple(
             replace(
-                model_report(self._action.eps, model, settled, self._providers),
+                model_report(model, settled, self._providers),
                 outline=outline.owned(settled.partitions),
                 placement=None if compiled is None else placement(compiled.models[settled.name]),
             )
             for model, settled, outline in found
         )
-        (self._action.scratch / MODELS).write_bytes(codec.encode(reports))
+        (self._scratch / MODELS).write_bytes(codec.encode(reports))
         return reports
 
 
 def model_report(
-    eps: Sequence[ProviderSpec],
     optimized: OptimizedModel,
     partitioned: PartitionedModel,
     providers: Sequence[ExecutionProvider],
 ) -> ModelReport:
-    """Return what is told of a model that was partitioned."""
+    """Return what is told of a model that was partitioned, its EPs by their places."""
     from epctx.providers.hooks import TellsUnstable
 
     unstable = (
@@ -261,7 +268,6 @@ def model_report(
         for p in partitioned.partitions
         if isinstance(provider := providers[p.provider], TellsUnstable)
     )
-    aliases = [spec.alias for spec in eps]
     return ModelReport(
         name=partitioned.name,
         passes=optimized.passes,
@@ -269,7 +275,7 @@ def model_report(
         coverage=partitioned.coverage,
         partitions=tuple(
             PartitionReport(
-                provider=aliases[p.provider],
+                provider=str(p.provider),
                 nodes=len(p.nodes),
                 inputs=tuple(str(value.name) for value in p.inputs),
                 outputs=tuple(str(value.name) for value in p.outputs),

@@ -16,7 +16,7 @@ from epctx.stages.report import ModelReport
 
 
 class PartitionResult(Struct, frozen=True, kw_only=True):
-    """Who would take which part of each model; `unmatched` as in CompileResult.
+    """Who would take which part of each model; `unmatched`, and EPs, as in CompileResult.
 
     Attributes:
         silent: EPs, by alias, that do not say before a compile what of it they would leave.
@@ -57,7 +57,7 @@ class Partition(Action[PartitionResult], frozen=True, kw_only=True):
             worker.started(StageStarted(stage="partition", model=name))
             optimized = replace(store.read(folder), name=name)
             foreseen, silent = partition.foresee(optimized, providers, group.partition)
-            report = model_report(group.execution_providers, optimized, foreseen, providers)
+            report = model_report(optimized, foreseen, providers)
             reports.append(_located(report, sources[name]))
             unmatched.append(partition.unmatched(optimized, group.partition))
         aliases = [spec.alias for spec in group.execution_providers]

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from epctx.actions.compile import Compile
+from epctx.actions.compile import Compile, CompileResult
 from epctx.actions.optimize import Optimize
 from epctx.actions.quantize import Quantize
 from epctx.cache import Action, Cache
@@ -21,7 +21,6 @@ from epctx.engine.elsewhere import Elsewhere
 from epctx.engine.plan import SessionGroup
 from epctx.engine.ranges import Ranges
 from epctx.engine.results import (
-    StoredCompile,
     StoredOptimize,
     StoredQuantize,
     StoredRanges,
@@ -366,8 +365,8 @@ class Lookup:
 
     def _compiled(
         self, name: Digest, group: ModelGroup, session: SessionGroup
-    ) -> Action[StoredCompile] | None:
-        action = self._find(name, StoredCompile)
+    ) -> Action[CompileResult] | None:
+        action = self._find(name, CompileResult)
         if action is None or self.cache is None:
             return None
         why = objection(action, group, [model.name for model in session.models])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,13 +11,11 @@ from epctx.actions.compile import CompileResult
 from epctx.cache import Action
 from epctx.errors import VerificationError
 from epctx.files.digest import Digest
-from epctx.files.outputs import GroupOutput, OutputFile
+from epctx.files.outputs import OutputFile
 from epctx.graph.model import PassRecord
-from epctx.lockfile.types import LockedCpu
-from epctx.manifest import ModelGroup
+from epctx.manifest import ModelGroup, ProviderSpec
 from epctx.quantization.report import QuantizeReport
-from epctx.stages.exclusion import Unmatched
-from epctx.stages.report import CompositionReport, ModelReport
+from epctx.stages.report import CompositionReport, ModelReport, PartitionReport
 from epctx.verification.findings import CODES, POLICIES, REBUILD, FolderReport
 
 _RECURS = (
@@ -60,21 +58,6 @@ class StoredQuantize(Struct, frozen=True, kw_only=True):
     report: QuantizeReport
 
 
-class StoredCompile(Struct, frozen=True, kw_only=True):
-    """Of *compile*.
-
-    Attributes:
-        models: partitions name their EP by its place in the group's list, as text.
-        unmatched: for each model, entries of `partition.exclude` that match nothing in it.
-        cpu: where a real EP compiled it; None: only EPs that are the same everywhere did.
-    """
-
-    output: GroupOutput
-    models: tuple[ModelReport, ...]
-    unmatched: tuple[tuple[Unmatched, ...], ...]
-    cpu: LockedCpu | None
-
-
 class StoredRecording(Struct, frozen=True, kw_only=True):
     """Of a *recording*. `recorded`: the sessions can run on this host, and did."""
 
@@ -89,18 +72,7 @@ class StoredCompose(Struct, frozen=True, kw_only=True):
     verify: FolderReport
 
 
-def to_store(result: CompileResult, group: ModelGroup, cpu: LockedCpu | None) -> StoredCompile:
-    """A compile's result as it is stored."""
-    places = {spec.alias: str(i) for i, spec in enumerate(group.execution_providers)}
-    return StoredCompile(
-        output=result.output,
-        models=tuple(_renamed(model, places.__getitem__) for model in result.models),
-        unmatched=result.unmatched,
-        cpu=cpu,
-    )
-
-
-def objection(action: Action[StoredCompile], group: ModelGroup, models: list[str]) -> str | None:
+def objection(action: Action[CompileResult], group: ModelGroup, models: list[str]) -> str | None:
     """Why a compile of these models cannot have stored this; None: it can.
 
     Whoever can write to the cache can put anything there that has the form. What is believed
@@ -121,7 +93,7 @@ def objection(action: Action[StoredCompile], group: ModelGroup, models: list[str
 
 
 def model_reports(
-    stored: StoredCompile,
+    stored: CompileResult,
     group: ModelGroup,
     optimized: Mapping[str, StoredOptimize],
     quantized: Mapping[str, QuantizeReport],
@@ -132,8 +104,7 @@ def model_reports(
         optimized: by model: another source may have given the same optimized model otherwise.
         quantized: by model, of those that were.
     """
-    aliases = [spec.alias for spec in group.execution_providers]
-    named = (_renamed(model, lambda place: aliases[int(place)]) for model in stored.models)
+    named = aliased(stored.models, group.execution_providers)
     found = ((model, optimized[model.name]) for model in named)
     return tuple(
         replace(model, passes=own.passes, notes=own.notes, quantized=quantized.get(model.name))
@@ -141,9 +112,13 @@ def model_reports(
     )
 
 
-def _renamed(model: ModelReport, rename: Callable[[str], str]) -> ModelReport:
-    partitions = (replace(p, provider=rename(p.provider)) for p in model.partitions)
-    return replace(model, partitions=tuple(partitions), passes=())
+def aliased(models: Iterable[ModelReport], eps: Sequence[ProviderSpec]) -> tuple[ModelReport, ...]:
+    """Models whose EPs are told by their places, with the aliases of today."""
+
+    def named(part: PartitionReport) -> PartitionReport:
+        return replace(part, provider=eps[int(part.provider)].alias)
+
+    return tuple(replace(m, partitions=tuple(map(named, m.partitions))) for m in models)
 
 
 def part_of(report: FolderReport, files: Iterable[str]) -> FolderReport:

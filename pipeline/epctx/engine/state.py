@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from epctx.actions.compile import CompileResult
 from epctx.actions.compose import Compose
 from epctx.cache import Action
 from epctx.engine.plan import PlannedComposition, PlannedGroup, SessionGroup
 from epctx.engine.progress import GroupProgress, Progress
 from epctx.engine.results import (
-    StoredCompile,
     StoredCompose,
     StoredOptimize,
     StoredQuantize,
@@ -91,7 +91,7 @@ class Compiled(Struct, frozen=True, kw_only=True):
     models: tuple[Optimized, ...]
     record: Mapping[str, Any] | None = None
     key: Digest | None = None
-    action: Action[StoredCompile] | None = None
+    action: Action[CompileResult] | None = None
     recording_record: RecordingRecord | None = None
     recording_key: Digest | None = None
     recording: Action[StoredRecording] | None = None

@@ -55,7 +55,7 @@ def test_the_job_verifies_what_it_has_compiled(compiling: Compile, worker: Inlin
     job: list[Action[Any]] = [compiling, Verify(request=request, compiled=True)]
     compiled, checked = worker.run(job, started=lambda stage: None)
     assert [model.name for model in compiled.models] == ["m"]
-    assert [part.provider for part in compiled.models[0].partitions] == ["ref"]
+    assert [part.provider for part in compiled.models[0].partitions] == ["0"]
     assert {f.outcome for f in checked.findings} == {"pass"}
     names = {file.name for file in compiled.output.files}
     assert {path.name for path in compiling.folder.iterdir()} == {*names, "SHA256SUMS"}

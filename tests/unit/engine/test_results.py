@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from epctx.actions.compile import CompileResult
 from epctx.cache import Action, StoredFile
 from epctx.engine import results
-from epctx.engine.results import StoredCompile
 from epctx.errors import VerificationError
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import GroupOutput, OutputFile
@@ -51,7 +50,7 @@ def compiled(*providers: str) -> CompileResult:
         PartitionReport(provider=each, nodes=2, inputs=("x",), outputs=("y",)) for each in providers
     )
     model = ModelReport(
-        name="a", passes=PASSES, nodes=4, coverage=1.0, partitions=partitions, declined=()
+        name="a", passes=(), nodes=4, coverage=1.0, partitions=partitions, declined=()
     )
     return CompileResult(
         output=GroupOutput(models={"a": "a_ctx.onnx"}, files=FILES),
@@ -60,15 +59,13 @@ def compiled(*providers: str) -> CompileResult:
     )
 
 
-def action(stored: StoredCompile) -> Action[StoredCompile]:
+def action(stored: CompileResult) -> Action[CompileResult]:
     files = tuple(StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in FILES)
     return Action(kind="compile", record=msgspec.Raw(b"{}"), result=stored, files=files)
 
 
 def test_another_alias_of_an_ep_is_told_of_what_was_built_under_the_old_one() -> None:
-    stored = results.to_store(compiled("htp", "cpu", "htp"), group("htp", "cpu"), None)
-    assert [part.provider for part in stored.models[0].partitions] == ["0", "1", "0"]
-    assert stored.models[0].passes == (), "another source may come to the same model otherwise"
+    stored = compiled("0", "1", "0")
     optimized = results.StoredOptimize(digest=of_bytes(b""), passes=PASSES, notes=("odd",))
     (told,) = results.model_reports(stored, group("npu", "host"), {"a": optimized}, {})
     assert [part.provider for part in told.partitions] == ["npu", "host", "npu"]
@@ -77,12 +74,12 @@ def test_another_alias_of_an_ep_is_told_of_what_was_built_under_the_old_one() ->
 
 
 def test_what_a_compile_stored_is_believed() -> None:
-    stored = results.to_store(compiled("htp"), group("htp"), None)
+    stored = compiled("0")
     assert results.objection(action(stored), group("htp"), ["a"]) is None
 
 
 def output(**changes: Any) -> dict[str, Any]:
-    return {"output": replace(compiled("htp").output, **changes)}
+    return {"output": replace(compiled("0").output, **changes)}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +101,7 @@ def output(**changes: Any) -> dict[str, Any]:
 def test_what_a_compile_cannot_have_stored_is_not_believed(
     changes: dict[str, Any], why: str
 ) -> None:
-    stored = replace(results.to_store(compiled("htp"), group("htp"), None), **changes)
+    stored = replace(compiled("0"), **changes)
     found = results.objection(action(stored), group("htp"), ["a"])
     assert found is not None and found.startswith(why)
 

@@ -14,6 +14,7 @@ from epctx.engine import quantized, ranges
 from epctx.engine.actions import loading
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.ranges import Ranges
+from epctx.engine.results import aliased
 from epctx.engine.scheduler import Scheduler
 from epctx.stages.exclusion import refuse_unmatched
 from epctx.stages.report import ModelReport
@@ -64,5 +65,8 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
         found = lane.run(Partition(group=group, optimized=optimized))
     refuse_unmatched(found.unmatched, where=f"model group {group.name}")
     return GroupPreview(
-        target=planned.target, group=group.name, models=found.models, silent=found.silent
+        target=planned.target,
+        group=group.name,
+        models=aliased(found.models, group.execution_providers),
+        silent=found.silent,
     )

@@ -26,12 +26,12 @@ from epctx.engine.disk_space import DiskSpace
 from epctx.engine.executor import Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
-from epctx.engine.results import StoredRecording, to_store
+from epctx.engine.results import StoredRecording, aliased
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import Compiled, Optimized, Staged
 from epctx.errors import CompileError, EpctxError
 from epctx.files.entries import open_entry
-from epctx.keys import key
+from epctx.keys import Toolchain, key
 from epctx.keys.source_digests import refuse_changed
 from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
@@ -179,7 +179,8 @@ class Compiling:
                 refuse_changed(each.source, each.found)
         if known.key is None:
             known = lookup.session(group, session, known.models)
-        known = self._stored(progress, known, made, folder)
+        recorded = self.recorded(progress)
+        known = _stored(self._actions, group, known, made, folder, recorded)
         return Staged(
             compiled=known,
             verified=lookup.verification(group, known),
@@ -213,7 +214,7 @@ class Compiling:
             )
             return _Made.of(results)
         except EpctxError as error:
-            progress.saw(_models(compile.scratch))
+            progress.saw(_models(compile))
             crashed = isinstance(error, CompileError) and entered[-1:] == ["verify"]
             if crashed and run is not None and run.wait().unfed:
                 error.remedy = "its source refuses these inputs: set `verify.inputs.ranges`"
@@ -235,55 +236,51 @@ class Compiling:
             request = checks.request(progress, compile.folder, skips_numbers=skips)
             yield Verify(request=request, compiled=True)
 
-    def _stored(
-        self, progress: GroupProgress, known: Compiled, made: _Made, folder: Path
-    ) -> Compiled:
-        """A session group that was compiled, put into the cache with its recording."""
-        assert known.record is not None and known.key is not None
-        group, result = progress.planned.group, made.compiled
-        action = self._actions.store(
-            known.key,
-            "compile",
-            known.record,
-            to_store(result, group, self._cpu(group)),
-            folder=folder,
-            files=[
-                StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in result.output.files
-            ],
-        )
-        known = replace(known, action=action)
-        return self._with_recording(progress, known, recorded=made.recording.recorded)
 
-    def _with_recording(
-        self, progress: GroupProgress, known: Compiled, *, recorded: bool
-    ) -> Compiled:
-        record = known.recording_record
-        if record is None:
-            return known
-        roots: list[Path] = []
-        folder = self.recorded(progress)
-        if recorded:
-            roots = [folder / model.source.name for model in known.models]
-        else:
-            record = replace(record, inputs=None, budget=None)
-        name = key(record)
-        action = self._actions.store(
-            name,
-            "recording",
-            record,
-            StoredRecording(recorded=recorded),
-            folder=folder,
-            files=files_in(folder, roots),
-        )
-        return replace(known, recording_record=record, recording_key=name, recording=action)
+def _stored(
+    actions: Actions,
+    group: ModelGroup,
+    known: Compiled,
+    made: _Made,
+    folder: Path,
+    recorded: Path,
+) -> Compiled:
+    """A session group that was compiled, put into the cache with its recording."""
+    assert known.record is not None and known.key is not None
+    result = made.compiled
+    action = actions.store(
+        known.key,
+        "compile",
+        known.record,
+        replace(result, cpu=_cpu(actions.lookup.toolchain, group)),
+        folder=folder,
+        files=[StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in result.output.files],
+    )
+    known, record = replace(known, action=action), known.recording_record
+    if record is None:
+        return known
+    ran = made.recording.recorded
+    if not ran:
+        record = replace(record, inputs=None, budget=None)
+    roots = [recorded / model.source.name for model in known.models] if ran else []
+    name = key(record)
+    recording = actions.store(
+        name,
+        "recording",
+        record,
+        StoredRecording(recorded=ran),
+        folder=recorded,
+        files=files_in(recorded, roots),
+    )
+    return replace(known, recording_record=record, recording_key=name, recording=recording)
 
-    def _cpu(self, group: ModelGroup) -> LockedCpu | None:
-        """Where a real EP compiles; None: the EPs are the same everywhere."""
-        toolchain = self._actions.lookup.toolchain
-        if not any(toolchain.traits(spec).native for spec in group.execution_providers):
-            return None
-        cpu = toolchain.cpu(group.execution_providers)
-        return LockedCpu(family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor)
+
+def _cpu(toolchain: Toolchain, group: ModelGroup) -> LockedCpu | None:
+    """Where a real EP compiles; None: the EPs are the same everywhere."""
+    if not any(toolchain.traits(spec).native for spec in group.execution_providers):
+        return None
+    cpu = toolchain.cpu(group.execution_providers)
+    return LockedCpu(family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor)
 
 
 def _size(known: Compiled) -> int:
@@ -297,11 +294,11 @@ def _size(known: Compiled) -> int:
     return sum(path.stat().st_size for path in files.values() if path.exists())
 
 
-def _models(scratch: Path) -> tuple[ModelReport, ...]:
+def _models(compile: Compile) -> tuple[ModelReport, ...]:
     """The models of a compile that failed, as far as it got; its process may have crashed."""
     try:
-        with open_entry(scratch / MODELS) as stream:
+        with open_entry(compile.scratch / MODELS) as stream:
             data = stream.read(limits.WORKER_ANSWER.value)
-        return codec.decode(data, tuple[ModelReport, ...])
-    except (OSError, msgspec.MsgspecError):
+        return aliased(codec.decode(data, tuple[ModelReport, ...]), compile.eps)
+    except (OSError, msgspec.MsgspecError, ValueError, IndexError):
         return ()

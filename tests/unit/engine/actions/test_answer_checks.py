@@ -33,7 +33,7 @@ def answer(tmp_path: Path) -> CompileResult:
     """A true one: models `a` and `b` share a context, all of it is in the folder."""
     names = ("a_ctx.onnx", "b_ctx.onnx", "a_htp.bin")
     files = tuple(outputs.write(tmp_path / name, [name.encode()]) for name in names)
-    part = PartitionReport(provider="htp", nodes=1, inputs=("x",), outputs=("y",))
+    part = PartitionReport(provider="0", nodes=1, inputs=("x",), outputs=("y",))
     models = tuple(
         ModelReport(name=n, passes=(), nodes=1, coverage=1.0, partitions=(part,), declined=())
         for n in "ab"
