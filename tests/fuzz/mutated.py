@@ -17,6 +17,7 @@ from onnx import TensorProto, numpy_helper
 
 from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.engine.actions import loading
+from epctx.engine.executor import one
 from epctx.errors import EpctxError, ModelError
 from epctx.graph.serde import protos
 from epctx.manifest import ModelSource, OptimizeSettings
@@ -126,7 +127,7 @@ def findings(seeds: Sequence[int], folder: Path) -> Iterator[str]:
             place = folder / str(seed)
             place.mkdir()
             with pool.lane(None) as lane:
-                found = finding(model(seed), place, lambda job: lane.run(job, timeout=TIMEOUT))
+                found = finding(model(seed), place, lambda job: one(lane, job, timeout=TIMEOUT))
             if found is not None:
                 yield f"seed {seed}: {found}"
     finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -54,16 +54,6 @@ class Lane(Protocol):
 
     def run(
         self,
-        action: Action[R],
-        *,
-        started: Callable[[StageStarted], None],
-        timeout: float | None = None,
-    ) -> R:
-        """Carry out one action and return its result, as `run_all`."""
-        ...
-
-    def run_all(
-        self,
         job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None],
@@ -98,6 +88,18 @@ class Lane(Protocol):
     def close(self) -> None:
         """After the last job: end what is its own. Raises CompileError if it does not end well."""
         ...
+
+
+def one(
+    lane: Lane,
+    action: Action[R],
+    *,
+    started: Callable[[StageStarted], None] = lambda stage: None,
+    timeout: float | None = None,
+) -> R:
+    """Carry out a job of one action, and return its result. Raises what `Lane.run` raises."""
+    (result,) = lane.run([action], started=started, timeout=timeout)
+    return cast(R, result)
 
 
 class Executor(Protocol):

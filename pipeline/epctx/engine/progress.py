@@ -93,7 +93,7 @@ class Progress:
 
         With a `pace` its runs are counted, and told.
 
-        Raises what `Lane.run_all` raises.
+        Raises what `Lane.run` raises.
         """
         stage: str | None = None
         shown: str | None = None
@@ -135,7 +135,7 @@ class Progress:
             self.emit("running", subject=shown, stage=stage, detail=told)
 
         try:
-            results = lane.run_all(job, started=started, timeout=self._timeout)
+            results = lane.run(job, started=started, timeout=self._timeout)
         finally:
             note(self._events.now())
             show(None)

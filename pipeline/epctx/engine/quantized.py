@@ -11,6 +11,7 @@ from epctx.actions.optimize import Optimize
 from epctx.actions.quantize import Quantize
 from epctx.cache.digests import FileDigests
 from epctx.engine.actions import loading
+from epctx.engine.executor import one
 from epctx.engine.lookup import quantized_source
 from epctx.engine.ranges import Ranges
 from epctx.error_codes import Code
@@ -58,7 +59,7 @@ def _model(
 ) -> ModelSource:
     plain, made = folder / "o", folder / "q"
     job = Optimize.of(source, group.optimize, plain)
-    digest = loading.optimize(job, lane.run).digest
+    digest = loading.optimize(job, lambda job: one(lane, job)).digest
     known = None
     if settings.calibrated:
         asked = make.calibration(digest, settings, group.preset, samples)
@@ -71,13 +72,14 @@ def _model(
                 remedy="run `epctx build`, which finds and writes them",
                 code=Code.CALIBRATION,
             )
-    lane.run(
+    one(
+        lane,
         replace(
             Quantize.of(group, digest, samples, known),
             name=source.name,
             optimized=plain,
             others=tuple(each for each in group.models if each.name != source.name),
             folder=made,
-        )
+        ),
     )
     return quantized_source(source, settings, made)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -26,7 +26,6 @@ from epctx.manifest import ProviderSpec
 from epctx.worker import protocol
 from epctx.worker.cancelling import Cancelling
 
-R = TypeVar("R")
 _ATTEMPTS: Final = 3
 """Workers that a job is given to, one after the other, each of which is lost with it."""
 _RETURN: Final = 90.0
@@ -65,17 +64,6 @@ class Lane:
 
     def run(
         self,
-        action: Action[R],
-        *,
-        started: Callable[[StageStarted], None] = lambda stage: None,
-        timeout: float | None = None,
-    ) -> R:
-        """Carry out one action and return its result, as `run_all`."""
-        (result,) = self.run_all([action], started=started, timeout=timeout)
-        return cast(R, result)
-
-    def run_all(
-        self,
         job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None] = lambda stage: None,
@@ -85,7 +73,7 @@ class Lane:
 
         Raises:
             ProviderUnavailable: no worker can take it.
-            EpctxError: as `engine.executor.Lane.run_all` has it.
+            EpctxError: as `engine.executor.Lane.run` has it.
         """
         packed = self._executor.packing.pack(*job)
         last = self.own and any(action.isolates for action in job)

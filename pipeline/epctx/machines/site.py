@@ -279,7 +279,7 @@ class Site:
     def _results(
         self, own: _Lane, job: Sequence[Action[Any]], request: Request, stages: _Stages
     ) -> tuple[msgspec.Raw, ...]:
-        results = own.lane.run_all(job, started=stages.note, timeout=request.timeout)
+        results = own.lane.run(job, started=stages.note, timeout=request.timeout)
         if request.last:
             own.lane.close()
         return tuple(msgspec.Raw(codec.encode(each)) for each in results)

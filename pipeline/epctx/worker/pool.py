@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from epctx.actions.action import Action, StageStarted
 from epctx.errors import EpctxError
@@ -17,8 +17,6 @@ from epctx.files import outputs
 from epctx.manifest import ProviderSpec
 from epctx.worker.cancelling import Cancelling
 from epctx.worker.process import Worker
-
-R = TypeVar("R")
 
 
 class Lane:
@@ -53,17 +51,6 @@ class Lane:
             self._worker = self._pool.take(self._label)
 
     def run(
-        self,
-        action: Action[R],
-        *,
-        started: Callable[[StageStarted], None] = lambda stage: None,
-        timeout: float | None = None,
-    ) -> R:
-        """Carry out one action and return its result. Raises what `Worker.run` raises."""
-        (result,) = self.run_all([action], started=started, timeout=timeout)
-        return cast(R, result)
-
-    def run_all(
         self,
         job: Sequence[Action[Any]],
         *,

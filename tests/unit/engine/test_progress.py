@@ -32,7 +32,7 @@ class FakeLane:
         self.machine: str | None = None
         self.peak_memory = 0
 
-    def run_all(
+    def run(
         self,
         job: Sequence[Action[Any]],
         *,

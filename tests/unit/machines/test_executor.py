@@ -6,6 +6,7 @@ import pytest
 
 from epctx import codec
 from epctx.actions.numbers import RunSources, SourceResult
+from epctx.engine.executor import one
 from epctx.errors import CompileError, EpctxError, ModelError, StorageError
 from epctx.machines import blobs
 from epctx.machines.cluster import Lost, Member
@@ -71,31 +72,31 @@ def places(cluster: FakeCluster) -> list[str]:
 
 def test_lanes_go_to_who_has_least_to_do_and_stay_there(tmp_path: Path) -> None:
     executor, cluster = remote(tmp_path, *[DONE] * 4)
-    with executor.lane(None) as one, executor.lane(None) as other:
-        for lane in (one, other, one, other):
-            assert lane.run(JOB).unfed == {"a": "why"} and lane.peak_memory == 7
-        assert (one.machine, other.machine) == ("x", "y")
+    with executor.lane(None) as first, executor.lane(None) as other:
+        for lane in (first, other, first, other):
+            assert one(lane, JOB).unfed == {"a": "why"} and lane.peak_memory == 7
+        assert (first.machine, other.machine) == ("x", "y")
     assert places(cluster) == ["tcp://x", "tcp://y", "tcp://x", "tcp://y"]
 
 
 def test_a_job_whose_worker_is_lost_runs_elsewhere_and_not_for_ever(tmp_path: Path) -> None:
     executor, cluster = remote(tmp_path, Lost(), Lost(), DONE, Lost(), Lost(), Lost())
     with executor.lane(None) as lane:
-        assert lane.run(JOB).unfed == {"a": "why"} and lane.peak_memory == 7
+        assert one(lane, JOB).unfed == {"a": "why"} and lane.peak_memory == 7
         assert len(set(places(cluster))) == 3
         with pytest.raises(CompileError, match="3 workers were lost"):
-            lane.run(JOB)
+            lane.run([JOB])
 
 
 def test_what_fails_for_reasons_of_a_machine_is_tried_on_the_others(tmp_path: Path) -> None:
     full = StorageError("the disk is full", remedy="free some space").failure
     executor, cluster = remote(tmp_path, Answer(failure=full, own=True), DONE)
     with executor.lane(None) as lane:
-        assert lane.run(JOB).unfed == {"a": "why"} and lane.peak_memory == 7
+        assert one(lane, JOB).unfed == {"a": "why"} and lane.peak_memory == 7
     assert len(set(places(cluster))) == 2
     executor, cluster = remote(tmp_path, *[Answer(failure=full, own=True)] * 3)
     with pytest.raises(StorageError, match="the disk is full"), executor.lane(None) as lane:
-        lane.run(JOB)
+        lane.run([JOB])
     assert len(places(cluster)) == 3
 
 
@@ -108,7 +109,7 @@ def test_an_error_is_of_its_class_and_names_paths_of_this_machine(tmp_path: Path
     )
     executor, _ = remote(tmp_path, answer)
     with pytest.raises(ModelError) as told, executor.lane(None) as lane:
-        lane.run(JOB)
+        lane.run([JOB])
     assert told.value.file == "/nowhere/a.onnx"
     kept = Path(told.value.remedy.removeprefix("see "))
     assert kept.parent == tmp_path / "logs" and kept.read_text() == "the last words"
@@ -118,10 +119,10 @@ def test_an_error_is_of_its_class_and_names_paths_of_this_machine(tmp_path: Path
 def test_what_a_lane_hands_on_the_next_of_its_label_gets(tmp_path: Path) -> None:
     executor, cluster = remote(tmp_path, DONE, DONE, Answer())
     with executor.lane("v") as lane:
-        lane.run(JOB)
+        lane.run([JOB])
         lane.hand_on()
     with executor.lane("v") as lane:
-        lane.run(JOB)
+        lane.run([JOB])
     lanes = [(address, request.lane) for address, request in cluster.requests]
     assert len(lanes) == 3 and len(set(lanes)) == 1  # two jobs, and the end
     assert cluster.requests[-1][1].job is None
@@ -131,7 +132,7 @@ def test_a_process_that_does_not_end_well_is_told(tmp_path: Path) -> None:
     crashed = CompileError("crashed on its way out", remedy="none").failure
     executor, _ = remote(tmp_path, DONE, Answer(failure=crashed))
     with pytest.raises(CompileError, match="on its way out"), executor.lane("v") as lane:
-        lane.run(JOB)
+        lane.run([JOB])
 
 
 def test_after_a_cancel_nothing_is_sent(tmp_path: Path) -> None:
@@ -142,5 +143,5 @@ def test_after_a_cancel_nothing_is_sent(tmp_path: Path) -> None:
     executor, cluster = remote(tmp_path)
     with pytest.raises(EpctxError, match="lane"), executor.lane(None) as lane:
         lane.cancel(EpctxError("lane", remedy="none"))
-        lane.run(JOB)
+        lane.run([JOB])
     assert cluster.requests == []

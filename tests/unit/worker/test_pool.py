@@ -228,9 +228,9 @@ def test_a_lane_is_cancelled_from_another_thread(
             canceller.start()
             job = Trial(job=RunJob(folder=Path(), model=Path()))
             with pytest.raises(EpctxError, match="does not run"):
-                lane.run(job)
+                lane.run([job])
             canceller.join()
-            lane.run(job)
+            lane.run([job])
 
 
 def test_logs_of_a_command_without_an_output_folder_leave_no_folder_behind() -> None:

@@ -18,7 +18,7 @@ from epctx.actions.quantize import Quantize
 from epctx.engine import build, plan, ranges
 from epctx.engine.actions import loading
 from epctx.engine.asked import Options
-from epctx.engine.executor import Machines
+from epctx.engine.executor import Machines, one
 from epctx.engine.report import GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError
@@ -115,4 +115,4 @@ class Trials:
     def _carried_out(self, job: Action[R]) -> R:
         pool = Pool(work=self.folder / f"work-{type(job).__name__}", logs=own_logs())
         with Scheduler(pool), pool.lane(None) as lane:
-            return lane.run(job)
+            return one(lane, job)

@@ -14,7 +14,7 @@ from typing import Final
 
 from epctx import limits
 from epctx.actions.numbers import RunSources
-from epctx.engine.executor import Cancelled, Executor
+from epctx.engine.executor import Cancelled, Executor, one
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError, Interrupted
 from epctx.graph.inputs import InputSpec
@@ -76,9 +76,9 @@ def _run(executor: Executor, model: Path, asked: Mapping[str, int], kept: Path) 
     action = RunSources(sources=(source,), settings=settings, folder=kept)
     try:
         with executor.lane(None) as lane:
-            result = lane.run(
+            result = one(
+                lane,
                 action,
-                started=lambda stage: None,
                 # The search ends by itself; a model that it runs may not.
                 timeout=2 * limits.SIZE_SECONDS.value,
             )

@@ -12,6 +12,7 @@ from epctx.actions.partition import Partition
 from epctx.cache.digests import FreshDigests
 from epctx.engine import quantized, ranges
 from epctx.engine.actions import loading
+from epctx.engine.executor import one
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.ranges import Ranges
 from epctx.engine.results import aliased
@@ -61,8 +62,8 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"
             job = Optimize.of(source, group.optimize, optimized[source.name])
-            loading.optimize(job, lane.run)
-        found = lane.run(Partition(group=group, optimized=optimized))
+            loading.optimize(job, lambda job: one(lane, job))
+        found = one(lane, Partition(group=group, optimized=optimized))
     refuse_unmatched(found.unmatched, where=f"model group {group.name}")
     return GroupPreview(
         target=planned.target,

@@ -13,6 +13,7 @@ from epctx.actions.numbers import Verify
 from epctx.cache.digests import FreshDigests
 from epctx.commands.verify.folders import Missing
 from epctx.engine import quantized
+from epctx.engine.executor import one
 from epctx.engine.ranges import Ranges
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, EpctxError
@@ -91,7 +92,7 @@ def _verify(
         request = replace(request, group=group)
     try:
         with pool.lane("verify" if _isolated(request) else None) as lane:
-            return lane.run(Verify(request=request))
+            return one(lane, Verify(request=request))
     except CompileError as error:  # the worker crashed, or an EP raised an exception
         policy: PolicyName = "numbers" if request.group is not None else "conformance"
         message = f"cannot be verified: {error.reason}"

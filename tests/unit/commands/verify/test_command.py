@@ -36,8 +36,8 @@ class FakePool:
         FakePool.own.append(label is not None)
         yield self
 
-    def run(self, action: Verify) -> FolderReport:
-        return FakePool.answer(action.request)
+    def run(self, job: list[Verify], **_: object) -> list[FolderReport]:
+        return [FakePool.answer(action.request) for action in job]
 
     def cancel(self, reason: EpctxError) -> None: ...
 

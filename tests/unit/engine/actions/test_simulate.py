@@ -51,7 +51,7 @@ class Lane:
 
     peak_memory = 0
 
-    def run_all(self, job: Sequence[Verify], **_: object) -> list[FolderReport]:
+    def run(self, job: Sequence[Verify], **_: object) -> list[FolderReport]:
         return [self._work(each.request) for each in job]
 
     def hand_on(self) -> None:

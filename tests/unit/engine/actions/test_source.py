@@ -44,7 +44,7 @@ class Lane:
 
     peak_memory = 0
 
-    def run_all(self, job: Sequence[object], **_: object) -> list[Any]:
+    def run(self, job: Sequence[object], **_: object) -> list[Any]:
         (action,) = job
         assert isinstance(action, RunSources) and action.folder == Path("kept")
         return [self._work(self)]
