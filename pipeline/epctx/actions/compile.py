@@ -15,8 +15,8 @@ from epctx import codec
 from epctx.actions.action import Action, StageStarted, WorkerContext
 from epctx.files.digest import Digest
 from epctx.files.outputs import GroupOutput
-from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ExternalInitializers, ModelGroup, PartitionSettings, ProviderSpec
+from epctx.providers.onnxruntime.host import Cpu
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import ModelReport, PartitionReport
 
@@ -46,7 +46,7 @@ class CompileResult(Struct, frozen=True, kw_only=True):
     output: GroupOutput
     models: tuple[ModelReport, ...]
     unmatched: tuple[tuple[Unmatched, ...], ...]
-    cpu: LockedCpu | None = None
+    cpu: Cpu | None = None
 
 
 class CompiledModel(Struct, frozen=True, kw_only=True):

@@ -33,8 +33,8 @@ from epctx.errors import CompileError, EpctxError
 from epctx.files.entries import open_entry
 from epctx.keys import Toolchain, key
 from epctx.keys.source_digests import refuse_changed
-from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
+from epctx.providers.onnxruntime.host import Cpu
 from epctx.stages.report import ModelReport
 from epctx.verification.findings import FolderReport
 
@@ -275,12 +275,11 @@ def _stored(
     return replace(known, recording_record=record, recording_key=name, recording=recording)
 
 
-def _cpu(toolchain: Toolchain, group: ModelGroup) -> LockedCpu | None:
+def _cpu(toolchain: Toolchain, group: ModelGroup) -> Cpu | None:
     """Where a real EP compiles; None: the EPs are the same everywhere."""
     if not any(toolchain.traits(spec).native for spec in group.execution_providers):
         return None
-    cpu = toolchain.cpu(group.execution_providers)
-    return LockedCpu(family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor)
+    return toolchain.cpu(group.execution_providers)
 
 
 def _size(known: Compiled) -> int:

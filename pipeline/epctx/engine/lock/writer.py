@@ -33,6 +33,7 @@ from epctx.lockfile.types import (
     LockedToolchain,
 )
 from epctx.manifest import Manifest, ModelGroup
+from epctx.providers.onnxruntime.host import Cpu
 
 _MAKING: tuple[Running, ...] = ("optimize", "compile")
 """The actions that make bytes."""
@@ -210,10 +211,12 @@ class _Lock:
             sharing=compiled.session.sharing,
         )
 
-    def _cpu(self, cpu: LockedCpu) -> str:
+    def _cpu(self, cpu: Cpu) -> str:
         facts = [cpu.vendor, cpu.family, cpu.model, *cpu.flags]
         name = f"cpu-{digest.of_json(facts).hex[:12]}"
-        self.cpus[name] = cpu
+        self.cpus[name] = LockedCpu(
+            family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor
+        )
         return name
 
 
