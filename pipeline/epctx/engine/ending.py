@@ -108,7 +108,7 @@ def report(
     planned = _planned(made)
     if ran or build.repaired or not build.memo.has_report(planned, build.place.report):
         _write(build, made, failures)
-        build.memo.note_report(planned)
+    build.memo.note_report(planned)
     if new is not None and build.plan.whole:
         kept = {(p.target, p.group.name) for p in build.plan.groups}
         kept |= {(p.target, p.composition.name) for p in build.plan.compositions}

@@ -277,12 +277,15 @@ class Memo:
                 self._changed = True
 
     def has_report(self, planned: Digest, path: Path) -> bool:
-        """Tell whether the report at a path says what is planned, without a look into it."""
-        return self._known.report == planned and path.exists()
+        """Tell whether the report at a path says what is planned, without a look into it; one of
+        which nothing is remembered is believed.
+        """
+        return self._known.report in (None, planned) and path.exists()
 
     def note_report(self, planned: Digest) -> None:
-        """Remember what the report that was written says because it is planned."""
-        self._known.report, self._changed = planned, True
+        """Remember what the report says because it is planned."""
+        if self._known.report != planned:
+            self._known.report, self._changed = planned, True
 
     def save(self) -> None:
         """Write what is new.
