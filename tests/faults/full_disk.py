@@ -146,8 +146,8 @@ def _main() -> None:
     import onnx_ir  # noqa: F401  what takes a second to import is here before the forks
     import onnxruntime  # noqa: F401
 
-    from epctx.stages import compile, optimize, verify  # noqa: F401
-    from epctx.worker import listener  # noqa: F401
+    from epctx.stages import compile, optimize, verify  # noqa: F401  likewise
+    from epctx.worker import listener  # noqa: F401  likewise
 
     ended = []
     for folder, full_at, error in json.loads(sys.stdin.buffer.read()):

@@ -91,7 +91,7 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
 
     def run(self, worker: WorkerContext) -> R:
         """Carry it out. Raises EpctxError, as its class says."""
-        raise NotImplementedError
+        raise NotImplementedError  # a Struct cannot be abstract; test_kinds sees that all have one
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
         """Return what else its result depends on: the code and the libraries that carry it out."""
@@ -109,7 +109,7 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
 
 
 class WorkerContext:
-    """What an action has of the process that carries it out.
+    """The process that carries out an action, as the action sees it.
 
     Args:
         started: hears of each stage before it begins.

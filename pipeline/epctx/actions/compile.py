@@ -33,7 +33,7 @@ MODELS: Final = "models.json"
 
 
 class CompileResult(Struct, frozen=True, kw_only=True):
-    """What was written, and who took which part of each model.
+    """The files that were written, and who took which part of each model.
 
     Attributes:
         models: partitions name their EP by its place in the list, as text, and no passes are told:
@@ -62,7 +62,7 @@ class CompiledModel(Struct, frozen=True, kw_only=True):
 
 
 class Live(Struct, frozen=True, kw_only=True):
-    """What stays open for who runs the sessions that compile.
+    """The sessions that compile, kept open for who runs them.
 
     Attributes:
         generating: the models as they are run; None: no EP compiles with sessions that can be.
@@ -130,7 +130,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         return tuple(model.name for model in self.models)
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
-        """The EPs, too.
+        """Add the EPs.
 
         Raises:
             ProviderUnavailable: an EP is not installed, or its package is broken.
@@ -211,7 +211,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
 
 
 class _Told:
-    """What is told of the models so far; also if what comes next fails."""
+    """Tells of the models so far, also if what comes next fails."""
 
     def __init__(
         self,

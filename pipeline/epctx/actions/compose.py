@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ComposeResult(Struct, frozen=True, kw_only=True):
-    """What was written, without SHA256SUMS; how it is wired."""
+    """The files that were written, without SHA256SUMS, and how they are wired."""
 
     files: tuple[OutputFile, ...]
     report: CompositionReport
@@ -91,7 +91,7 @@ class Compose(Action[ComposeResult], frozen=True, kw_only=True):
         )
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
-        """What runs it here, too. Raises as `Toolchain.devices`."""
+        """Add the devices that run it here. Raises as `Toolchain.devices`."""
         return {"devices": toolchain.devices(self.eps), **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> ComposeResult:

@@ -1,6 +1,7 @@
 """All actions there are: what a worker, here or on another machine, can be asked for.
 
-A new action is a module beside this one, as `actions.action` says, and a name in `KINDS`.
+A new action is a module beside this one, as `actions.action` says, and a name in `KINDS`. That is
+apart from `action`, which all of these import.
 """
 
 from __future__ import annotations

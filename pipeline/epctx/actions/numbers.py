@@ -31,7 +31,7 @@ _SENDING: Final = 20
 
 
 class SourceResult(Struct, frozen=True, kw_only=True):
-    """`unfed`: models that run on other inputs than were generated only, and why."""
+    """The models that run on other inputs than were generated only, and why: `unfed`."""
 
     unfed: Mapping[str, str]
 
@@ -66,7 +66,7 @@ class RunSources(Action[SourceResult], frozen=True, kw_only=True):
 
 
 class RecordResult(Struct, frozen=True, kw_only=True):
-    """What became of the sessions that compile.
+    """The outcome of running the sessions that compile.
 
     Attributes:
         recorded: they were run.

@@ -28,7 +28,7 @@ _NOTES: Final[Mapping[native.Reach, Sequence[str]]] = {
 
 
 class OptimizeResult(Struct, frozen=True, kw_only=True):
-    """What was found.
+    """The digest of an optimized model, and how it came about.
 
     Attributes:
         digest: of the optimized graph and its weights' content.

@@ -16,7 +16,7 @@ from epctx.stages.report import ModelReport
 
 
 class PartitionResult(Struct, frozen=True, kw_only=True):
-    """Who would take which part of each model; `unmatched`, and EPs, as in CompileResult.
+    """The parts of each model that EPs would take; `unmatched`, and EPs, as in CompileResult.
 
     Attributes:
         silent: EPs, by alias, that do not say before a compile what of it they would leave.

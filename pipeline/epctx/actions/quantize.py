@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _NOTHING: Final = Calibration()
 _NO_BYTES: Final = ("calibration", "preset", "tolerance")
-"""Of `quantize`, what is in the record otherwise, or reaches no byte."""
+"""Fields of `quantize` that are in the record otherwise, or reach no byte."""
 
 
 class QuantizeResult(Struct, frozen=True, kw_only=True):
-    """What was written.
+    """The quantized model, and how good it is.
 
     Attributes:
         sources: its files: the model first.
@@ -88,7 +88,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
         )
 
     def record(self, toolchain: Toolchain) -> dict[str, Any]:
-        """Files with samples are in it by their digests, and the ranges, too."""
+        """Return it with digests in the place of files with samples, and of ranges."""
         ranges = None if self.ranges is None else str(digest.of_bytes(self.ranges.encode()))
         plain = replace(self, ranges=ranges, settings=replace(self.settings, calibration=_NOTHING))
         known = super(Quantize, plain).record(toolchain)

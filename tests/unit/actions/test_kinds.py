@@ -15,3 +15,4 @@ def test_every_action_is_there() -> None:
         importlib.import_module(f"epctx.actions.{module.name}")
     written = {c for c in Action.__subclasses__() if c.__module__.startswith("epctx.actions.")}
     assert written == set(KINDS.values()) and len(KINDS) >= 10
+    assert all({"run", "result"} <= vars(kind).keys() for kind in written)
