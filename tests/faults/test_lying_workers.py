@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from epctx.actions.compile import CompileResult
-from epctx.actions.optimize import OptimizeResult
 from epctx.cli.app import app
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import OutputFile
@@ -69,26 +67,16 @@ COMPILED: dict[str, tuple[Callable[[CompileResult], CompileResult], int, str]] =
     "nothing of exclusions": (lambda a: replace(a, unmatched=()), 6, "other models"),
     "an EP that the group has not": (of_another_ep, 6, "execution providers that"),
 }
-OPTIMIZED: dict[str, tuple[Callable[[OptimizeResult], OptimizeResult], int, str]] = {
-    "no source": (lambda a: replace(a, sources=()), 6, "no source"),
-    "data outside": (
-        lambda a: replace(a, sources=(a.sources[0], replace(a.sources[1], location="../a.data"))),
-        6,
-        "data outside the model's folder",
-    ),
-}
 
 
-@pytest.mark.parametrize("what", [*COMPILED, *OPTIMIZED])
+@pytest.mark.parametrize("what", COMPILED)
 def test_a_lie_is_told_and_nothing_is_published(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind: type = CompileResult if what in COMPILED else OptimizeResult
-    lies: dict[str, tuple[Any, int, str]] = {**COMPILED, **OPTIMIZED}
-    lie, code, says = lies[what]
+    lie, code, says = COMPILED[what]
 
     def lying(worker: Inline, answer: object) -> object:
-        return lie(answer) if isinstance(answer, kind) else answer
+        return lie(answer) if isinstance(answer, CompileResult) else answer
 
     made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
     monkeypatch.chdir(made.folder)

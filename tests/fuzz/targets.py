@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from epctx import codec, lockfile, manifest
 from epctx.actions.compile import CompileResult
-from epctx.cache.action import Action
+from epctx.cache.action import StoredAction
 from epctx.commands.inspect import command
 from epctx.errors import EpctxError, InvalidGraph, InvalidManifest, LockError, ModelError
 from epctx.files.digest import of_bytes
@@ -217,10 +217,10 @@ def compatibilities(data: bytes) -> None:
 def cache_records(data: bytes) -> None:
     """What a cache's record holds: of the form that is asked for, or none."""
     try:
-        action = codec.decode(data, Action[CompileResult])
+        action = codec.decode(data, StoredAction[CompileResult])
     except msgspec.MsgspecError:
         return
-    assert codec.decode(codec.encode(action), Action[CompileResult]) == action
+    assert codec.decode(codec.encode(action), StoredAction[CompileResult]) == action
 
 
 def plugin_options(data: bytes) -> None:

@@ -21,7 +21,7 @@ from epctx.engine import build_groups
 from epctx.engine.events import Event
 from epctx.engine.executor import Cancelled
 from epctx.engine.lookup import Lookup
-from epctx.engine.state import Compiled, Staged
+from epctx.engine.state import SessionState
 from epctx.errors import CompileError
 from tests.kit.building import mlp
 from tests.kit.command_line import FAULTY, PROGRAM, environment, epctx
@@ -301,7 +301,7 @@ def test_a_compile_waits_for_its_key_only_where_there_is_a_cache(
     happened: list[str | None] = []
     make = Lookup.session
 
-    def session(self: Lookup, *asked: Any) -> Compiled:
+    def session(self: Lookup, *asked: Any) -> SessionState:
         happened.append("key")
         return make(self, *asked)
 
@@ -324,9 +324,9 @@ def test_json_is_alone_on_stdout(tmp_path: Path) -> None:
 
 def test_what_failed_is_told_not_what_was_ended_for_it() -> None:
     """Of one group's session groups the one that was ended may come first in the order."""
-    ended: Future[Staged] = Future()
+    ended: Future[SessionState] = Future()
     ended.set_exception(Cancelled("another group failed", remedy="see its error"))
-    crashed: Future[Staged] = Future()
+    crashed: Future[SessionState] = Future()
     crashed.set_exception(CompileError("crashed", remedy="see its log"))
     with pytest.raises(CompileError, match="crashed"):
         build_groups._raise_first([ended, crashed])

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import epctx
-from epctx.cache import Action, Cache, locate
+from epctx.cache import Cache, StoredAction, locate
 from epctx.engine.results import StoredRecording
 from epctx.parsing import load
 from epctx.stages import verify
@@ -46,7 +46,7 @@ def kept(folder: Path) -> Path:
     """What the generating sessions of the build before have left in the cache."""
     cache = Cache(locate(), lambda text: None)
     for name in cache.records.names("actions"):
-        action = cache.records.read("actions", name, Action[StoredRecording])
+        action = cache.records.read("actions", name, StoredAction[StoredRecording])
         if action is not None and action.kind == "recording" and action.files:
             assert cache.fetch(action, folder)
     return folder

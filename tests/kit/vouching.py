@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from epctx.cache.action import Action, StoredFile
+from epctx.cache.action import StoredAction, StoredFile
 from epctx.cache.location import Location
 from epctx.cache.remote import signing
 from epctx.cache.remote.signing import SIGNING_VARIABLE, TRUST_VARIABLE, Voucher
@@ -49,9 +49,9 @@ def stored(folder: Path, **contents: bytes) -> tuple[StoredFile, ...]:
 
 def action(
     files: tuple[StoredFile, ...] = (), result: bytes = b'{"count":3}'
-) -> Action[msgspec.Raw]:
+) -> StoredAction[msgspec.Raw]:
     """A compile of `KEY`."""
-    return Action(kind="compile", record=RECORD, result=msgspec.Raw(result), files=files)
+    return StoredAction(kind="compile", record=RECORD, result=msgspec.Raw(result), files=files)
 
 
 def keyed(number: int, kind: str = "compile") -> tuple[Digest, msgspec.Raw]:

@@ -14,6 +14,7 @@ from epctx.files.outputs import OutputFile
 from epctx.keys.records import ComposedModel, InputsRecord
 from epctx.manifest import Composition, ProviderSpec, Tolerance
 from epctx.stages.report import CompositionReport
+from epctx.verification.findings import FolderReport
 from epctx.verification.request import Composed
 
 if TYPE_CHECKING:
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
 
 
 class ComposeResult(Struct, frozen=True, kw_only=True):
-    """The files that were written, without SHA256SUMS, and how they are wired."""
+    """The files that were written, without SHA256SUMS, and how they are wired.
+
+    Attributes:
+        verify: what verification found; None: it is still to come.
+    """
 
     files: tuple[OutputFile, ...]
     report: CompositionReport
+    verify: FolderReport | None = None
 
 
 class Compose(Action[ComposeResult], frozen=True, kw_only=True):

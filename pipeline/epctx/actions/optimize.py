@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from epctx.actions.action import Action, StageStarted, WorkerContext
 from epctx.files.digest import Digest
+from epctx.files.regular import changed
 from epctx.graph import native
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import Level, ModelSource, OptimizeSettings
@@ -32,12 +32,10 @@ class OptimizeResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         digest: of the optimized graph and its weights' content.
-        sources: the files that it was read from, the model first.
         notes: as `LoadedModel` has them.
     """
 
     digest: Digest
-    sources: tuple[SourceFile, ...]
     passes: tuple[PassRecord, ...]
     notes: tuple[str, ...] = ()
 
@@ -48,14 +46,13 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
     Its name is not in the key: two names may share one model.
 
     Attributes:
-        model: digest of the model file; empty: it was never loaded, so that the worker tells.
+        model: digest of the model file; empty: it is what it is, and has no key.
         data: digests of its external data files, in the order of their locations, which are in
             the model file; where they lie is not in the key.
         dimensions: symbolic dimension name to size, in elements.
         shapes: input name to its whole shape.
         level: none, basic, extended, or explicit.
         passes: with level explicit, the passes in order.
-        extensions: of those passes, those of other packages: name to package, version, digest.
         source: where it is, and what messages call it.
         reach: how far onnx's inference may go on it.
     """
@@ -71,15 +68,23 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
     shapes: Mapping[str, tuple[int, ...]]
     level: Level
     passes: tuple[str, ...]
-    extensions: Mapping[str, str] = {}
     source: ModelSource
     folder: Path = Path()
     reach: native.Reach = "data"
 
     @classmethod
-    def of(cls, source: ModelSource, settings: OptimizeSettings, folder: Path = Path()) -> Optimize:
-        """Return the optimize action of a model of which nothing is known but where it is."""
+    def of(
+        cls,
+        source: ModelSource,
+        settings: OptimizeSettings,
+        folder: Path = Path(),
+        *,
+        found: SourceDigests | None = None,
+    ) -> Optimize:
+        """Return the optimize action of a model with that content, if it is known."""
         return cls(
+            model="" if found is None else str(found.model),
+            data=() if found is None else tuple(map(str, found.data)),
             dimensions=source.dimensions,
             shapes=source.shapes,
             level=settings.level,
@@ -88,21 +93,18 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
             folder=folder,
         )
 
-    def known(self, found: SourceDigests, toolchain: Toolchain) -> Optimize:
-        """Return it with the content of the model.
+    def facts(self, toolchain: Toolchain) -> dict[str, Any]:
+        """Add those of its passes that other packages bring: name to package, version, digest.
 
         Raises:
             ManifestError: a pass that does not exist.
         """
-        return replace(
-            self,
-            model=str(found.model),
-            data=tuple(map(str, found.data)),
-            extensions=toolchain.passes(self.passes),
-        )
+        return {"extensions": toolchain.passes(self.passes), **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> OptimizeResult:
-        """Raises what `stages.load` and `stages.optimize` raise."""
+        """Raises what `stages.load` and `stages.optimize` raise; ModelError also if the model is
+        not the one that was asked for.
+        """
         from epctx.graph.optimized import store
         from epctx.stages import load, optimize
 
@@ -110,6 +112,7 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         with native.inferring(self.reach):
             worker.started(StageStarted(stage="load", model=name))
             loaded = load.run(self.source)
+            self._refuse_another(loaded.sources)
             worker.started(StageStarted(stage="optimize", model=name))
             self.folder.mkdir(parents=True)
             settings = OptimizeSettings(level=self.level, passes=self.passes)
@@ -117,7 +120,11 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
             store.write(optimized, self.folder)
         return OptimizeResult(
             digest=optimized.digest,
-            sources=loaded.sources,
             passes=optimized.passes,
             notes=(*loaded.notes, *_NOTES[self.reach]),
         )
+
+    def _refuse_another(self, files: Sequence[SourceFile]) -> None:
+        wanted = (self.model, *self.data)
+        if self.model and tuple(str(file.digest) for file in files) != wanted:
+            raise changed(self.source.path)

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from epctx.actions.action import Action, StageStarted, WorkerContext
 from epctx.files import digest
 from epctx.files.digest import Digest
-from epctx.graph.model import SourceFile
 from epctx.manifest import Calibration, ModelGroup, ModelSource, Preset, QuantizeSettings
 from epctx.quantization.report import QuantizeReport
 
@@ -29,11 +28,14 @@ class QuantizeResult(Struct, frozen=True, kw_only=True):
     """The quantized model, and how good it is.
 
     Attributes:
-        sources: its files: the model first.
+        model: digest of the model file, which has the same name whatever the model's.
+        locations, data: of its external data files, as SourceDigests has them.
         ranges: of its tensors; None: only weights are quantized.
     """
 
-    sources: tuple[SourceFile, ...]
+    model: Digest
+    locations: tuple[str, ...]
+    data: tuple[Digest, ...]
     ranges: str | None
     report: QuantizeReport
 
@@ -110,7 +112,14 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
             ranges=self.ranges,
             others=self.others,
         )
-        return QuantizeResult(sources=made.files, ranges=made.ranges, report=made.report)
+        model, *data = made.files
+        return QuantizeResult(
+            model=model.digest,
+            locations=tuple(file.location for file in data),
+            data=tuple(file.digest for file in data),
+            ranges=made.ranges,
+            report=made.report,
+        )
 
 
 def settings_of(settings: QuantizeSettings) -> dict[str, Any]:

@@ -1,14 +1,12 @@
 """The cache: objects by content, actions by key, as in Bazel (design section 9).
 
     <folder>/CACHEDIR.TAG           backups leave it out
-    <folder>/v1/
+    <folder>/v2/
         objects/ab/abcd…            content, named by its BLAKE3
         actions/ab/abcd…            what an action made, named by its key
         digests/ab/abcd…            digests of unchanged files, named by a folder above theirs
-        references/ab/abcd…         which data files a model refers to, named by the model's digest
-        latest/ab/abcd…             which keys a manifest's actions had last, for `plan --explain`
+        groups/ab/abcd…             what a manifest's groups were built of last (engine.staleness)
         pace/ab/abcd…               how long a run of a model takes, to tell before the next one
-        unchanged/ab/abcd…          what a build that had nothing to do looked at
         locks/abcd….lock            one OS lock an action
         users.db                    the lock that builds share and gc takes alone
         temporary/…                 a folder for each running process, on the file system of objects
@@ -22,8 +20,8 @@ Whatever writes here raises StorageError where the cache cannot be written.
 
 from __future__ import annotations
 
-from epctx.cache.action import Action, StoredFile
+from epctx.cache.action import StoredAction, StoredFile
 from epctx.cache.location import Location, locate
 from epctx.cache.store import Cache
 
-__all__ = ["Action", "Cache", "Location", "StoredFile", "locate"]
+__all__ = ["Cache", "Location", "StoredAction", "StoredFile", "locate"]

@@ -32,7 +32,7 @@ class Signature(Struct, frozen=True, kw_only=True):
     sig: str
 
 
-class Action(Struct, Generic[T], frozen=True, kw_only=True):
+class StoredAction(Struct, Generic[T], frozen=True, kw_only=True):
     """What an action made.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 from msgspec import Struct
 
-from epctx.cache.action import Action, ActionKind
+from epctx.cache.action import ActionKind, StoredAction
 from epctx.cache.digests import remembered_files
 from epctx.cache.records import KINDS
 from epctx.cache.store import Cache
@@ -63,7 +63,7 @@ def info(cache: Cache) -> Info:
     """What is in the cache."""
     actions: dict[ActionKind, int] = dict.fromkeys(get_args(ActionKind), 0)
     for name in cache.records.names("actions"):
-        action = cache.records.read("actions", name, Action[msgspec.Raw])
+        action = cache.records.read("actions", name, StoredAction[msgspec.Raw])
         if action is not None:
             actions[action.kind] += 1
     sizes = [status.st_size for _, status in cache.objects.all()]
@@ -102,7 +102,7 @@ def check(cache: Cache) -> Checked:
             if cache.records.read(kind, name, msgspec.Raw) is None:
                 corrupt.append(f"{kind}/{name}")
     for name in cache.records.names("actions"):
-        action = cache.records.read("actions", name, Action[msgspec.Raw])
+        action = cache.records.read("actions", name, StoredAction[msgspec.Raw])
         if action is not None and not all(map(cache.holds, action.files)):
             incomplete += not action.fetched
             elsewhere += action.fetched

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from epctx.cache import temporary
-from epctx.cache.action import Action
+from epctx.cache.action import StoredAction
 from epctx.cache.digests import remembered_files
 from epctx.cache.records import Kind
 from epctx.cache.store import Cache
@@ -106,7 +106,7 @@ def collect(
 
 def _actions(cache: Cache, sizes: Mapping[str, int]) -> Iterator[_Used]:
     for name in cache.records.names("actions"):
-        action = cache.records.read("actions", name, Action[msgspec.Raw])
+        action = cache.records.read("actions", name, StoredAction[msgspec.Raw])
         with contextlib.suppress(FileNotFoundError):
             used = cache.records.path("actions", name).stat().st_mtime
             # One that cannot be read is of no use: it goes first, and keeps no object.
@@ -157,7 +157,7 @@ def _is_still(path: Path, text: str) -> bool:
 def _old_records(cache: Cache, limits: Limits) -> Iterator[Path]:
     if limits.max_age is None:
         return
-    kinds: tuple[Kind, ...] = ("references", "groups", "pace")
+    kinds: tuple[Kind, ...] = ("groups", "pace")
     for kind in kinds:
         for name in cache.records.names(kind):
             path = cache.records.path(kind, name)

@@ -140,14 +140,6 @@ class RememberedDigests:
         if before.settled and _now(path) == before:
             self._write(path, before, content)
 
-    def remember_read(self, path: Path, since: float, content: Digest) -> None:
-        """Remember a file that was hashed after the moment `since`, and unchanged even then; its
-        writes showed (`identity.show_writes`) since it was opened for that.
-        """
-        now = _now(path)
-        if now is not None and now.settled_at(since):
-            self._write(path, now, content)
-
     def _write(self, path: Path, found: Identity, content: Digest) -> None:
         if not identity.tells(path, found.text):
             return

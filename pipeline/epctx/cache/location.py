@@ -19,8 +19,9 @@ from epctx.files import listing
 FOLDER_VARIABLE = "EPCTX_CACHE_DIR"
 READONLY_VARIABLE = "EPCTX_CACHE_READONLY"
 SHARED_VARIABLE = "EPCTX_CACHE_SHARED"
-FORMAT = "v1"
+FORMAT = "v2"
 """Changes with the form of what is stored; the folders of other versions are left alone."""
+BEFORE = "v1"
 
 _TAG = """\
 Signature: 8a477f597d28d172789f06886806bc55

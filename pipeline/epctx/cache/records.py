@@ -20,8 +20,8 @@ from epctx.files import digest, open_flags
 from epctx.files.entries import entries
 
 T = TypeVar("T")
-Kind = Literal["actions", "digests", "references", "groups", "pace"]
-KINDS: tuple[Kind, ...] = ("actions", "digests", "references", "groups", "pace")
+Kind = Literal["actions", "digests", "groups", "pace"]
+KINDS: tuple[Kind, ...] = ("actions", "digests", "groups", "pace")
 _HOUR = 3600
 _SUM = 64
 """Length of the BLAKE3 in hex that a record begins with; a line break follows, then JSON."""

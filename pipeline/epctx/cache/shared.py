@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from epctx import limits
-from epctx.cache.action import Action
+from epctx.cache.action import StoredAction
 from epctx.cache.remote import envelope
 from epctx.cache.remote.store import Store, Stored
 from epctx.cache.remote.tier import Tier, object_name
@@ -78,7 +78,7 @@ class Removed(Struct, frozen=True, kw_only=True):
     kept: int
 
 
-Actions = Mapping[str, Action[msgspec.Raw]]
+Actions = Mapping[str, StoredAction[msgspec.Raw]]
 """Actions by the names of their keys."""
 
 
@@ -109,10 +109,10 @@ def _digests(text: msgspec.Raw) -> set[str]:
     return {found.decode() for found in _DIGEST.findall(bytes(text))}
 
 
-def local(cache: Cache) -> dict[str, Action[msgspec.Raw]]:
+def local(cache: Cache) -> dict[str, StoredAction[msgspec.Raw]]:
     """The actions of the local cache."""
     found = {
-        name: cache.records.read("actions", name, Action[msgspec.Raw])
+        name: cache.records.read("actions", name, StoredAction[msgspec.Raw])
         for name in cache.records.names("actions")
     }
     return {name: action for name, action in found.items() if action is not None}
@@ -139,7 +139,7 @@ def ls_remote(store: Store) -> list[Listed]:
     return sorted(found, key=lambda each: each.age)
 
 
-def _listed(key: str, action: Action[msgspec.Raw] | None, since: float) -> Listed:
+def _listed(key: str, action: StoredAction[msgspec.Raw] | None, since: float) -> Listed:
     files = {} if action is None else {file.digest: file.size for file in action.files}
     return Listed(
         key=key,
@@ -262,7 +262,7 @@ def collect(
     )
 
 
-def _records(store: Store) -> list[tuple[str, Stored, Action[msgspec.Raw] | None]]:
+def _records(store: Store) -> list[tuple[str, Stored, StoredAction[msgspec.Raw] | None]]:
     """The records of a store, by the names of their keys; None: of no use to anybody."""
     listed = [each for each in store.list(_ACTIONS) if _is_hex(each, _ACTIONS)]
     with ThreadPoolExecutor(_BESIDE) as threads:
@@ -271,7 +271,7 @@ def _records(store: Store) -> list[tuple[str, Stored, Action[msgspec.Raw] | None
     return list(zip(names, listed, actions, strict=True))
 
 
-def _record(store: Store, each: Stored) -> Action[msgspec.Raw] | None:
+def _record(store: Store, each: Stored) -> StoredAction[msgspec.Raw] | None:
     most = limits.REMOTE_RECORD_BYTES.value
     content = store.read(each.name, most) if each.size <= most else None
     try:

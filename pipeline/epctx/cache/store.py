@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from epctx import codec
 from epctx.cache import locks, temporary
-from epctx.cache.action import Action, Origin, StoredFile, key_of
+from epctx.cache.action import Origin, StoredAction, StoredFile, key_of
 from epctx.cache.digests import RememberedDigests
 from epctx.cache.location import Location
 from epctx.cache.locks import Waiting
@@ -96,7 +96,7 @@ class Cache:
         with locks.of_action(self.location, key.hex, waiting):
             yield
 
-    def find(self, key: Digest, form: type[T], *, here: bool = False) -> Action[T] | None:
+    def find(self, key: Digest, form: type[T], *, here: bool = False) -> StoredAction[T] | None:
         """What the action `key` made, its result as a `form`; None: it is to be carried out.
 
         Of what only the shared cache has the record is kept; its files come when they are fetched.
@@ -111,7 +111,7 @@ class Cache:
             result = codec.decode(bytes(stored.result), form)
         except msgspec.MsgspecError:
             return None
-        return Action(
+        return StoredAction(
             kind=stored.kind,
             record=stored.record,
             result=result,
@@ -120,8 +120,8 @@ class Cache:
             fetched=stored.fetched,
         )
 
-    def _local(self, key: Digest) -> Action[msgspec.Raw] | None:
-        stored = self.records.read("actions", key.hex, Action[msgspec.Raw], used=True)
+    def _local(self, key: Digest) -> StoredAction[msgspec.Raw] | None:
+        stored = self.records.read("actions", key.hex, StoredAction[msgspec.Raw], used=True)
         if stored is None:
             return None
         if key_of(stored.record) != key:
@@ -138,7 +138,7 @@ class Cache:
             return None
         return stored
 
-    def _shared_record(self, key: Digest) -> Action[msgspec.Raw] | None:
+    def _shared_record(self, key: Digest) -> StoredAction[msgspec.Raw] | None:
         found = None if self.remote is None else self.remote.find(key)
         if found is not None:
             self._came.add(key)
@@ -146,7 +146,7 @@ class Cache:
             self.records.write("actions", key.hex, found)
         return found
 
-    def _signer(self, key: Digest, action: Action[msgspec.Raw]) -> str | None:
+    def _signer(self, key: Digest, action: StoredAction[msgspec.Raw]) -> str | None:
         """Who of the trusted signed an action; None: nobody."""
         if self._voucher is None or not action.signatures or not self._voucher.trust:
             return None
@@ -190,7 +190,7 @@ class Cache:
         """Set aside an action whose form is right, and which cannot be what was put there."""
         self.records.refuse("actions", key.hex, why)
 
-    def put(self, key: Digest, action: Action[T], folder: Path) -> None:
+    def put(self, key: Digest, action: StoredAction[T], folder: Path) -> None:
         """Store what an action made in `folder`. The files are copied, never linked.
 
         With a signing key it is signed, and on its way to the shared cache when this returns.
@@ -207,7 +207,7 @@ class Cache:
             if self.location.readonly:  # nobody keeps the files but their folder
                 self.remote.finish(lambda: None)
 
-    def vouched(self, key: Digest, action: Action[T]) -> Action[msgspec.Raw] | None:
+    def vouched(self, key: Digest, action: StoredAction[T]) -> StoredAction[msgspec.Raw] | None:
         """The action, signed; None: nobody signs here.
 
         Raises:
@@ -216,7 +216,7 @@ class Cache:
         signing = None if self._voucher is None else self._voucher.key
         if signing is None:
             return None
-        plain = Action(
+        plain = StoredAction(
             kind=action.kind,
             record=action.record,
             result=msgspec.Raw(codec.encode(action.result)),
@@ -224,13 +224,13 @@ class Cache:
         )
         return replace(plain, signatures=(signing.sign(key, plain),))
 
-    def _sources(self, action: Action[T], folder: Path) -> dict[Digest, Path]:
+    def _sources(self, action: StoredAction[T], folder: Path) -> dict[Digest, Path]:
         if self.location.readonly:
             return {file.digest: folder / file.name for file in action.files}
         return {file.digest: self.objects.path(file.digest) for file in action.files}
 
     def fetch(
-        self, action: Action[T], folder: Path, proceed: Callable[[], None] = lambda: None
+        self, action: StoredAction[T], folder: Path, proceed: Callable[[], None] = lambda: None
     ) -> bool:
         """Copy an action's files into `folder`, each checked on the way.
 
@@ -262,7 +262,7 @@ class Cache:
             self._note_came(action)
         return True
 
-    def gather(self, action: Action[T], proceed: Callable[[], None] = lambda: None) -> bool:
+    def gather(self, action: StoredAction[T], proceed: Callable[[], None] = lambda: None) -> bool:
         """Get from the shared cache those of an action's files that are not here.
 
         False: one is nowhere. In a read-only cache each comes when it is fetched.
@@ -313,7 +313,7 @@ class Cache:
         with ThreadPoolExecutor(_BESIDE) as threads:
             return all(list(threads.map(download, files)))
 
-    def _note_came(self, action: Action[T]) -> None:
+    def _note_came(self, action: StoredAction[T]) -> None:
         key = key_of(action.record)
         if key is not None:
             self._came.add(key)

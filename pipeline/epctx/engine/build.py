@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 from epctx import lockfile
@@ -198,8 +201,25 @@ def _carry_out(build: Building, groups: Sequence[GroupState]) -> list[GroupState
     builder = GroupBuilder(actions, scheduler, build.place, build.events, keep_going=keep_going)
     # Longest first, so that no machine waits for the last; what is not known may be long.
     ordered = sorted(groups, key=lambda group: -(build.took(group) or math.inf))
-    with build.lookup.preparing([group.planned.group for group in ordered]):
+    preparing = threading.Thread(target=_prepare, args=(build, ordered), name="epctx-toolchain")
+    preparing.start()
+    try:
         return builder.run(ordered)
+    finally:
+        preparing.join()
+
+
+def _prepare(build: Building, groups: Sequence[GroupState]) -> None:
+    """Look at what keys ask for beside models, while workers have first jobs; what that raises is
+    raised again when a key asks for it.
+    """
+    toolchain = build.lookup.toolchain
+    specs = [spec for group in groups for spec in group.planned.group.execution_providers]
+    asked: list[Callable[[], object]] = [partial(toolchain.provider, spec) for spec in specs]
+    asked += [partial(toolchain.of, "compile"), partial(toolchain.of, "verify")]
+    for ask in asked:
+        with contextlib.suppress(EpctxError):
+            ask()
 
 
 def _compose(build: Building, groups: Sequence[GroupState]) -> list[CompositionState]:

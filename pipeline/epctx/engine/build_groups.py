@@ -16,7 +16,7 @@ from epctx.engine.output.published import contents_of
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
 from epctx.engine.scheduler import Scheduler
-from epctx.engine.state import Compiled, GroupState, Staged
+from epctx.engine.state import GroupState, SessionState
 from epctx.errors import EpctxError
 from epctx.files import outputs
 from epctx.verification.findings import on_inputs
@@ -61,7 +61,7 @@ class GroupBuilder:
         ]
         return scheduler.submit_after(staged, self._group, group, progress, staged)
 
-    def _session_group(self, progress: GroupProgress, session: SessionGroup) -> Staged:
+    def _session_group(self, progress: GroupProgress, session: SessionGroup) -> SessionState:
         planned = progress.planned
         try:
             folder = self._place.staged(planned.target, planned.group.name)
@@ -72,7 +72,7 @@ class GroupBuilder:
             raise
 
     def _group(
-        self, before: GroupState, progress: GroupProgress, futures: Sequence[Future[Staged]]
+        self, before: GroupState, progress: GroupProgress, futures: Sequence[Future[SessionState]]
     ) -> GroupState:
         """After the last session group of a group."""
         try:
@@ -102,14 +102,14 @@ class GroupBuilder:
             self._scheduler.executor.cancel(why)
 
 
-def _compiled(futures: Sequence[Future[Staged]]) -> Iterator[Compiled]:
+def _compiled(futures: Sequence[Future[SessionState]]) -> Iterator[SessionState]:
     """The session groups that were compiled."""
     for future in futures:
         if future.exception() is None:
-            yield future.result().compiled
+            yield future.result()
 
 
-def _raise_first(futures: Sequence[Future[Staged]]) -> None:
+def _raise_first(futures: Sequence[Future[SessionState]]) -> None:
     """Raise what failed, not what was ended because of it: that may come before in the order."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     for error in errors:

@@ -170,12 +170,12 @@ def _missing(group: GroupState) -> list[str]:
     if not group.sessions:
         return ["nothing is known of it"]
     models = [model.source.name for session in group.sessions for model in session.models]
-    known = [m.source.name for s in group.sessions for m in s.models if m.action is not None]
+    known = [m.source.name for s in group.sessions for m in s.models if m.complete]
     lacking = [f"optimize of {name}" for name in models if name not in known]
     return lacking + [
         f"compile of {session.session.label}"
         for session in group.sessions
-        if session.action is None and session.record is not None
+        if session.result is None and session.compile is not None
     ]
 
 

@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
-from epctx.actions.compile import Compile, CompileResult
+from epctx.actions.action import Action
+from epctx.actions.compile import Compile
 from epctx.actions.optimize import Optimize
 from epctx.actions.quantize import Quantize
-from epctx.cache import Action, Cache
+from epctx.cache import Cache
 from epctx.cache.digests import FileDigests
 from epctx.engine.elsewhere import Elsewhere
+from epctx.engine.output.published import contents_of
 from epctx.engine.plan import SessionGroup
 from epctx.engine.ranges import Ranges
-from epctx.engine.results import (
-    StoredOptimize,
-    StoredQuantize,
-    StoredRanges,
-    StoredRecording,
-    objection,
-)
-from epctx.engine.state import Compiled, Optimized, Quantized, Verified
-from epctx.errors import EpctxError
-from epctx.files import digest
+from epctx.engine.results import StoredRanges, StoredRecording, objection
+from epctx.engine.state import GroupState, Known, ModelState, QuantizeState, SessionState
 from epctx.files.digest import Digest
-from epctx.keys import (
-    FolderRecord,
-    RecordingRecord,
-    Toolchain,
-    VerifyRecord,
-    key,
-    make,
-)
+from epctx.keys import Toolchain, key, make
 from epctx.keys.records import InputsRecord
-from epctx.keys.source_digests import SourceDigests, Sources, locations_in
+from epctx.keys.source_digests import SourceDigests, Sources
 from epctx.keys.toolchain import Eps
-from epctx.manifest import (
-    ModelGroup,
-    ModelSource,
-    OptimizeSettings,
-    QuantizeSettings,
-    Reference,
-)
+from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings, QuantizeSettings, Reference
 from epctx.verification.findings import FolderReport
 
-T = TypeVar("T")
-
+R = TypeVar("R")
 
 QUANTIZED: Final = "model.onnx"
 """The file of a quantized model, whatever its name: names reach no key of a source."""
@@ -77,14 +54,17 @@ def quantized_source(source: ModelSource, settings: QuantizeSettings, folder: Pa
 class Lookup:
     """Makes the keys of a build's actions and looks for their results.
 
+    Attributes:
+        runs_models: models are run and compared, where the manifest does not say `off`.
+
     Args:
         cache: None: without a cache, nothing is there.
         digests: how sources, toolchain and options are digested.
-        numbers: models are run and compared, where the manifest does not say `off`.
+        numbers: what `runs_models` is.
         ranges: what is known of models that are to be quantized.
         eps: of other machines; None: of this one.
         elsewhere: what hosts said that built before; then their EPs count.
-        gathers: nothing is compiled, so what is known of models must do.
+        gathers: nothing is compiled, so what is known of sessions must do.
     """
 
     def __init__(
@@ -102,17 +82,23 @@ class Lookup:
         self.ranges = ranges or Ranges(None)
         self.digests = digests
         self.toolchain = Toolchain(digests, elsewhere or eps)
+        self.sources = Sources(digests)
+        self.runs_models = numbers
         self._elsewhere = elsewhere
-        self.sources = Sources(
-            digests=digests,
-            # Nobody signs what it knows of models.
-            records=None if cache is None or cache.signed else cache.records,
-            reads=gathers or (cache is not None and (cache.signed or cache.remote is not None)),
-        )
-        self._numbers = numbers
         self._gathers = gathers
 
-    def model(self, source: ModelSource, settings: OptimizeSettings) -> Optimized:
+    def find(self, action: Action[R]) -> Known[R]:
+        """What is known of an action. Raises what its `facts` raise."""
+        return self.known(action.record(self.toolchain), cast(type[R], action.result))
+
+    def known(self, record: object, form: type[R], *, here: bool = False) -> Known[R]:
+        """What is known of the action with that record; `here`: no shared cache is asked."""
+        plain = msgspec.to_builtins(record)
+        name = key(plain)
+        stored = None if self.cache is None else self.cache.find(name, form, here=here)
+        return Known(key=name, record=plain, stored=stored)
+
+    def model(self, source: ModelSource, settings: OptimizeSettings) -> ModelState:
         """A model.
 
         Raises:
@@ -120,45 +106,25 @@ class Lookup:
             ManifestError: a pass that does not exist.
         """
         found = self.sources.find(source)
-        if found is None:
-            return Optimized(source=source)
-        return self.optimized(source, settings, found)
+        optimize = self.find(Optimize.of(source, settings, found=found))
+        return ModelState(source=source, found=found, optimize=optimize)
 
-    def optimized(
-        self, source: ModelSource, settings: OptimizeSettings, found: SourceDigests
-    ) -> Optimized:
-        """A model whose content is known."""
-        asked = Optimize.of(source, settings).known(found, self.toolchain)
-        record = asked.record(self.toolchain)
-        name = key(record)
-        return Optimized(
-            source=source,
-            found=found,
-            record=record,
-            key=name,
-            action=self._find(name, StoredOptimize),
-        )
-
-    def built(self, source: ModelSource, group: ModelGroup) -> Optimized:
-        """A model as a group is compiled of it: quantized, if the group is.
-
-        Raises:
-            ModelError: its file, or a data file of it, is missing or cannot be read.
-            ManifestError: a pass that does not exist.
-        """
+    def built(self, source: ModelSource, group: ModelGroup) -> ModelState:
+        """A model as a group is compiled of it: quantized, if the group is. Raises as `model`."""
         plain = self.model(source, group.optimize)
         if group.quantize is None:
             return plain
-        quantized = self.quantized(plain, group)
-        if quantized.action is None:
-            return Optimized(source=source, quantized=quantized)
-        stored = quantized.action.result
-        found = SourceDigests(model=stored.model, locations=stored.locations, data=stored.data)
-        made = quantized_source(source, group.quantize, Path(QUANTIZED))
-        return replace(self.optimized(made, group.optimize, found), quantized=quantized)
+        state = self.quantized(plain, group)
+        made = state.result
+        if made is None:
+            return ModelState(source=source, quantized=state)
+        found = SourceDigests(model=made.model, locations=made.locations, data=made.data)
+        own = quantized_source(source, group.quantize, Path(QUANTIZED))
+        optimize = self.find(Optimize.of(own, group.optimize, found=found))
+        return ModelState(source=own, found=found, optimize=optimize, quantized=state)
 
-    def quantized(self, plain: Optimized, group: ModelGroup) -> Quantized:
-        """The quantize action of a model, as far as it is known; its ranges are in use then.
+    def quantized(self, plain: ModelState, group: ModelGroup) -> QuantizeState:
+        """How a model is quantized, as far as it is known; its ranges are in use then.
 
         Raises:
             ModelError: a file with samples cannot be read.
@@ -166,75 +132,33 @@ class Lookup:
         settings = group.quantize
         assert settings is not None
         samples = tuple(make.sample(path, self.digests) for path in settings.calibration.files)
-        if plain.action is None:
-            return Quantized(plain=plain, samples=samples)
-        asked = make.calibration(plain.action.result.digest, settings, group.preset, samples)
-        ranges = calibration = None
+        state = QuantizeState(plain=plain, samples=samples)
+        if plain.result is None:
+            return state
         if settings.calibrated:
-            calibration = key(asked)
-            ranges = self._ranges_of(calibration)
+            asked = make.calibration(plain.result.digest, settings, group.preset, samples)
+            state = replace(state, calibration=key(asked))
+        ranges = self.ranges_of(state)
+        if state.calibration is not None:
             if ranges is None:
-                return Quantized(plain=plain, samples=samples, calibration=calibration)
-            self.ranges.use(calibration, plain.source.name, ranges)
-        wanted = Quantize.of(group, plain.action.result.digest, samples, ranges)
-        record = wanted.record(self.toolchain)
-        name = key(record)
-        return Quantized(
-            plain=plain,
-            samples=samples,
-            calibration=calibration,
-            record=record,
-            key=name,
-            action=self._find(name, StoredQuantize),
-        )
+                return state
+            self.ranges.use(state.calibration, plain.source.name, ranges)
+        wanted = Quantize.of(group, plain.result.digest, samples, ranges)
+        return replace(state, quantize=self.find(wanted))
 
-    def ranges_of(self, known: Quantized) -> str | None:
-        """The ranges that a model is quantized with; None: they are to be found."""
-        return None if known.calibration is None else self._ranges_of(known.calibration)
-
-    def _ranges_of(self, calibration: Digest) -> str | None:
-        kept = self.ranges.find(calibration)
+    def ranges_of(self, state: QuantizeState) -> str | None:
+        """The ranges that a model is quantized with; None: there are none, or are to be found."""
+        if state.calibration is None:
+            return None
+        kept = self.ranges.find(state.calibration)
         if kept is not None or self.ranges.anew:
             return kept
-        found = self._find(key(make.calibrate(calibration, self.toolchain)), StoredRanges)
-        return None if found is None else found.result.ranges
-
-    @contextmanager
-    def preparing(self, groups: Iterable[ModelGroup]) -> Iterator[None]:
-        """Look at what keys ask for beside models, in a thread, while workers have first jobs.
-
-        What it raises is raised again when a key asks for it.
-        """
-
-        def look() -> None:
-            specs = [spec for group in groups for spec in group.execution_providers]
-            asked: list[Callable[[], object]] = [partial(self.toolchain.of, "optimize")]
-            asked += [partial(self.toolchain.provider, spec) for spec in specs]
-            asked += [partial(self.toolchain.of, "compile"), partial(self.toolchain.of, "verify")]
-            for ask in asked:
-                with contextlib.suppress(EpctxError):
-                    ask()
-
-        thread = threading.Thread(target=look, name="epctx-toolchain")
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join()
-
-    def unloaded(self, source: ModelSource, settings: OptimizeSettings) -> Digest:
-        """A name for the optimize action of a model of which only the file is known.
-
-        Raises:
-            ModelError: it is missing or cannot be read.
-        """
-        known = SourceDigests(model=self.sources.model(source), locations=(), data=())
-        asked = Optimize.of(source, settings).known(known, self.toolchain)
-        return digest.of_json(["unloaded", str(key(asked.record(self.toolchain)))])
+        found = self.known(make.calibrate(state.calibration, self.toolchain), StoredRanges).result
+        return None if found is None else found.ranges
 
     def session(
-        self, group: ModelGroup, session: SessionGroup, models: Sequence[Optimized]
-    ) -> Compiled:
+        self, group: ModelGroup, session: SessionGroup, models: Sequence[ModelState]
+    ) -> SessionState:
         """A session group whose models were looked at.
 
         Raises:
@@ -242,53 +166,70 @@ class Lookup:
             ManifestError: an EP refuses its options.
             ModelError: a file with inputs cannot be read.
         """
-        digests = {m.source.name: m.action.result.digest for m in models if m.action is not None}
+        state = SessionState(session=session, models=tuple(models))
+        digests = {m.source.name: m.result.digest for m in models if m.result is not None}
         if len(digests) < len(models):
-            return Compiled(session=session, models=tuple(models))
-        record = Compile.of(group, digests).record(self.toolchain)
-        name = key(record)
-        recording, stored = self._recording(group, name)
-        return Compiled(
-            session=session,
-            models=tuple(models),
-            record=record,
-            key=name,
-            action=self._compiled(name, group, session),
-            recording_record=recording,
-            recording_key=None if recording is None else key(recording),
-            recording=stored,
-        )
+            return state
+        compile = self.find(Compile.of(group, digests))
+        why = None
+        if compile.stored is not None:
+            why = objection(compile.stored, group, [model.name for model in session.models])
+        if why is not None and self.cache is not None:
+            self.cache.refuse(compile.key, why)
+            compile = replace(compile, stored=None)
+        return replace(state, compile=compile, recording=self._recording(group, compile.key))
 
-    def verification(self, group: ModelGroup, compiled: Compiled) -> Verified:
+    def _recording(self, group: ModelGroup, compiled: Digest) -> Known[StoredRecording] | None:
+        inputs = self.inputs(group)
+        if inputs is None or not self._compiles_with_sessions(group):
+            return None
+        devices = self.devices(group, str(compiled))
+        records = [
+            make.recording(group, compiled, given, devices, self.toolchain)
+            for given in (None, inputs)
+        ]
+        for here in (True, False):  # one of them is never there: that is not to be asked each time
+            for record in records:
+                known = self.known(record, StoredRecording, here=here)
+                if known.stored is not None:
+                    return known
+        return None if self._gathers else known  # of what is only gathered none is to come
+
+    def verification(self, group: ModelGroup, session: SessionState) -> Known[FolderReport]:
         """What is to be verified of a session group that is compiled.
 
         Raises:
             ModelError: a file with inputs, or a reference, cannot be read.
         """
-        assert compiled.key is not None
+        assert session.key is not None
         record = make.verify(
             group,
-            compiled=compiled.key,
-            outputs=compiled.outputs,
-            models=[(m.source, m.found) for m in compiled.models if m.found is not None],
+            compiled=session.key,
+            outputs=session.outputs,
+            models=[(m.source, m.found) for m in session.models if m.found is not None],
             references={
-                m.source.name: self._reference(reference)
-                for m in compiled.models
+                m.source.name: self.sources.find(reference)
+                for m in session.models
                 if (reference := m.source.as_reference) is not None
             },
             inputs=self.inputs(group),
-            devices=self.devices(group, str(compiled.key)),
+            devices=self.devices(group, str(session.key)),
             toolchain=self.toolchain,
         )
-        verified = self._verified(record)
-        known = verified.action and verified.action.result
-        if known and known != known.with_required(group.verify.require):  # they are tried again
-            return replace(verified, action=None)
-        return verified
+        known = self.known(record, FolderReport)
+        found = known.result
+        if found is not None and found != found.with_required(group.verify.require):
+            return replace(known, stored=None)  # they are tried again
+        return known
 
-    def _reference(self, source: ModelSource) -> SourceDigests:
-        """What a reference is made of: nothing loads it before it is verified with."""
-        return self.sources.find(source) or self.sources.of(source, locations_in(source.path))
+    def verified(self, group: GroupState) -> GroupState:
+        """A group that is compiled, with what is known of its verification: by session group, and
+        of its folder beside them. Raises as `verification`.
+        """
+        parts = tuple(self.verification(group.planned.group, each) for each in group.sessions)
+        outputs = contents_of(group.files)
+        record = make.folder([each.key for each in parts], outputs, self.toolchain)
+        return replace(group, verified=parts, whole=self.known(record, FolderReport))
 
     def devices(self, group: ModelGroup, compiled: str) -> Mapping[str, str]:
         """What runs a session group's models: where it was compiled, if that is said; else here.
@@ -299,85 +240,26 @@ class Lookup:
         there = None if self._elsewhere is None else self._elsewhere.devices.get(compiled)
         return self.toolchain.devices(group.execution_providers) if there is None else there
 
-    def folder(self, sessions: Sequence[Verified], outputs: Mapping[str, Digest]) -> Verified:
-        """What is to be verified of a folder beside its session groups.
-
-        Args:
-            sessions: of its session groups.
-            outputs: all its files.
-        """
-        return self._verified(make.folder([s.key for s in sessions], outputs, self.toolchain))
-
     def inputs(self, group: ModelGroup) -> InputsRecord | None:
         """What a group's models are run with; None: they are not.
 
         Raises:
             ModelError: a file with inputs cannot be read.
         """
-        if not self.runs(group):
-            return None
-        return make.inputs(group.verify.inputs, self.digests)
+        return make.inputs(group.verify.inputs, self.digests) if self.runs(group) else None
 
     def records(self, group: ModelGroup) -> bool:
-        """Whether what the sessions compute that compile is kept, to be compared.
-
-        Raises:
-            ModelError: a file with inputs cannot be read.
-        """
-        return self.inputs(group) is not None and self._compiles_with_sessions(group)
-
-    @property
-    def runs_models(self) -> bool:
-        """Models are run and compared, where the manifest does not say `off`."""
-        return self._numbers
+        """Whether what the sessions compute that compile is kept, to be compared."""
+        return self.runs(group) and self._compiles_with_sessions(group)
 
     def runs(self, group: ModelGroup) -> bool:
         """Whether a group's models are run."""
-        return self._numbers and group.verify.numbers != "off"
+        return self.runs_models and group.verify.numbers != "off"
 
     def skips(self, group: ModelGroup) -> bool:
         """Whether the manifest asks for numbers and the build does not."""
-        return not self._numbers and group.verify.numbers != "off"
+        return not self.runs_models and group.verify.numbers != "off"
 
     def _compiles_with_sessions(self, group: ModelGroup) -> bool:
         """Whether what compiles can be run: only with onnxruntime's EPs."""
         return any(self.toolchain.traits(spec).native for spec in group.execution_providers)
-
-    def _recording(
-        self, group: ModelGroup, compiled: Digest
-    ) -> tuple[RecordingRecord | None, Action[StoredRecording] | None]:
-        inputs = self.inputs(group)
-        if inputs is None or not self._compiles_with_sessions(group):
-            return None, None
-        devices = self.devices(group, str(compiled))
-        records = [
-            make.recording(group, compiled, given, devices, self.toolchain)
-            for given in (None, inputs)
-        ]
-        for here in (True, False):  # one of them is never there: that is not to be asked each time
-            for record in records:
-                stored = self._find(key(record), StoredRecording, here=here)
-                if stored is not None:
-                    return record, stored
-        if self._gathers:  # nothing is compiled, so none is to come
-            return None, None
-        return records[-1], None
-
-    def _compiled(
-        self, name: Digest, group: ModelGroup, session: SessionGroup
-    ) -> Action[CompileResult] | None:
-        action = self._find(name, CompileResult)
-        if action is None or self.cache is None:
-            return None
-        why = objection(action, group, [model.name for model in session.models])
-        if why is not None:
-            self.cache.refuse(name, why)
-            return None
-        return action
-
-    def _verified(self, record: VerifyRecord | FolderRecord) -> Verified:
-        name = key(record)
-        return Verified(record=record, key=name, action=self._find(name, FolderReport))
-
-    def _find(self, name: Digest, form: type[T], *, here: bool = False) -> Action[T] | None:
-        return None if self.cache is None else self.cache.find(name, form, here=here)

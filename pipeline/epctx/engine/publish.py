@@ -17,7 +17,7 @@ from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of, difference
 from epctx.engine.report import ActionReport, GroupReport
 from epctx.engine.results import model_reports
-from epctx.engine.state import Compiled, CompositionState, GroupState
+from epctx.engine.state import CompositionState, GroupState, SessionState
 from epctx.errors import EpctxError, LogTail
 from epctx.files import identity
 from epctx.files.outputs import GOLDEN, OutputFile
@@ -168,16 +168,16 @@ def _models(state: GroupState) -> tuple[ModelReport, ...]:
     return tuple(report for session in state.sessions for report in _session(state, session))
 
 
-def _session(state: GroupState, session: Compiled) -> tuple[ModelReport, ...]:
-    if session.action is None:
+def _session(state: GroupState, session: SessionState) -> tuple[ModelReport, ...]:
+    if session.result is None:
         return ()
-    optimized = {m.source.name: m.action.result for m in session.models if m.action}
+    optimized = {m.source.name: m.result for m in session.models if m.result is not None}
     quantized = {
-        m.source.name: m.quantized.action.result.report
+        m.source.name: m.quantized.result.report
         for m in session.models
-        if m.quantized is not None and m.quantized.action is not None
+        if m.quantized is not None and m.quantized.result is not None
     }
-    return model_reports(session.action.result, state.planned.group, optimized, quantized)
+    return model_reports(session.result, state.planned.group, optimized, quantized)
 
 
 def _folder(target: str, group: str, place: Place) -> str:

@@ -8,14 +8,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx.actions.compile import CompileResult
-from epctx.cache import Action
+from epctx.actions.optimize import OptimizeResult
+from epctx.cache import StoredAction
 from epctx.errors import VerificationError
-from epctx.files.digest import Digest
-from epctx.files.outputs import OutputFile
-from epctx.graph.model import PassRecord
 from epctx.manifest import ModelGroup, ProviderSpec
 from epctx.quantization.report import QuantizeReport
-from epctx.stages.report import CompositionReport, ModelReport, PartitionReport
+from epctx.stages.report import ModelReport, PartitionReport
 from epctx.verification.findings import CODES, POLICIES, REBUILD, FolderReport
 
 _RECURS = (
@@ -25,37 +23,10 @@ _RECURS = (
 """Instead of `REBUILD`, where a build finds it in what it has made."""
 
 
-class StoredOptimize(Struct, frozen=True, kw_only=True):
-    """Of *optimize*.
-
-    Attributes:
-        digest: of the optimized graph and its weights' content.
-        notes: of the source, as `LoadedModel` has them.
-    """
-
-    digest: Digest
-    passes: tuple[PassRecord, ...]
-    notes: tuple[str, ...] = ()
-
-
 class StoredRanges(Struct, frozen=True, kw_only=True):
     """Of *calibrate*: the ranges, as `engine.ranges` writes them."""
 
     ranges: str
-
-
-class StoredQuantize(Struct, frozen=True, kw_only=True):
-    """Of *quantize*.
-
-    Attributes:
-        model: digest of the model file, `<name>.onnx` for whatever name.
-        locations, data: of its external data files, as SourceDigests has them.
-    """
-
-    model: Digest
-    locations: tuple[str, ...]
-    data: tuple[Digest, ...]
-    report: QuantizeReport
 
 
 class StoredRecording(Struct, frozen=True, kw_only=True):
@@ -64,15 +35,9 @@ class StoredRecording(Struct, frozen=True, kw_only=True):
     recorded: bool
 
 
-class StoredCompose(Struct, frozen=True, kw_only=True):
-    """Of *compose*. The files are not kept: they are copies of others, but the model."""
-
-    files: tuple[OutputFile, ...]
-    report: CompositionReport
-    verify: FolderReport
-
-
-def objection(action: Action[CompileResult], group: ModelGroup, models: list[str]) -> str | None:
+def objection(
+    action: StoredAction[CompileResult], group: ModelGroup, models: list[str]
+) -> str | None:
     """Why a compile of these models cannot have stored this; None: it can.
 
     Whoever can write to the cache can put anything there that has the form. What is believed
@@ -95,7 +60,7 @@ def objection(action: Action[CompileResult], group: ModelGroup, models: list[str
 def model_reports(
     stored: CompileResult,
     group: ModelGroup,
-    optimized: Mapping[str, StoredOptimize],
+    optimized: Mapping[str, OptimizeResult],
     quantized: Mapping[str, QuantizeReport],
 ) -> tuple[ModelReport, ...]:
     """What is told of a session group's models, with the aliases, passes and notes of today.

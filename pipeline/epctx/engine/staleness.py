@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -27,35 +27,33 @@ from msgspec.structs import replace
 from epctx import codec, lockfile
 from epctx._version import __version__
 from epctx.actions.compose import Compose
-from epctx.cache import Action
+from epctx.cache import StoredAction
+from epctx.cache.location import BEFORE
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of, difference
 from epctx.engine.plan import PlannedComposition, PlannedGroup
-from epctx.engine.results import StoredCompose
 from epctx.engine.state import (
-    Compiled,
     CompositionState,
     GroupState,
-    Optimized,
-    Quantized,
-    Verified,
+    Known,
+    ModelState,
+    QuantizeState,
+    SessionState,
 )
 from epctx.errors import EpctxError, Failure, LockError
 from epctx.files import digest, identity
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity
-from epctx.keys import Change, between, key, make
+from epctx.keys import Change, between, make
 from epctx.keys.records import ComposedModel
 from epctx.lockfile.types import Lock, LockedSource
 from epctx.providers.hooks import KnowsAbsence, TellsCost
 from epctx.text import Brief
 from epctx.verification.findings import FolderReport
 
-T = TypeVar("T")
+R = TypeVar("R")
 State = Literal["up to date", "runs", "depends"]
-_Checked: TypeAlias = tuple[Digest, Action[FolderReport]]
-"""The key of a `state.Verified`, and its action."""
 _KIND: Final = "groups"
 LASTING: Final = 86_400.0
 """Seconds that a group is believed to be up to date without a look: gc must see that its results
@@ -80,13 +78,9 @@ def look(planned: PlannedGroup, lookup: Lookup, place: Place) -> GroupState:
     known = GroupState(planned=planned, sessions=sessions)
     if not all(session.complete for session in sessions):
         return known
-    verified = tuple(lookup.verification(group, session) for session in sessions)
-    return replace(
-        known,
-        verified=verified,
-        whole=lookup.folder(verified, contents_of(known.files)),
-        published=difference(place.group(planned.target, group.name), known.files, lookup.digests),
-    )
+    folder = place.group(planned.target, group.name)
+    changed = difference(folder, known.files, lookup.digests)
+    return replace(lookup.verified(known), published=changed)
 
 
 def look_at_composition(
@@ -101,15 +95,14 @@ def look_at_composition(
         ModelError: a file with inputs cannot be read.
     """
     asked = _composition(planned, groups, lookup)
-    name = key(asked.record(lookup.toolchain))
-    known = CompositionState(planned=planned, groups=groups, asked=asked, key=name)
-    action = None if lookup.cache is None else lookup.cache.find(name, StoredCompose)
+    known = lookup.find(asked)
+    state = CompositionState(planned=planned, groups=groups, asked=asked, compose=known)
     required = planned.composition.verify.require
-    if action is None or action.result.verify != action.result.verify.with_required(required):
-        return known
+    found = None if known.result is None else known.result.verify
+    if found is None or found != found.with_required(required):
+        return replace(state, compose=replace(known, stored=None))
     folder = place.group(planned.target, planned.composition.name)
-    changed = difference(folder, action.result.files, lookup.digests)
-    return replace(known, result=action.result, published=changed)
+    return replace(state, published=difference(folder, state.files, lookup.digests))
 
 
 def _composition(
@@ -139,16 +132,16 @@ class _UpToDate(Struct, frozen=True, kw_only=True):
         asked: digest of what it was looked at with.
         until: seconds since 1970: then it is looked at again.
         files: paths and the texts of their identities.
-        sessions, verified, whole: as in `state.GroupState`, without the records of their keys,
-            which are of use only where something is to be done.
+        sessions, verified, whole: as in GroupState, without the records of their keys, which are
+            of use only where something is to be done.
     """
 
     asked: Digest
     until: float
     files: dict[str, str]
-    sessions: tuple[Compiled, ...]
-    verified: tuple[_Checked, ...]
-    whole: _Checked
+    sessions: tuple[SessionState, ...]
+    verified: tuple[Known[FolderReport], ...]
+    whole: Known[FolderReport]
 
 
 class _Group(Struct, kw_only=True):
@@ -234,6 +227,15 @@ class Memo:
             with contextlib.suppress(OSError):
                 self._remember(state, asked)
         return state
+
+    def knew_before(self) -> bool:
+        """Tell whether the cache's format before this one knew the manifest, and this one does not:
+        nothing of that is read.
+        """
+        cache, name = self.lookup.cache, self._name
+        if cache is None or any(group.keys for group in self._known.groups.values()):
+            return False
+        return (cache.location.folder / BEFORE / _KIND / name[:2] / name).exists()
 
     def last_key(self, label: str, action: str, subject: str) -> Digest | None:
         """Return the key that an action had last; None: it never was carried out."""
@@ -330,8 +332,8 @@ class Memo:
         return GroupState(
             planned=planned,
             sessions=found.sessions,
-            verified=tuple(Verified(key=key, action=action) for key, action in found.verified),
-            whole=Verified(key=found.whole[0], action=found.whole[1]),
+            verified=found.verified,
+            whole=found.whole,
             published=None,
         )
 
@@ -339,8 +341,6 @@ class Memo:
         group = state.planned.group
         if group.quantize is not None or any(m.as_reference is not None for m in group.models):
             return  # their files are not all known here
-        if self.lookup.toolchain.passes(group.optimize.passes):
-            return  # the lock has what is in the records of keys only
         assert state.whole is not None
         now = {path: identity.of_path(path) for path in self._files(state)}
         if not all(self._lasts(path, each) for path, each in now.items()):
@@ -350,8 +350,8 @@ class Memo:
             until=self._begun + LASTING,
             files={str(path): each.text for path, each in now.items()},
             sessions=tuple(map(_bare_session, state.sessions)),
-            verified=tuple(map(_checked, state.verified)),
-            whole=_checked(state.whole),
+            verified=tuple(map(_bare, state.verified)),
+            whole=_bare(state.whole),
         )
         with self._guard:
             self._group(state.planned.label).up_to_date = msgspec.Raw(codec.encode(found))
@@ -396,32 +396,25 @@ def _keys(state: GroupState) -> Iterator[Digest]:
     """List the keys of all actions of a group that is up to date."""
     for session in state.sessions:
         yield from (model.key for model in session.models if model.key is not None)
-        yield from (key for key in (session.key, session.recording_key) if key is not None)
+        yield from (each.key for each in (session.compile, session.recording) if each is not None)
     yield from (part.key for part in (*state.verified, state.whole) if part is not None)
 
 
-def _checked(verified: Verified) -> _Checked:
-    assert verified.action is not None
-    return verified.key, _bare(verified.action)
-
-
-def _bare_session(session: Compiled) -> Compiled:
-    models = [
-        replace(model, record=None, action=model.action and _bare(model.action))
-        for model in session.models
-    ]
+def _bare_session(session: SessionState) -> SessionState:
     return replace(
         session,
-        models=tuple(models),
-        record=None,
-        action=session.action and _bare(session.action),
-        recording_record=None,
+        models=tuple(
+            replace(model, optimize=model.optimize and _bare(model.optimize))
+            for model in session.models
+        ),
+        compile=session.compile and _bare(session.compile),
         recording=session.recording and _bare(session.recording),
     )
 
 
-def _bare(action: Action[T]) -> Action[T]:
-    return replace(action, record=msgspec.Raw(b"{}"))
+def _bare(known: Known[R]) -> Known[R]:
+    stored = known.stored and replace(known.stored, record=msgspec.Raw(b"{}"))
+    return replace(known, record={}, stored=stored)
 
 
 class PlannedAction(Struct, frozen=True, kw_only=True):
@@ -566,21 +559,22 @@ class _Explaining:
         """Count the bytes that only the shared cache has of what is not carried out."""
         cache = self._lookup.cache
         assert cache is not None
-        needed = [
-            model.quantized.action.files
+        needed: list[Known[Any] | None] = [
+            model.quantized.quantize
             for session in self._known.sessions
             for model in session.models
-            if model.quantized is not None and model.quantized.action is not None
+            if model.quantized is not None
         ]
         verified = self._known.verified or (None,) * len(self._known.sessions)
         for session, known in zip(self._known.sessions, verified, strict=True):
-            if session.action is None:
-                needed += [m.action.files for m in session.models if m.action is not None]
+            if session.result is None:
+                needed += [model.optimize for model in session.models]
                 continue
-            needed.append(session.action.files)
-            if session.recording is not None and (known is None or known.action is None):
-                needed.append(session.recording.files)
-        missing = {f.digest: f.size for files in needed for f in files if not cache.holds(f)}
+            needed.append(session.compile)
+            if known is None or known.stored is None:
+                needed.append(session.recording)
+        stored = [each.stored for each in needed if each is not None and each.stored is not None]
+        missing = {f.digest: f.size for s in stored for f in s.files if not cache.holds(f)}
         return sum(missing.values()) if cache.remote is not None else 0
 
     def _cost(self) -> Iterator[str]:
@@ -611,66 +605,41 @@ class _Explaining:
             yield self._compile(session)
         yield self._verify()
 
-    def _optimize(self, model: Optimized) -> PlannedAction:
-        source = model.source
-        action = PlannedAction(
-            action="optimize", subject=source.name, state="up to date", key=_text(model.key)
-        )
-        if model.action is not None:
-            return action
-        if model.record is not None:
-            return self._running(action, model.record, model)
-        return self._unloaded(action, model)
+    def _optimize(self, model: ModelState) -> PlannedAction:
+        action = PlannedAction(action="optimize", subject=model.source.name, state="up to date")
+        return self._of(action, model.optimize, model)
 
-    def _quantize(self, model: Quantized) -> PlannedAction:
-        action = PlannedAction(
-            action="quantize",
-            subject=model.plain.source.name,
-            state="up to date",
-            key=_text(model.key),
-        )
-        if model.action is not None:
-            return action
-        if model.record is not None:
-            return self._running(action, model.record)
-        if model.calibration is None:
+    def _quantize(self, state: QuantizeState) -> PlannedAction:
+        name = state.plain.source.name
+        action = PlannedAction(action="quantize", subject=name, state="up to date")
+        if state.quantize is None and state.calibration is not None:
+            why = f"{name} is not calibrated to these samples"
+            return replace(action, state="runs", because=(why,))
+        return self._of(action, state.quantize)
+
+    def _of(
+        self, action: PlannedAction, known: Known[Any] | None, model: ModelState | None = None
+    ) -> PlannedAction:
+        """Explain an action by what is known of it; None: what is before it is to be done first."""
+        if known is None:
             return replace(action, state="depends")
-        why = f"{action.subject} is not calibrated to these samples"
-        return replace(action, state="runs", because=(why,))
+        action = replace(action, key=str(known.key))
+        return action if known.stored is not None else self._running(action, known.record, model)
 
-    def _unloaded(self, action: PlannedAction, model: Optimized) -> PlannedAction:
-        """Explain a model that was never loaded as it is: only its file's digest is known."""
-        old = self._last(action)
-        name = model.source.path.name
-        if old is None:
-            return replace(action, state="runs", because=(self._by_lock(model),))
-        before = msgspec.json.decode(old.record, type=dict[str, Any])["model"]
-        now = self._lookup.sources.model(model.source)
-        changes = between({"model": before}, {"model": str(now)})
-        return replace(action, state="runs", because=(f"{name} has changed",), changes=changes)
-
-    def _by_lock(self, model: Optimized) -> str:
+    def _by_lock(self, model: ModelState) -> str:
         """Tell why a model is built that this cache has never seen, as far as the lock knows it."""
-        source = model.source
+        source, found = model.source, model.found
         name, locked = source.path.name, self._locked.of(source.path)
         if locked is None:
             return f"{name} was never built here"
-        if locked.digest == str(self._lookup.sources.model(source)):
+        if found is not None and locked.digest == str(found.model):
             return f"{name} is as the lock has it, and this cache has nothing of it"
         return f"{name} has changed since the lock was written"
 
-    def _compile(self, session: Compiled) -> PlannedAction:
-        action = PlannedAction(
-            action="compile",
-            subject=session.session.label,
-            state="up to date",
-            key=_text(session.key),
-        )
-        if session.action is None:
-            if session.record is None:
-                return replace(action, state="depends")
-            return self._running(action, session.record)
-        if not session.complete:
+    def _compile(self, session: SessionState) -> PlannedAction:
+        action = PlannedAction(action="compile", subject=session.session.label, state="up to date")
+        action = self._of(action, session.compile)
+        if action.state == "up to date" and not session.complete:
             why = "what its sessions compute on these inputs was not recorded"
             return replace(action, state="runs", because=(why,))
         return action
@@ -681,13 +650,13 @@ class _Explaining:
         if known.whole is None:
             return replace(action, state="depends")
         action = replace(action, key=str(known.whole.key))
-        if known.checked:
+        if known.complete:
             return action
         parts = zip(known.sessions, known.verified, strict=True)
         told = [
-            self._running(replace(action, subject=session.session.label), verified.record)
+            self._running(replace(action, subject=session.session.label), verified.record, None)
             for session, verified in parts
-            if verified.action is None and verified.record is not None
+            if verified.stored is None
         ]
         reasons = [why for each in told for why in each.because]
         return replace(
@@ -701,12 +670,16 @@ class _Explaining:
         self,
         action: PlannedAction,
         record: object,
-        model: Optimized | None = None,
+        model: ModelState | None,
     ) -> PlannedAction:
         """Explain an action that runs by what of its record has changed since it ran last."""
         last = self._memo.last_key(self._planned.label, action.action, action.subject)
         if last is None:
             why = f"{action.action} of {action.subject}: it never ran here"
+            if self._memo.knew_before():
+                why = "the cache format is new: nothing is read of what was built before"
+            elif model is not None:
+                why = self._by_lock(model)
             return replace(action, state="runs", because=(why,))
         old = self._last(action)
         if old is None:
@@ -720,20 +693,20 @@ class _Explaining:
             words = (f"{action.action} of {action.subject}: {why}",)
         return replace(action, state="runs", because=tuple(dict.fromkeys(words)), changes=changes)
 
-    def _last(self, action: PlannedAction) -> Action[msgspec.Raw] | None:
+    def _last(self, action: PlannedAction) -> StoredAction[msgspec.Raw] | None:
         """Read the action as it was carried out last; None: the cache has nothing of it."""
         last = self._memo.last_key(self._planned.label, action.action, action.subject)
         cache = self._lookup.cache
         if last is None or cache is None:
             return None
-        return cache.records.read("actions", last.hex, Action[msgspec.Raw])
+        return cache.records.read("actions", last.hex, StoredAction[msgspec.Raw])
 
 
 def _compiles(actions: Sequence[PlannedAction]) -> bool:
     return any(each.action == "compile" and each.state != "up to date" for each in actions)
 
 
-def _words(change: Change, planned: PlannedGroup, model: Optimized | None) -> str:
+def _words(change: Change, planned: PlannedGroup, model: ModelState | None) -> str:
     """Put a change in words: digests tell nothing but that something is another."""
     if model is not None:
         if change.field == "model":

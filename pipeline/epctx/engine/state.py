@@ -3,147 +3,163 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from epctx.actions.compile import CompileResult
-from epctx.actions.compose import Compose
-from epctx.cache import Action
+from epctx.actions.compose import Compose, ComposeResult
+from epctx.actions.optimize import OptimizeResult
+from epctx.actions.quantize import QuantizeResult
+from epctx.cache import StoredAction
 from epctx.engine.plan import PlannedComposition, PlannedGroup, SessionGroup
 from epctx.engine.progress import GroupProgress, Progress
-from epctx.engine.results import (
-    StoredCompose,
-    StoredOptimize,
-    StoredQuantize,
-    StoredRecording,
-    joined,
-)
+from epctx.engine.results import StoredRecording, joined
 from epctx.errors import EpctxError
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile
-from epctx.keys import (
-    FolderRecord,
-    RecordingRecord,
-    VerifyRecord,
-)
 from epctx.keys.source_digests import SourceDigests
 from epctx.manifest import ModelSource
 from epctx.verification.findings import FolderReport
 
+R = TypeVar("R")
 
-class Quantized(Struct, frozen=True, kw_only=True):
-    """A model's quantize action, as far as it is known.
+
+class Known(Struct, Generic[R], frozen=True, kw_only=True):
+    """An action of this build, as far as it is known.
+
+    Attributes:
+        record: what `key` is the digest of; empty where nothing is to be done.
+        stored: what it made; None: it is to be carried out.
+    """
+
+    key: Digest
+    record: Mapping[str, Any]
+    stored: StoredAction[R] | None = None
+
+    @property
+    def result(self) -> R | None:
+        """What came of it; None: it is to be carried out."""
+        return None if self.stored is None else self.stored.result
+
+
+class QuantizeState(Struct, frozen=True, kw_only=True):
+    """What is known of how a model is quantized.
 
     Attributes:
         plain: the float model.
         samples: digests of the files that it is calibrated with, in the manifest's order.
         calibration: the name of its ranges; None: only weights are quantized, or `plain` is not
-            known yet.
-        record, key: None: it is to be calibrated first.
-        action: None: to be carried out.
+            optimized yet.
+        quantize: its action; None: it is to be calibrated first.
     """
 
-    plain: Optimized
+    plain: ModelState
     samples: tuple[Digest, ...] = ()
     calibration: Digest | None = None
-    record: Mapping[str, Any] | None = None
-    key: Digest | None = None
-    action: Action[StoredQuantize] | None = None
+    quantize: Known[QuantizeResult] | None = None
+
+    @property
+    def key(self) -> Digest | None:
+        """Of the action, or what stands in for it."""
+        return self.calibration if self.quantize is None else self.quantize.key
+
+    @property
+    def result(self) -> QuantizeResult | None:
+        """What came of it; None: it is to be carried out."""
+        return None if self.quantize is None else self.quantize.result
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is to be carried out."""
+        return self.result is not None
 
 
-class Optimized(Struct, frozen=True, kw_only=True):
-    """A model's optimize action, as far as it is known.
+class ModelState(Struct, frozen=True, kw_only=True):
+    """What is known of a model of a session group.
 
     Attributes:
-        found: the content of the source; None: no model with these bytes was loaded before.
-        record, key: None with `found`.
-        action: None: to be carried out.
+        source: what it is read from.
+        found: the content of that; None, as `optimize` then: it is to be quantized first.
+        optimize: its action.
         quantized: how the source was made in this build; None: it is the manifest's.
     """
 
     source: ModelSource
     found: SourceDigests | None = None
-    record: Mapping[str, Any] | None = None
-    key: Digest | None = None
-    action: Action[StoredOptimize] | None = None
-    quantized: Quantized | None = None
+    optimize: Known[OptimizeResult] | None = None
+    quantized: QuantizeState | None = None
 
     @property
-    def origin(self) -> Optimized:
-        """What the manifest names: the float model, where it was quantized in this build."""
-        return self if self.quantized is None else self.quantized.plain
+    def key(self) -> Digest | None:
+        """Of the action."""
+        return None if self.optimize is None else self.optimize.key
 
-
-class Compiled(Struct, frozen=True, kw_only=True):
-    """A session group's compile action, as far as it is known.
-
-    Attributes:
-        models: in its order.
-        record, key: None: a model of it is to be optimized first.
-        action: None: to be carried out.
-        recording_record, recording_key: of what its generating sessions compute; None: nothing is
-            to be.
-        recording: None: to be carried out, with the compile.
-    """
-
-    session: SessionGroup
-    models: tuple[Optimized, ...]
-    record: Mapping[str, Any] | None = None
-    key: Digest | None = None
-    action: Action[CompileResult] | None = None
-    recording_record: RecordingRecord | None = None
-    recording_key: Digest | None = None
-    recording: Action[StoredRecording] | None = None
+    @property
+    def result(self) -> OptimizeResult | None:
+        """What optimizing made of it; None: it is to be carried out."""
+        return None if self.optimize is None else self.optimize.result
 
     @property
     def complete(self) -> bool:
         """Nothing is to be carried out."""
-        return self.action is not None and (
-            self.recording_record is None or self.recording is not None
-        )
+        return self.result is not None
+
+    @property
+    def origin(self) -> ModelState:
+        """What the manifest names: the float model, where it was quantized in this build."""
+        return self if self.quantized is None else self.quantized.plain
+
+
+class SessionState(Struct, frozen=True, kw_only=True):
+    """What is known of a session group.
+
+    Attributes:
+        models: in its order.
+        compile: its action; None: a model of it is to be optimized first.
+        recording: of what its generating sessions compute; None: nothing is to be. Else it is
+            carried out with the compile.
+        checked: what verification found in the process that compiled it, SHA256SUMS in place; None:
+            it is still to come, or was known before.
+    """
+
+    session: SessionGroup
+    models: tuple[ModelState, ...]
+    compile: Known[CompileResult] | None = None
+    recording: Known[StoredRecording] | None = None
+    checked: FolderReport | None = None
+
+    @property
+    def key(self) -> Digest | None:
+        """Of the compile."""
+        return None if self.compile is None else self.compile.key
+
+    @property
+    def result(self) -> CompileResult | None:
+        """What the compile made; None: it is to be carried out."""
+        return None if self.compile is None else self.compile.result
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is to be carried out."""
+        recorded = self.recording is None or self.recording.stored is not None
+        return self.result is not None and recorded
+
+    @property
+    def recorded(self) -> bool:
+        """What its generating sessions computed is known: they can run on this host."""
+        found = None if self.recording is None else self.recording.result
+        return found is not None and found.recorded
 
     @property
     def files(self) -> tuple[OutputFile, ...]:
         """Its files; none where it is to be carried out."""
-        return () if self.action is None else tuple(self.action.result.output.files)
+        return () if self.result is None else tuple(self.result.output.files)
 
     @property
     def outputs(self) -> dict[str, Digest]:
         """The digests of its files, by name."""
         return {file.name: file.blake3 for file in self.files}
-
-
-class Verified(Struct, frozen=True, kw_only=True):
-    """A verify action, of a session group or of a folder beside them.
-
-    Attributes:
-        record: None: it need not be carried out.
-        action: None: to be carried out.
-    """
-
-    key: Digest
-    action: Action[FolderReport] | None
-    record: VerifyRecord | FolderRecord | None = None
-
-
-class Staged(Struct, frozen=True, kw_only=True):
-    """A session group whose files are in the group's staged folder.
-
-    Attributes:
-        compiled: all of it is known.
-        verified: what is to be verified of it.
-        recorded: what its generating sessions computed is in the group's recordings.
-        restored: the files came from the cache, and may not be on the disk yet.
-        checked: what verification found in the worker that compiled it, SHA256SUMS in place; None:
-            it is still to come.
-    """
-
-    compiled: Compiled
-    verified: Verified
-    recorded: bool
-    restored: bool
-    checked: FolderReport | None = None
 
 
 class GroupState(Struct, frozen=True, kw_only=True):
@@ -159,9 +175,9 @@ class GroupState(Struct, frozen=True, kw_only=True):
     """
 
     planned: PlannedGroup
-    sessions: tuple[Compiled, ...] = ()
-    verified: tuple[Verified, ...] = ()
-    whole: Verified | None = None
+    sessions: tuple[SessionState, ...] = ()
+    verified: tuple[Known[FolderReport], ...] = ()
+    whole: Known[FolderReport] | None = None
     published: str | None = "it is not compiled"
     progress: GroupProgress | None = None
     failure: EpctxError | None = None
@@ -169,13 +185,18 @@ class GroupState(Struct, frozen=True, kw_only=True):
     @property
     def up_to_date(self) -> bool:
         """Nothing is to be done."""
-        return self.published is None and self.checked
+        return self.published is None and self.complete
 
     @property
-    def checked(self) -> bool:
-        """Everything that is compiled was verified."""
+    def key(self) -> Digest | None:
+        """Of the verification of its folder."""
+        return None if self.whole is None else self.whole.key
+
+    @property
+    def complete(self) -> bool:
+        """Everything is compiled, and was verified."""
         parts = (self.whole, *self.verified)
-        return all(part is not None and part.action is not None for part in parts)
+        return all(part is not None and part.stored is not None for part in parts)
 
     @property
     def files(self) -> tuple[OutputFile, ...]:
@@ -185,10 +206,10 @@ class GroupState(Struct, frozen=True, kw_only=True):
     @property
     def report(self) -> FolderReport:
         """What was verified."""
-        parts = (part.action for part in (self.whole, *self.verified) if part is not None)
-        return joined(self.planned.label, (a.result for a in parts if a is not None)).with_skipped()
+        parts = (part.result for part in (self.whole, *self.verified) if part is not None)
+        return joined(self.planned.label, filter(None, parts)).with_skipped()
 
-    def session(self, model: str) -> Compiled:
+    def session(self, model: str) -> SessionState:
         """The session group that has a model."""
         return next(
             each for each in self.sessions if any(m.name == model for m in each.session.models)
@@ -200,8 +221,8 @@ class CompositionState(Struct, frozen=True, kw_only=True):
 
     Attributes:
         groups: those of its parts that are built, by name.
-        asked, key: its action, without a place; None: a group of its parts failed.
-        result: None: to be carried out, or it failed.
+        asked: its action, without a place; None, as `compose` then: a group of its parts failed.
+        compose: what is known of that.
         published: why what is published is not what it should be; None: it is.
         progress: of its action; None: it was not carried out.
         failure: why there is no result; None: there is, or it was not tried.
@@ -210,11 +231,20 @@ class CompositionState(Struct, frozen=True, kw_only=True):
     planned: PlannedComposition
     groups: Mapping[str, GroupState]
     asked: Compose | None = None
-    key: Digest | None = None
-    result: StoredCompose | None = None
+    compose: Known[ComposeResult] | None = None
     published: str | None = None
     progress: Progress | None = None
     failure: EpctxError | None = None
+
+    @property
+    def key(self) -> Digest | None:
+        """Of the action."""
+        return None if self.compose is None else self.compose.key
+
+    @property
+    def result(self) -> ComposeResult | None:
+        """What came of it; None: it is to be carried out, or it failed."""
+        return None if self.compose is None else self.compose.result
 
     @property
     def up_to_date(self) -> bool:

@@ -69,6 +69,15 @@ def _unopened(error: OSError, where: str) -> ModelError:
     )
 
 
+def changed(path: Path) -> ModelError:
+    """Return what is said of a source that is not what it was when it was hashed."""
+    return ModelError(
+        "was changed while it was built",
+        file=str(path),
+        remedy="build again when nothing writes to it",
+    )
+
+
 def require_bounded(size: int, *, where: str) -> None:
     """A file of this size may be read whole: a sparse one of any size is easily made.
 

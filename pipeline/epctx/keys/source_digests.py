@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msgspec import Struct
-
 from epctx.cache.digests import FileDigests, FreshDigests
-from epctx.cache.records import Records
 from epctx.error_codes import Code
 from epctx.errors import ModelError
-from epctx.files import identity
+from epctx.files import identity, paths
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity
-from epctx.files.paths import fault as location_fault
-from epctx.files.regular import absent, require_bounded
+from epctx.files.regular import absent, changed, require_bounded
+from epctx.graph.serde import locations
 from epctx.manifest import ModelSource
 
 _MODEL = "check the path in the manifest"
@@ -44,103 +41,47 @@ class SourceDigests:
         return {source.path: self.model, **{folder / place: content for place, content in data}}
 
 
-class Sources(Struct, frozen=True, kw_only=True):
-    """Finds the digests of sources by what the cache knows of their models.
+class Sources:
+    """Finds what source models are made of. Thread-safe.
 
-    Which data files a model refers to is a function of its bytes, so it is remembered by their
-    digest when the model is loaded, and the model need not be parsed again.
-
-    Attributes:
+    Args:
         digests: how files are digested.
-        records: the cache's; None: it is not asked.
-        reads: a model of which it knows nothing is looked into, since what was built of it may be
-            found elsewhere; else it is loaded first.
-
-    Every method that looks at a file raises ModelError where it is missing or cannot be read.
     """
 
-    digests: FileDigests
-    records: Records | None
-    reads: bool = False
+    def __init__(self, digests: FileDigests) -> None:
+        self._digests = digests
+        self._locations: dict[Digest, tuple[str, ...]] = {}
 
-    def find(self, source: ModelSource) -> SourceDigests | None:
-        """What the source is made of; None: no model with these bytes was loaded before."""
-        if self.records is None:
-            return self._read(source)
-        seen = [_identity(source.path, _MODEL)]
-        model = self.model(source)
-        locations = self.records.read("references", model.hex, tuple[str, ...], used=True)
-        if locations is None:
-            return self._read(source)
-        fault = next(filter(None, map(location_fault, locations)), None)
-        if fault is not None:  # no model with such a location was ever loaded
-            self.records.refuse("references", model.hex, f"refers to data outside: {fault}")
-            return self._read(source)
-        return self._of(source, model, locations, seen)
-
-    def _read(self, source: ModelSource) -> SourceDigests | None:
-        """By a look into the model, without its weights; None: whoever loads it will say why."""
-        if not self.reads:
-            return None
-        with contextlib.suppress(ModelError):
-            return self.of(source, locations_in(source.path))
-        return None
-
-    def of(self, source: ModelSource, locations: tuple[str, ...]) -> SourceDigests:
-        """What the source is made of, by the locations that were read in it; remembered.
+    def find(self, source: ModelSource) -> SourceDigests:
+        """Return what a source is made of; of weights nothing is read but to digest them.
 
         Raises:
-            ModelError: a location leads out of its folder.
+            ModelError: a file is missing, cannot be read or is no model; one that it refers to
+                lies outside.
         """
-        fault = next(filter(None, map(location_fault, locations)), None)
+        seen = [_identity(source.path, _MODEL)]
+        model = _digest(self._digests, source.path, _MODEL)
+        if model not in self._locations:
+            self._locations[model] = _plain(locations.of(source.path), source)
+        places = self._locations[model]
+        folder, needed = data_folder(source), _needed(source)
+        seen += [_identity(folder / place, needed) for place in places]
+        data = tuple(_digest(self._digests, folder / place, needed) for place in places)
+        return SourceDigests(model=model, locations=places, data=data, seen=tuple(seen))
+
+
+def _plain(found: Iterable[str], source: ModelSource) -> tuple[str, ...]:
+    """One spelling for each location, sorted."""
+    for location in found:
+        fault = paths.fault(location)
         if fault is not None:
             raise ModelError(
-                "refers to data outside",
+                f"refers to external data {location!r}",
                 file=str(source.path),
                 why=fault,
                 remedy="keep external data beside the model, or set `external_data_dir`",
             )
-        seen = [_identity(source.path, _MODEL)]
-        found = self._of(source, self.model(source), locations, seen)
-        self.remember(found)
-        return found
-
-    def _of(
-        self,
-        source: ModelSource,
-        model: Digest,
-        locations: tuple[str, ...],
-        seen: list[Identity],
-    ) -> SourceDigests:
-        folder = data_folder(source)
-        seen += [_identity(folder / location, _needed(source)) for location in locations]
-        data = (self.data(source, folder / location) for location in locations)
-        return SourceDigests(model=model, locations=locations, data=tuple(data), seen=tuple(seen))
-
-    def model(self, source: ModelSource) -> Digest:
-        """Digest of the model file."""
-        return _digest(self.digests, source.path, _MODEL)
-
-    def data(self, source: ModelSource, path: Path) -> Digest:
-        """Digest of a data file of a source."""
-        return _digest(self.digests, path, _needed(source))
-
-    def remember(self, found: SourceDigests) -> None:
-        """Note which data files a model refers to."""
-        if self.records is not None:
-            self.records.write("references", found.model.hex, found.locations)
-
-
-def locations_in(model: Path) -> tuple[str, ...]:
-    """The data files that a model refers to, sorted; no weight is read.
-
-    Raises:
-        ModelError: it is missing, or no model.
-    """
-    from epctx.graph.serde import skeleton
-
-    tensors = skeleton.external_tensors(skeleton.read(model))
-    return tuple(sorted({skeleton.location(tensor) for tensor in tensors}))
+    return tuple(sorted({paths.normalize(location) for location in found}))
 
 
 def data_folder(source: ModelSource) -> Path:
@@ -158,20 +99,7 @@ def refuse_changed(source: ModelSource, found: SourceDigests) -> None:
         now = _identity(path, _MODEL)
         silent = not identity.tells(path, now.text)  # then only its bytes tell
         if now != seen or (silent and _digest(FreshDigests(), path, _MODEL) != content):
-            raise ModelError(
-                "was changed while it was built",
-                file=str(path),
-                remedy="build again when nothing writes to it",
-            )
-
-
-def identities(source: ModelSource, found: SourceDigests) -> tuple[Identity, ...]:
-    """What a source's files are now, the model first.
-
-    Raises:
-        ModelError: one is missing.
-    """
-    return tuple(_identity(path, _MODEL) for path in found.files(source))
+            raise changed(path)
 
 
 def _needed(source: ModelSource) -> str:

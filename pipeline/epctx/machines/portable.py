@@ -23,6 +23,7 @@ from epctx.errors import CompileError, EpctxError, StorageError
 from epctx.files import listing, paths
 from epctx.files.digest import of_json
 from epctx.graph.optimized import paths as optimized
+from epctx.graph.serde import locations
 from epctx.machines.blobs import Blob, Blobs
 from epctx.manifest import ModelSource, ProviderSpec, Reference
 
@@ -178,15 +179,12 @@ def _data(model: Path, folder: Path) -> Iterator[tuple[str, Path]]:
     """The data files that a model refers to, and that are there: what is wrong is for the job to
     tell.
     """
-    from epctx.graph.serde import skeleton
-
     try:
-        proto = skeleton.read(model)
-        names = {skeleton.location(tensor) for tensor in skeleton.external_tensors(proto)}
+        names = locations.of(model)
     except EpctxError:
         return
     whole = folder.resolve()
-    for name in sorted(names):
+    for name in names:
         if paths.fault(name) is None:
             place = folder / paths.normalize(name)
             if place.is_file() and place.resolve().is_relative_to(whole):

@@ -1,7 +1,7 @@
 import msgspec
 
 from epctx import codec
-from epctx.cache.action import Action, key_of
+from epctx.cache.action import StoredAction, key_of
 from epctx.files import digest
 
 
@@ -17,5 +17,5 @@ def test_a_record_of_no_key_has_none() -> None:
 
 def test_a_record_of_before_signatures_is_read() -> None:
     old = b'{"kind":"compile","record":{"v":1},"result":1,"files":[]}'
-    found = codec.decode(old, Action[int])
+    found = codec.decode(old, StoredAction[int])
     assert (found.signatures, found.fetched) == ((), False)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from epctx.cache import collect
-from epctx.cache.action import Action, StoredFile
+from epctx.cache.action import StoredAction, StoredFile
 from epctx.cache.check import check, info
 from epctx.cache.collect import Limits
 from epctx.cache.store import Cache
@@ -26,7 +26,7 @@ def put(cache: Cache, name: str, *contents: bytes, age: float = 0.0) -> Digest:
         (folder / content_digest.hex).write_bytes(content)
         files.append(StoredFile(name=content_digest.hex, size=len(content), digest=content_digest))
     key, record = digest.of_json([name]), msgspec.Raw(msgspec.json.encode([name]))
-    action = Action(kind="compile", record=record, result=name, files=tuple(files))
+    action = StoredAction(kind="compile", record=record, result=name, files=tuple(files))
     cache.put(key, action, folder)
     used = time.time() - age * DAY
     os.utime(cache.records.path("actions", key.hex), (used, used))
@@ -114,7 +114,7 @@ def test_stale_memories_go(cache: Cache, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_old_facts_go_with_old_actions(cache: Cache) -> None:
-    for kind, age in (("references", 40), ("groups", 40), ("groups", 10)):
+    for kind, age in (("pace", 40), ("groups", 40), ("groups", 10)):
         name = digest.of_bytes(f"{kind}{age}".encode()).hex
         cache.records.write(kind, name, "fact")  # type: ignore[arg-type]
         used = time.time() - age * DAY

@@ -249,7 +249,6 @@ def test_where_writes_do_not_show_each_file_is_read_anew(
         digests.of(file)
         digests.of_tree(file.parent, [file])
     cache.digests.remember(file, identity.of_path(file), digest.of_bytes(b"one"))
-    cache.digests.remember_read(file, time.time(), digest.of_bytes(b"one"))
     assert len(read) == 8
     assert list(cache.records.names("digests")) == []
 
@@ -304,17 +303,3 @@ def test_a_tree_that_changed_just_now_is_not_remembered(
     cache.digests.of_tree(tmp_path, [tmp_path / "a"])
     again(cache).of_tree(tmp_path, [tmp_path / "a"])
     assert len(read) == 2
-
-
-def test_a_digest_of_a_reading_that_began_later_than_the_last_change_is_remembered(
-    cache: Cache, file: Path, read: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(identity, "tells", lambda path, text: True)  # /tmp may be a tmpfs
-    written = identity.of_path(file).changed
-    cache.digests.remember_read(file, written + 1.9, digest.of_bytes(b"one"))
-    assert list(cache.records.names("digests")) == []
-    cache.digests.remember_read(file, written + 2.1, digest.of_bytes(b"one"))
-    assert again(cache).of(file) == digest.of_bytes(b"one")
-    assert read == []
-    cache.digests.remember_read(file.with_name("gone"), written + 2.1, digest.of_bytes(b"one"))
-    assert len(list(cache.records.names("digests"))) == 1

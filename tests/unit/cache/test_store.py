@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from epctx.cache.action import Action, StoredFile
+from epctx.cache.action import StoredAction, StoredFile
 from epctx.cache.location import Location
 from epctx.cache.store import Cache
 from epctx.files import digest
@@ -69,19 +69,19 @@ def make(folder: Path, **contents: bytes) -> tuple[StoredFile, ...]:
     )
 
 
-def action(files: tuple[StoredFile, ...] = (), result: Result = RESULT) -> Action[Result]:
-    return Action(kind="compile", record=msgspec.Raw(b'{"v":1}'), result=result, files=files)
+def action(files: tuple[StoredFile, ...] = (), result: Result = RESULT) -> StoredAction[Result]:
+    return StoredAction(kind="compile", record=msgspec.Raw(b'{"v":1}'), result=result, files=files)
 
 
 @pytest.fixture
-def made(cache: Cache, tmp_path: Path) -> Action[Result]:
+def made(cache: Cache, tmp_path: Path) -> StoredAction[Result]:
     folder = tmp_path / "made"
     made = action(make(folder, model=b"model" * 10_000, binary=b"binary" * 10_000))
     cache.put(KEY, made, folder)
     return made
 
 
-def test_an_action_is_found_as_it_was_put(cache: Cache, made: Action[Result]) -> None:
+def test_an_action_is_found_as_it_was_put(cache: Cache, made: StoredAction[Result]) -> None:
     found = cache.find(KEY, Result)
     assert found is not None
     assert (found.kind, found.result, found.files) == (made.kind, made.result, made.files)
@@ -89,7 +89,7 @@ def test_an_action_is_found_as_it_was_put(cache: Cache, made: Action[Result]) ->
     assert cache.find(digest.of_bytes(b"other"), Result) is None
 
 
-def test_its_files_come_back(cache: Cache, made: Action[Result], tmp_path: Path) -> None:
+def test_its_files_come_back(cache: Cache, made: StoredAction[Result], tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     assert cache.fetch(made, tmp_path / "target")
     names = {path.name for path in (tmp_path / "target").iterdir()}
@@ -98,7 +98,7 @@ def test_its_files_come_back(cache: Cache, made: Action[Result], tmp_path: Path)
 
 
 def test_a_result_of_another_form_is_a_miss(
-    cache: Cache, made: Action[Result], notices: list[str]
+    cache: Cache, made: StoredAction[Result], notices: list[str]
 ) -> None:
     assert cache.find(KEY, OtherResult) is None
     assert notices == []
@@ -106,7 +106,11 @@ def test_a_result_of_another_form_is_a_miss(
 
 @pytest.mark.parametrize("damage", [b"", None, b"x" * 60_000])
 def test_with_one_file_lost_or_corrupt_none_comes_back(
-    cache: Cache, made: Action[Result], tmp_path: Path, damage: bytes | None, notices: list[str]
+    cache: Cache,
+    made: StoredAction[Result],
+    tmp_path: Path,
+    damage: bytes | None,
+    notices: list[str],
 ) -> None:
     place = cache.objects.path(made.files[1].digest)
     place.unlink()
@@ -124,7 +128,7 @@ def test_with_one_file_lost_or_corrupt_none_comes_back(
     "name", ["../out", "/out", "a/../../out", "c:out", "a\\..\\out", "", "a//b", "a\0b"]
 )
 def test_names_that_lead_out_of_the_folder_are_not_followed(
-    cache: Cache, made: Action[Result], tmp_path: Path, name: str
+    cache: Cache, made: StoredAction[Result], tmp_path: Path, name: str
 ) -> None:
     stored = made.files[0]
     forged = action((StoredFile(name=name, size=stored.size, digest=stored.digest),))
@@ -142,7 +146,7 @@ def test_files_may_lie_in_folders(cache: Cache, tmp_path: Path) -> None:
     assert (tmp_path / "target" / "sub" / "a").read_bytes() == b"a"
 
 
-def test_use_is_noted(cache: Cache, made: Action[Result]) -> None:
+def test_use_is_noted(cache: Cache, made: StoredAction[Result]) -> None:
     path = cache.records.path("actions", KEY.hex)
     os.utime(path, (0, 0))
     reader = Cache(Location(folder=cache.location.folder, readonly=True), lambda text: None)
@@ -157,7 +161,7 @@ import sys
 from pathlib import Path
 import msgspec
 from epctx.cache.location import Location
-from epctx.cache.action import Action, StoredFile
+from epctx.cache.action import StoredAction, StoredFile
 from epctx.cache.store import Cache
 from epctx.files.digest import Digest, of_bytes, of_json
 
@@ -168,7 +172,7 @@ with cache.shared(lambda: None):
         content = (made / str(number)).read_bytes()
         file = StoredFile(name=str(number), size=len(content), digest=of_bytes(content))
         record = msgspec.Raw(str(number).encode())
-        action = Action(kind="compile", record=record, result=number, files=(file,))
+        action = StoredAction(kind="compile", record=record, result=number, files=(file,))
         cache.put(of_json(number), action, made)
         print(number, flush=True)
 """

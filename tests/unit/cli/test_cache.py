@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from epctx import lockfile as locks
-from epctx.cache import Action, Cache, Location, StoredFile, locate
+from epctx.cache import Cache, Location, StoredAction, StoredFile, locate
 from epctx.cli.app import app
 from epctx.cli.cache import seconds, size_of
 from epctx.errors import UsageError
@@ -30,7 +30,7 @@ def put(name: str, content: bytes, folder: Path, days: float = 0) -> Digest:
     record = msgspec.Raw(msgspec.json.encode([name]))
     (folder / name).write_bytes(content)
     file = StoredFile(name=name, size=len(content), digest=digest.of_bytes(content))
-    action = Action(kind="compile", record=record, result=name, files=(file,))
+    action = StoredAction(kind="compile", record=record, result=name, files=(file,))
     cache.put(key, action, folder)
     used = time.time() - days * 86_400
     os.utime(cache.records.path("actions", key.hex), (used, used))

@@ -11,7 +11,7 @@ from epctx.cache import Cache, locate
 from epctx.engine import plan
 from epctx.engine.lookup import Lookup
 from epctx.engine.plan import PlannedGroup
-from epctx.engine.state import Compiled
+from epctx.engine.state import SessionState
 from epctx.errors import ModelError
 from epctx.manifest import ModelGroup, VerifySettings
 from tests.kit.projects import Project
@@ -27,7 +27,7 @@ def planned(project: Project) -> PlannedGroup:
     return found
 
 
-def sessions(lookup: Lookup, whole: PlannedGroup) -> list[Compiled]:
+def sessions(lookup: Lookup, whole: PlannedGroup) -> list[SessionState]:
     group = whole.group
     return [
         lookup.session(group, each, [lookup.model(m, group.optimize) for m in each.models])
@@ -35,24 +35,13 @@ def sessions(lookup: Lookup, whole: PlannedGroup) -> list[Compiled]:
     ]
 
 
-def test_of_a_source_that_was_never_loaded_nothing_is_known(project: Project) -> None:
+def test_of_a_source_that_was_never_loaded_the_key_is_known(project: Project) -> None:
     whole, lookup = planned(project), opened()
-    model = lookup.model(whole.group.models[0], whole.group.optimize)
-    assert (model.found, model.record, model.key, model.action) == (None, None, None, None)
+    models = [lookup.model(model, whole.group.optimize) for model in whole.group.models]
+    assert len({model.key for model in models}) == 2
+    assert not any(model.complete for model in models)
     for session in sessions(lookup, whole):
         assert session.key is None and not session.complete and session.outputs == {}
-
-
-def test_a_source_that_was_never_loaded_has_a_name_by_its_file(project: Project) -> None:
-    group, lookup = planned(project).group, opened()
-    first, second = (lookup.unloaded(model, group.optimize) for model in group.models)
-    assert first != second
-    assert lookup.unloaded(group.models[0], group.optimize) == first
-    (project.folder / "a.onnx").write_bytes((project.folder / "a.onnx").read_bytes() + b"\0")
-    assert opened().unloaded(group.models[0], group.optimize) != first
-    (project.folder / "a.onnx").unlink()
-    with pytest.raises(ModelError, match=r"a\.onnx"):
-        opened().unloaded(group.models[0], group.optimize)
 
 
 def test_what_a_build_made_is_found_by_the_next(project: Project) -> None:
@@ -66,7 +55,7 @@ def test_what_a_build_made_is_found_by_the_next(project: Project) -> None:
     outputs = {name: content for session in found for name, content in session.outputs.items()}
     assert outputs == files
     verified = [lookup.verification(whole.group, session) for session in found]
-    assert all(each.action is not None for each in verified)
+    assert all(each.stored is not None for each in verified)
 
 
 def test_without_a_cache_keys_are_known_and_results_are_not(project: Project) -> None:
@@ -74,12 +63,9 @@ def test_without_a_cache_keys_are_known_and_results_are_not(project: Project) ->
     whole, known = planned(project), opened()
     lookup = Lookup(None, known.digests, numbers=True)
     source = whole.group.models[0]
-    found = known.sources.find(source)
-    assert found is not None
-    model = lookup.optimized(source, whole.group.optimize, found)
+    model = lookup.model(source, whole.group.optimize)
     assert model.key == known.model(source, whole.group.optimize).key
-    assert model.action is None
-    assert lookup.model(source, whole.group.optimize).found is None
+    assert not model.complete
 
 
 def test_a_result_that_cannot_be_of_its_key_is_refused_and_told(project: Project) -> None:
@@ -87,18 +73,16 @@ def test_a_result_that_cannot_be_of_its_key_is_refused_and_told(project: Project
     project.build()
     whole = planned(project)
     first, second = sessions(opened(), whole)
-    assert first.key is not None and second.action is not None
-    assert first.action is not None
+    assert first.compile is not None and first.compile.stored is not None
     cache = Cache(locate(), pytest.fail)
-    cache.records.write(
-        "actions", first.key.hex, replace(first.action, result=second.action.result)
-    )
+    other = replace(first.compile.stored, result=second.result)
+    cache.records.write("actions", first.compile.key.hex, other)
     notices: list[str] = []
     lookup = opened(notices=notices)
-    assert sessions(lookup, whole)[0].action is None
+    assert sessions(lookup, whole)[0].result is None
     (told,) = notices
     assert "tells of other files than it has" in told
-    assert sessions(opened(), whole)[0].action is None, "it is set aside"
+    assert sessions(opened(), whole)[0].result is None, "it is set aside"
 
 
 def numbers_off(group: ModelGroup) -> ModelGroup:

@@ -106,7 +106,7 @@ def test_a_group_that_failed_keeps_what_was_published(publishing: Publishing) ->
 
 def test_what_failed_is_told_as_far_as_it_got(publishing: Publishing) -> None:
     """The session group that failed is not compiled: its models are those that it told of."""
-    sessions = [replace(session, action=None) for session in publishing.state.sessions]
+    sessions = [replace(session, compile=None) for session in publishing.state.sessions]
     *_, model = publishing.publish(publishing.state).models
     failure = CompileError("crashed", remedy="see its log")
     failure.log = LogTail(file=str(publishing.place.logs / "a-0.log"), lines=("SDK: no",))

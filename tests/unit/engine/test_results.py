@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.actions.compile import CompileResult
-from epctx.cache import Action, StoredFile
+from epctx.actions.optimize import OptimizeResult
+from epctx.cache import StoredAction, StoredFile
 from epctx.engine import results
 from epctx.errors import VerificationError
 from epctx.files.digest import of_bytes
@@ -59,14 +60,14 @@ def compiled(*providers: str) -> CompileResult:
     )
 
 
-def action(stored: CompileResult) -> Action[CompileResult]:
+def action(stored: CompileResult) -> StoredAction[CompileResult]:
     files = tuple(StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in FILES)
-    return Action(kind="compile", record=msgspec.Raw(b"{}"), result=stored, files=files)
+    return StoredAction(kind="compile", record=msgspec.Raw(b"{}"), result=stored, files=files)
 
 
 def test_another_alias_of_an_ep_is_told_of_what_was_built_under_the_old_one() -> None:
     stored = compiled("0", "1", "0")
-    optimized = results.StoredOptimize(digest=of_bytes(b""), passes=PASSES, notes=("odd",))
+    optimized = OptimizeResult(digest=of_bytes(b""), passes=PASSES, notes=("odd",))
     (told,) = results.model_reports(stored, group("npu", "host"), {"a": optimized}, {})
     assert [part.provider for part in told.partitions] == ["npu", "host", "npu"]
     assert told.passes == PASSES

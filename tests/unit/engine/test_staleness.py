@@ -80,8 +80,7 @@ def test_what_is_remembered_is_what_a_look_finds(
         assert (found.session, found.key) == (expected.session, expected.key)
         assert [m.key for m in found.models] == [m.key for m in expected.models]
         assert [m.found for m in found.models] == [m.found for m in expected.models]
-        assert found.action is not None and expected.action is not None
-        assert found.action.result == expected.action.result
+        assert found.result is not None and found.result == expected.result
 
 
 def other_settings(project: Project) -> None:
@@ -177,7 +176,7 @@ def assessed(project: Project, *, numbers: bool = True) -> GroupState:
 
 def test_before_the_first_build_nothing_is_known(project: Project) -> None:
     found = assessed(project)
-    assert not found.up_to_date and not found.checked
+    assert not found.up_to_date and not found.complete
     assert found.published == "it is not compiled"
     assert found.verified == () and found.whole is None and found.files == ()
     assert not any(session.complete for session in found.sessions)
@@ -186,7 +185,7 @@ def test_before_the_first_build_nothing_is_known(project: Project) -> None:
 def test_after_a_build_there_is_nothing_to_do(project: Project) -> None:
     report = project.build()
     found = assessed(project)
-    assert found.up_to_date and found.checked and found.published is None
+    assert found.up_to_date and found.complete and found.published is None
     assert found.files == report.groups[0].files
     assert {f.name for f in found.files} < {p.name for p in (project.published / "g").iterdir()}
     assert found.report == report.groups[0].verify
@@ -210,7 +209,7 @@ def test_what_was_edited_in_the_outputs_is_told_and_only_published_again(
     change(project.published / "g")
     found = assessed(project)
     assert found.published == told
-    assert not found.up_to_date and found.checked, "nothing is to be carried out"
+    assert not found.up_to_date and found.complete, "nothing is to be carried out"
 
 
 def test_of_a_source_that_was_edited_the_other_model_stays(project: Project) -> None:
@@ -225,7 +224,7 @@ def test_what_was_built_without_numbers_is_not_verified_with_them(project: Proje
     project.build(verify=False)
     assert assessed(project, numbers=False).up_to_date
     found = assessed(project)
-    assert found.published is None and not found.checked and not found.up_to_date
+    assert found.published is None and not found.complete and not found.up_to_date
 
 
 def test_a_source_that_is_missing_is_the_models_error(project: Project) -> None:

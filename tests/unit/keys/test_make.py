@@ -131,8 +131,8 @@ def make(case: Case) -> list[Record]:
         digests = FreshDigests()
         toolchain = Toolchain(digests)
         source = case.group.models[0]
-        optimize = Optimize.of(source, case.group.optimize)
-        optimized = optimize.known(case.sources[source.name], toolchain).record(toolchain)
+        found = case.sources[source.name]
+        optimized = Optimize.of(source, case.group.optimize, found=found).record(toolchain)
         compiled = Compile.of(case.group, case.optimized).record(toolchain)
         devices = toolchain.devices(case.group.execution_providers)
         verified = making.verify(

@@ -53,7 +53,7 @@ def test_a_job_is_carried_out_and_its_files_come_back(tmp_path: Path, site: Site
     what = job(tmp_path)
     answer = decoded(site.carry_out(asked(packing, what), "k"), Answer)
     assert answer.failure is None
-    assert codec.decode(bytes(answer.results[0]), OptimizeResult).sources
+    assert codec.decode(bytes(answer.results[0]), OptimizeResult).passes
     packing.receive(packing.pack(what), answer.made)
     names = sorted(path.name for path in what.folder.iterdir())
     assert names == ["graph.onnx", "places.json", "record.json"]

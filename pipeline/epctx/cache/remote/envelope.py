@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from epctx import codec, limits
-from epctx.cache.action import Action, ActionKind, Signature, StoredFile, key_of
+from epctx.cache.action import ActionKind, Signature, StoredAction, StoredFile, key_of
 from epctx.files import paths
 from epctx.files.digest import Digest
 from epctx.signing import dsse
@@ -45,7 +45,7 @@ class _Envelope(Struct, frozen=True, kw_only=True, rename={"kind": "payloadType"
     signatures: tuple[Signature, ...]
 
 
-def payload(key: Digest, action: Action[msgspec.Raw]) -> bytes:
+def payload(key: Digest, action: StoredAction[msgspec.Raw]) -> bytes:
     """What is signed of an action: always the same bytes."""
     return codec.encode(
         _Payload(
@@ -64,13 +64,13 @@ def signed(content: bytes) -> bytes:
     return dsse.pae(TYPE, content)
 
 
-def seal(key: Digest, action: Action[msgspec.Raw]) -> bytes:
+def seal(key: Digest, action: StoredAction[msgspec.Raw]) -> bytes:
     """The envelope of an action that is signed."""
     content = base64.b64encode(payload(key, action)).decode()
     return codec.encode(_Envelope(payload=content, kind=TYPE, signatures=action.signatures))
 
 
-def unseal(key: Digest, envelope: bytes) -> Action[msgspec.Raw]:
+def unseal(key: Digest, envelope: bytes) -> StoredAction[msgspec.Raw]:
     """The action of an envelope that is to be that of `key`; who signed it is not looked at.
 
     Raises:
@@ -88,7 +88,7 @@ def unseal(key: Digest, envelope: bytes) -> Action[msgspec.Raw]:
     if told.key != key or key_of(told.record) != key:
         raise Damaged("is of another key")
     _refuse_files(told.files)
-    action = Action(
+    action = StoredAction(
         kind=told.kind,
         record=told.record,
         result=told.result,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from epctx import limits
-from epctx.cache.action import Action, Signature
+from epctx.cache.action import Signature, StoredAction
 from epctx.cache.remote import envelope
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, StorageError, UsageError
@@ -51,7 +51,7 @@ class SigningKey:
         self.name = name
         self._key = key
 
-    def sign(self, key: Digest, action: Action[msgspec.Raw]) -> Signature:
+    def sign(self, key: Digest, action: StoredAction[msgspec.Raw]) -> Signature:
         """Vouch for what the action `key` made."""
         signed = self._key.sign(envelope.signed(envelope.payload(key, action)))
         return Signature(keyid=self.name, sig=base64.b64encode(signed).decode())
@@ -97,7 +97,7 @@ class Trust:
         """Of the keys, sorted."""
         return tuple(sorted(self._keys))
 
-    def signer(self, key: Digest, action: Action[msgspec.Raw]) -> str:
+    def signer(self, key: Digest, action: StoredAction[msgspec.Raw]) -> str:
         """The name of the first trusted key that signed what the action `key` made.
 
         Raises:

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from epctx import codec, limits
-from epctx.cache.action import Action, RemoteReport, StoredFile
+from epctx.cache.action import RemoteReport, StoredAction, StoredFile
 from epctx.cache.location import refusing
 from epctx.cache.remote import envelope
 from epctx.cache.remote.open import open_store
@@ -125,7 +125,7 @@ class Tier:
             )
         return trusted and not self._off
 
-    def find(self, key: Digest) -> Action[msgspec.Raw] | None:
+    def find(self, key: Digest) -> StoredAction[msgspec.Raw] | None:
         """What it has of an action, if somebody who is trusted has signed it."""
         if not self.reads or key in self._missing:
             return None
@@ -139,7 +139,7 @@ class Tier:
         self._count("records")
         return action
 
-    def _believed(self, key: Digest, content: bytes) -> Action[msgspec.Raw] | None:
+    def _believed(self, key: Digest, content: bytes) -> StoredAction[msgspec.Raw] | None:
         try:
             action = envelope.unseal(key, content)
             self._voucher.trust.signer(key, action)
@@ -178,7 +178,7 @@ class Tier:
         return False
 
     def push(
-        self, key: Digest, action: Action[msgspec.Raw], sources: Mapping[Digest, Path]
+        self, key: Digest, action: StoredAction[msgspec.Raw], sources: Mapping[Digest, Path]
     ) -> None:
         """Put an action there while the command goes on; `sources` are its files."""
         if self._off or self._counts["waiting"] >= _WAITING:
@@ -192,7 +192,7 @@ class Tier:
         self,
         store: Store,
         key: Digest,
-        action: Action[msgspec.Raw],
+        action: StoredAction[msgspec.Raw],
         sources: Mapping[Digest, Path],
     ) -> None:
         done = False
@@ -212,7 +212,7 @@ class Tier:
         self,
         store: Store,
         key: Digest,
-        action: Action[msgspec.Raw],
+        action: StoredAction[msgspec.Raw],
         sources: Mapping[Digest, Path],
     ) -> None:
         """Put an action there now: its files, over what was found spoilt, then its record.
@@ -235,7 +235,7 @@ class Tier:
             self._there.add(name)
         store.write(record_name(key), envelope.seal(key, action))
 
-    def _differs(self, store: Store, key: Digest, action: Action[msgspec.Raw]) -> bool:
+    def _differs(self, store: Store, key: Digest, action: StoredAction[msgspec.Raw]) -> bool:
         """Somebody who is trusted has compiled the same meanwhile, to other bytes: that is said.
 
         Raises:

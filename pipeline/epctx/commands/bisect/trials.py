@@ -19,6 +19,7 @@ from epctx.engine import build, plan, ranges
 from epctx.engine.actions import loading
 from epctx.engine.asked import Options
 from epctx.engine.executor import Machines, one
+from epctx.engine.lookup import QUANTIZED
 from epctx.engine.report import GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError
@@ -106,7 +107,7 @@ class Trials:
             folder=self.folder / "quantized",
         )
         result = self._carried_out(job)
-        owned = owners(onnx.load(result.sources[0].path, load_external_data=False))
+        owned = owners(onnx.load(job.folder / QUANTIZED, load_external_data=False))
         every = parse(result.ranges or "{}").items()
         found = {name: both for name, both in every if owned.get(name, ("", 0))[0] == name}
         given = {name: each.range for name, each in group.quantize.overrides.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from epctx.engine import ranges
 from epctx.errors import EpctxError, StorageError
 from epctx.files import copying
+from epctx.graph.serde import locations
 from epctx.manifest import Manifest, ModelGroup, ModelSource
 
 _OLD = 365 * 86_400.0
@@ -65,15 +67,9 @@ def _inputs(group: ModelGroup) -> Iterator[Path]:
 
 def _data(source: ModelSource) -> Iterator[Path]:
     """Files of external data that a model refers to; none where it cannot be read."""
-    from epctx.graph.serde import skeleton
-
-    try:
-        proto = skeleton.read(source.path)
-    except EpctxError:
-        return
     folder = source.external_data_dir or source.path.parent
-    for name in set(map(skeleton.location, skeleton.external_tensors(proto))):
-        yield folder / name
+    with contextlib.suppress(EpctxError):
+        yield from (folder / name for name in locations.of(source.path))
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from epctx.actions.compile import CompileResult
-from epctx.actions.optimize import OptimizeResult
 from epctx.errors import CompileError
 from epctx.files import paths
-from epctx.files import paths as locations
 from epctx.files.digest import of_file
 from epctx.files.outputs import SUMS, OutputFile
 from epctx.manifest import ModelGroup
@@ -63,18 +61,6 @@ def check_contents(result: CompileResult, folder: Path) -> None:
     names = {path.name for path in folder.iterdir()} - {SUMS}
     if names != told.keys() or any(of_file(folder / name) != told[name] for name in names):
         raise _untrue("other files than it wrote", " and ".join(result.output.models))
-
-
-def check_optimized(result: OptimizeResult, model: str) -> None:
-    """Hold the answer of an optimize action to its form.
-
-    Raises:
-        CompileError: it cannot be true.
-    """
-    if not result.sources:
-        raise _untrue("no source", model)
-    if any(locations.fault(file.location) for file in result.sources[1:]):
-        raise _untrue("data outside the model's folder", model)
 
 
 def _is_there(folder: Path, file: OutputFile) -> bool:

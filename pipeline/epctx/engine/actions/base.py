@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from epctx import codec
-from epctx.cache import Action, StoredFile
+from epctx.cache import StoredAction, StoredFile
 from epctx.cache.action import ActionKind, Origin
 from epctx.cache.digests import FreshDigests
 from epctx.engine.actions.room import Room
 from epctx.engine.executor import Executor, Lane
 from epctx.engine.lookup import Lookup
 from epctx.engine.pace import Pace
-from epctx.engine.progress import Progress
+from epctx.engine.progress import GroupProgress, Progress
 from epctx.engine.staleness import Memo
-from epctx.engine.state import Compiled
+from epctx.engine.state import Known, SessionState
 from epctx.error_codes import Code
 from epctx.errors import CompileError
 from epctx.files.digest import Digest
 from epctx.manifest import ProviderSpec
 
-T = TypeVar("T")
+R = TypeVar("R")
+
+
+class _State(Protocol):
+    """What is known of something that is done once."""
+
+    @property
+    def key(self) -> Digest | None:
+        """What nobody else is to do meanwhile."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is to be carried out."""
+        ...
+
+
+S = TypeVar("S", bound=_State)
 
 
 class Actions:
@@ -57,7 +75,7 @@ class Actions:
         self.room = Room()
         self._builds = builds
 
-    def pace(self, sessions: Iterable[Compiled]) -> Pace:
+    def pace(self, sessions: Iterable[SessionState]) -> Pace:
         """What is known of the runs of the models of session groups that are compiled."""
         compiled = {
             model.source.name: each.key
@@ -124,7 +142,7 @@ class Actions:
         if progress.compiled:
             self._memo.note_seconds(progress.label, progress.seconds)
 
-    def fetch(self, action: Action[T], folder: Path) -> bool:
+    def fetch(self, action: StoredAction[R], folder: Path) -> bool:
         """Copy an action's files from the cache into `folder`, as `Cache.fetch`.
 
         Raises:
@@ -149,17 +167,45 @@ class Actions:
         with self.lookup.cache.alone_on(key, waiting):
             yield
 
+    def once(
+        self,
+        progress: GroupProgress,
+        kind: str,
+        subject: str,
+        find: Callable[[], S],
+        make: Callable[[S], S],
+    ) -> tuple[S, bool]:
+        """What there is of an action: found, or carried out while nobody else does it.
+
+        Args:
+            find: looks for it.
+            make: carries it out, and puts it into the cache.
+
+        Returns:
+            All of it, and whether it was carried out.
+
+        Raises:
+            EpctxError: what `find` and `make` raise.
+        """
+        known, ran = find(), False
+        if not known.complete:
+            with self.alone(progress, subject, known.key):
+                known = find()
+                ran = not known.complete
+                known = make(known) if ran else known
+        self.did(progress, kind, subject, known.key, ran=ran)
+        return known, ran
+
     def store(
         self,
-        key: Digest,
+        known: Known[R],
         kind: ActionKind,
-        record: object,
-        result: T,
+        result: R,
         *,
         folder: Path | None = None,
         files: Iterable[StoredFile] = (),
         keep: bool = True,
-    ) -> Action[T]:
+    ) -> Known[R]:
         """Put what an action made into the cache, if there is one; `files` lie in `folder`.
 
         Args:
@@ -168,11 +214,11 @@ class Actions:
         Raises:
             StorageError: the cache cannot be written.
         """
-        encoded = msgspec.Raw(codec.encode(record))
-        action = Action(kind=kind, record=encoded, result=result, files=tuple(files))
+        record = msgspec.Raw(codec.encode(known.record))
+        stored = StoredAction(kind=kind, record=record, result=result, files=tuple(files))
         if keep and self.lookup.cache is not None:
-            self.lookup.cache.put(key, action, folder or self.work)
-        return action
+            self.lookup.cache.put(known.key, stored, folder or self.work)
+        return replace(known, stored=stored)
 
 
 def files_in(folder: Path, roots: Sequence[Path], *, leaving_out: str = "") -> list[StoredFile]:

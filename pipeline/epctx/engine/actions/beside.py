@@ -21,7 +21,7 @@ from epctx.engine.executor import Cancelled, Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.scheduler import Scheduler
-from epctx.engine.state import Optimized
+from epctx.engine.state import ModelState
 
 _START: Final = 0.3
 """Seconds that a worker takes to start."""
@@ -51,10 +51,10 @@ class SideBySide:
         self._left = deque(enumerate(session.models))
         self._helpers: list[Future[None]] = []
         self._over = threading.Event()
-        self._found: dict[int, Optimized] = {}
+        self._found: dict[int, ModelState] = {}
         self._failed: dict[int, Exception] = {}
 
-    def run(self, lane: Lane) -> tuple[Optimized, ...]:
+    def run(self, lane: Lane) -> tuple[ModelState, ...]:
         """The models in order, of which this thread optimizes the first in `lane`.
 
         Raises:

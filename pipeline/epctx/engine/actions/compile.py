@@ -28,10 +28,11 @@ from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRecording, aliased
 from epctx.engine.scheduler import Scheduler
-from epctx.engine.state import Compiled, Optimized, Staged
+from epctx.engine.state import SessionState
 from epctx.errors import CompileError, EpctxError
+from epctx.files import outputs
 from epctx.files.entries import open_entry
-from epctx.keys import Toolchain, key
+from epctx.keys import Toolchain
 from epctx.keys.source_digests import refuse_changed
 from epctx.manifest import ModelGroup
 from epctx.providers.onnxruntime.host import Cpu
@@ -75,43 +76,28 @@ class Compiling:
         stores = [] if cache is None or cache.location.readonly else [cache.location.root]
         self._space = DiskSpace(actions.work, stores)
 
-    def compile(self, progress: GroupProgress, session: SessionGroup, folder: Path) -> Staged:
+    def compile(self, progress: GroupProgress, session: SessionGroup, folder: Path) -> SessionState:
         """The compile action of a session group, with its files in `folder`.
 
         Raises:
             EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.
         """
-        group, lookup = progress.planned.group, self._actions.lookup
-        label = f"{progress.label}-{session.label}"
+        group, label = progress.planned.group, f"{progress.label}-{session.label}"
         with self._actions.lane(group.execution_providers, label) as lane:
             beside = SideBySide(self._actions, self._quantizing, self._scheduler, progress, session)
             models = beside.run(lane)
-            if lookup.cache is None:  # nothing waits for keys: to hash an EP takes its time
-                known = Compiled(session=session, models=models)
-                staged = self._run(progress, known, folder, lane)
-            else:
-                staged = self._found_or_run(progress, session, models, folder, lane)
-        key, ran = staged.compiled.key, not staged.restored
-        self._actions.did(progress, "compile", session.label, key, ran=ran)
-        return staged
 
-    def _found_or_run(
-        self,
-        progress: GroupProgress,
-        session: SessionGroup,
-        models: Sequence[Optimized],
-        folder: Path,
-        lane: Lane,
-    ) -> Staged:
-        group, lookup = progress.planned.group, self._actions.lookup
-        known = lookup.session(group, session, models)
-        found = self._fetched(progress, known, folder)
-        if found is not None:
-            return found
-        with self._actions.alone(progress, session.label, known.key):
-            known = lookup.session(group, session, models)
-            found = self._fetched(progress, known, folder)
-            return found or self._run(progress, known, folder, lane)
+            def find() -> SessionState:
+                lookup = self._actions.lookup
+                if lookup.cache is None:  # nothing waits for keys: to hash an EP takes its time
+                    return SessionState(session=session, models=models)
+                return self._fetched(progress, lookup.session(group, session, models), folder)
+
+            def run(known: SessionState) -> SessionState:
+                return self._run(progress, known, folder, lane)
+
+            known, _ = self._actions.once(progress, "compile", session.label, find, run)
+        return known
 
     def recorded(self, progress: GroupProgress) -> Path:
         """Where the recordings of a group's session groups are."""
@@ -121,42 +107,40 @@ class Compiling:
         """Where the outputs of a group's sources are that were run beside its compiles."""
         return self._actions.work / "computed" / progress.label
 
-    def _fetched(self, progress: GroupProgress, known: Compiled, folder: Path) -> Staged | None:
-        """A session group from the cache; None: a part of it is not there."""
-        cache, action = self._actions.lookup.cache, known.action
-        if cache is None or action is None or not known.complete:
-            return None
+    def _fetched(self, progress: GroupProgress, known: SessionState, folder: Path) -> SessionState:
+        """A session group with its files from the cache, where they are there."""
+        if known.compile is None or known.compile.stored is None or not known.complete:
+            return known
         verified = self._actions.lookup.verification(progress.planned.group, known)
-        # What was verified before is not compared again.
-        recording = known.recording if verified.action is None else None
+        recording = None if known.recording is None else known.recording.stored
+        if verified.stored is not None:  # what was verified before is not compared again
+            recording = None
         recorded = self.recorded(progress)
+        gone = replace(known, compile=replace(known.compile, stored=None))
         if recording is not None and not self._actions.fetch(recording, recorded):
-            return None
-        if not self._actions.fetch(action, folder):
+            return gone
+        if not self._actions.fetch(known.compile.stored, folder):
             for file in recording.files if recording is not None else ():
                 (recorded / file.name).unlink(missing_ok=True)
-            return None
-        return Staged(
-            compiled=known,
-            verified=verified,
-            recorded=recording is not None and recording.result.recorded,
-            restored=True,
-        )
+            return gone
+        outputs.sync_files(folder / file.name for file in known.files)
+        return known
 
-    def _run(self, progress: GroupProgress, known: Compiled, folder: Path, lane: Lane) -> Staged:
+    def _run(
+        self, progress: GroupProgress, known: SessionState, folder: Path, lane: Lane
+    ) -> SessionState:
         self._actions.refuse_to_build(f"compile of {known.session.label}")
         with self._space.promised(_size(known), progress.notice, copied=lane.own):
             return self._carried_out(progress, known, folder, lane)
 
     def _carried_out(
-        self, progress: GroupProgress, known: Compiled, folder: Path, lane: Lane
-    ) -> Staged:
-        lookup = self._actions.lookup
-        group, session = progress.planned.group, known.session
+        self, progress: GroupProgress, known: SessionState, folder: Path, lane: Lane
+    ) -> SessionState:
+        group = progress.planned.group
         scratch = self._actions.new_folder("s")
         scratch.mkdir(parents=True)
         folders = {m.source.name: self._optimizing.folder(progress, m, lane) for m in known.models}
-        digests = {m.source.name: m.action.result.digest for m in known.models if m.action}
+        digests = {m.source.name: m.result.digest for m in known.models if m.result}
         asked = Compile.of(group, digests)
         compile = replace(asked, optimized=folders, folder=folder, scratch=scratch)
         following = self._following(progress, compile, lane)
@@ -177,22 +161,14 @@ class Compiling:
             for each in (model,) if model.quantized is None else (model, model.origin):
                 assert each.found is not None
                 refuse_changed(each.source, each.found)
-        if known.key is None:
-            known = lookup.session(group, session, known.models)
-        recorded = self.recorded(progress)
-        known = _stored(self._actions, group, known, made, folder, recorded)
-        return Staged(
-            compiled=known,
-            verified=lookup.verification(group, known),
-            recorded=made.recording.recorded,
-            restored=False,
-            checked=made.checked,
-        )
+        if known.compile is None:
+            known = self._actions.lookup.session(group, known.session, known.models)
+        return _stored(self._actions, group, known, made, folder, self.recorded(progress))
 
     def _compiled(
         self,
         progress: GroupProgress,
-        known: Compiled,
+        known: SessionState,
         compile: Compile,
         following: Iterable[Action[Any]],
         lane: Lane,
@@ -240,39 +216,30 @@ class Compiling:
 def _stored(
     actions: Actions,
     group: ModelGroup,
-    known: Compiled,
+    known: SessionState,
     made: _Made,
     folder: Path,
     recorded: Path,
-) -> Compiled:
+) -> SessionState:
     """A session group that was compiled, put into the cache with its recording."""
-    assert known.record is not None and known.key is not None
-    result = made.compiled
-    action = actions.store(
-        known.key,
-        "compile",
-        known.record,
-        replace(result, cpu=_cpu(actions.lookup.toolchain, group)),
-        folder=folder,
-        files=[StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in result.output.files],
-    )
-    known, record = replace(known, action=action), known.recording_record
-    if record is None:
+    assert known.compile is not None
+    result = replace(made.compiled, cpu=_cpu(actions.lookup.toolchain, group))
+    files = [StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in result.output.files]
+    compile = actions.store(known.compile, "compile", result, folder=folder, files=files)
+    known, recording = replace(known, compile=compile, checked=made.checked), known.recording
+    if recording is None:
         return known
     ran = made.recording.recorded
     if not ran:
-        record = replace(record, inputs=None, budget=None)
+        record = dict(recording.record) | {"inputs": None, "budget": None}
+        recording = actions.lookup.known(record, StoredRecording, here=True)
     roots = [recorded / model.source.name for model in known.models] if ran else []
-    name = key(record)
-    recording = actions.store(
-        name,
-        "recording",
-        record,
-        StoredRecording(recorded=ran),
-        folder=recorded,
-        files=files_in(recorded, roots),
+    found = StoredRecording(recorded=ran)
+    files = files_in(recorded, roots)
+    return replace(
+        known,
+        recording=actions.store(recording, "recording", found, folder=recorded, files=files),
     )
-    return replace(known, recording_record=record, recording_key=name, recording=recording)
 
 
 def _cpu(toolchain: Toolchain, group: ModelGroup) -> Cpu | None:
@@ -282,7 +249,7 @@ def _cpu(toolchain: Toolchain, group: ModelGroup) -> Cpu | None:
     return toolchain.cpu(group.execution_providers)
 
 
-def _size(known: Compiled) -> int:
+def _size(known: SessionState) -> int:
     """Bytes of what its models are made of, each content once; of what is gone meanwhile none."""
     files = {
         content: path

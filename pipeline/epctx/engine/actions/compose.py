@@ -6,13 +6,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from epctx.actions.compose import ComposeResult
 from epctx.actions.numbers import Verify
 from epctx.engine.actions.base import Actions
 from epctx.engine.output.place import Place
 from epctx.engine.plan import PlannedComposition
 from epctx.engine.progress import Events, Progress
-from epctx.engine.results import StoredCompose, refuse
-from epctx.engine.state import CompositionState, GroupState
+from epctx.engine.results import refuse
+from epctx.engine.state import CompositionState, GroupState, Known
 from epctx.errors import EpctxError
 from epctx.files import outputs
 from epctx.verification.findings import POLICIES, FolderReport, on_inputs
@@ -32,15 +33,17 @@ class Composing:
         planned = known.planned
         progress = Progress(planned.label, self._events)
         try:
-            result = self._run(known, progress)
+            made, found = self._run(known, progress)
         except EpctxError as error:
             progress.emit("failed", detail=error.head)
             error.group = planned.label
-            return replace(known, result=None, progress=progress, failure=error)
-        progress.emit("verified", detail=result.verify.unrun or on_inputs(result.verify.numbers))
-        return replace(known, result=result, published="it was composed anew", progress=progress)
+            return replace(known, compose=None, progress=progress, failure=error)
+        progress.emit("verified", detail=found.unrun or on_inputs(found.numbers))
+        return replace(known, compose=made, published="it was composed anew", progress=progress)
 
-    def _run(self, known: CompositionState, progress: Progress) -> StoredCompose:
+    def _run(
+        self, known: CompositionState, progress: Progress
+    ) -> tuple[Known[ComposeResult], FolderReport]:
         planned, name = known.planned, known.planned.composition.name
         groups = (each.group for each in planned.groups)
         whole = Composed.of(
@@ -52,18 +55,16 @@ class Composing:
             group: {file: content for s in state.sessions for file, content in s.outputs.items()}
             for group, state in known.groups.items()
         }
-        assert known.key is not None and known.asked is not None
+        assert known.compose is not None and known.asked is not None
         job = replace(known.asked, composed=whole, contents=contents, folder=folder)
         with self._actions.shared_lane() as lane:
             made = progress.run(lane, name, job)
         outputs.write_sums(folder, made.files)
         found = self._verify(planned, whole, folder, progress)
         refuse(found)
-        result = StoredCompose(files=made.files, report=made.report, verify=found)
-        record = known.asked.record(self._actions.lookup.toolchain)
-        self._actions.store(known.key, "compose", record, result)
-        self._actions.did(progress, "compose", name, known.key, ran=True)
-        return result
+        stored = self._actions.store(known.compose, "compose", replace(made, verify=found))
+        self._actions.did(progress, "compose", name, stored.key, ran=True)
+        return stored, found
 
     def _verify(
         self, planned: PlannedComposition, whole: Composed, folder: Path, progress: Progress

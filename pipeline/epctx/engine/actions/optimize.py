@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,16 +14,13 @@ from msgspec.structs import replace
 from epctx import codec
 from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.engine.actions import loading
-from epctx.engine.actions.answer_checks import check_optimized
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.executor import Lane
 from epctx.engine.progress import GroupProgress
-from epctx.engine.results import StoredOptimize
-from epctx.engine.state import Optimized
-from epctx.errors import CompileError
+from epctx.engine.state import ModelState
+from epctx.errors import CompileError, ModelError
 from epctx.graph.optimized import paths
 from epctx.graph.passes import registry
-from epctx.keys.source_digests import SourceDigests, identities
 from epctx.manifest import ModelSource, OptimizeSettings
 
 Ahead = Callable[[], None]
@@ -40,7 +35,7 @@ class _Model(Struct):
     """A model of this build, which several session groups may share; `lock` guards the rest."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    known: Optimized | None = None
+    known: ModelState | None = None
     folder: Path | None = None
     failure: Exception | None = None
 
@@ -55,7 +50,7 @@ class Optimizing:
 
     def optimize(
         self, progress: GroupProgress, source: ModelSource, lane: Lane, ahead: Ahead
-    ) -> Optimized:
+    ) -> ModelState:
         """The optimize action of a model.
 
         Args:
@@ -82,19 +77,18 @@ class Optimizing:
                 raise
             return replace(model.known, source=source)
 
-    def folder(self, progress: GroupProgress, known: Optimized, lane: Lane) -> Path:
+    def folder(self, progress: GroupProgress, known: ModelState, lane: Lane) -> Path:
         """The folder of an optimized model: what the job wrote, or a copy from the cache.
 
         Raises:
             EpctxError: what the job raised, which is run again if the cache has lost its result.
         """
-        settings = progress.planned.group.optimize
-        model = self._model(known.source, settings)
+        model = self._model(known.source, progress.planned.group.optimize)
         with model.lock:
             if model.folder is None:
                 model.folder = self._fetched(known)
             if model.folder is None:
-                again = self._run(progress, known.source, settings, model, lane)
+                again = self._run(progress, known, model, lane)
                 self._actions.did(progress, "optimize", known.source.name, again.key, ran=True)
                 _refuse_other(known, again)
             assert model.folder is not None
@@ -114,92 +108,66 @@ class Optimizing:
         model: _Model,
         lane: Lane,
         ahead: Ahead,
-    ) -> Optimized:
-        lookup = self._actions.lookup
-        known = lookup.model(source, settings)
-        ran = known.action is None
-        if ran:
-            key = None
-            if lookup.cache is not None:
-                key = known.key or lookup.unloaded(source, settings)
-            with self._actions.alone(progress, source.name, key):
-                known = lookup.model(source, settings)
-                ran = known.action is None
-                if ran:
-                    ahead()
-                    known = self._run(progress, source, settings, model, lane)
-        self._actions.did(progress, "optimize", source.name, known.key, ran=ran)
+    ) -> ModelState:
+        def run(known: ModelState) -> ModelState:
+            ahead()
+            return self._run(progress, known, model, lane)
+
+        def find() -> ModelState:
+            try:
+                return self._actions.lookup.model(source, settings)
+            except ModelError:  # who loads it says best what is wrong with it
+                self._job(progress, ModelState(source=source), lane)
+                raise
+
+        known, _ = self._actions.once(progress, "optimize", source.name, find, run)
         return known
 
     def _run(
-        self,
-        progress: GroupProgress,
-        source: ModelSource,
-        settings: OptimizeSettings,
-        model: _Model,
-        lane: Lane,
-    ) -> Optimized:
-        self._actions.refuse_to_build(f"optimize of {source.name}")
-        lookup = self._actions.lookup
-        folder = self._actions.new_folder("o")
-        begun = time.time()
-        job = Optimize.of(source, settings, folder)
+        self, progress: GroupProgress, known: ModelState, model: _Model, lane: Lane
+    ) -> ModelState:
+        self._actions.refuse_to_build(f"optimize of {known.source.name}")
+        result, model.folder = self._job(progress, known, lane)
+        assert known.optimize is not None
+        files = files_in(model.folder, [model.folder], leaving_out=paths.PLACES)
+        made = self._actions.store(
+            known.optimize, "optimize", result, folder=model.folder, files=files
+        )
+        return replace(known, optimize=made)
+
+    def _job(
+        self, progress: GroupProgress, known: ModelState, lane: Lane
+    ) -> tuple[OptimizeResult, Path]:
+        source, settings = known.source, progress.planned.group.optimize
+        job = Optimize.of(source, settings, self._actions.new_folder("o"), found=known.found)
         # What passes of others leave in a process nobody knows: nothing is compiled there.
         foreign = registry.foreign(settings.passes)
         with self._actions.shared_lane() if foreign else nullcontext(lane) as chosen:
             result = loading.optimize(job, lambda job: progress.run(chosen, source.name, job))
-        check_optimized(result, source.name)
-        model.folder = folder
-        found = _found(source, result)
-        known = lookup.optimized(source, settings, found)
-        assert known.record is not None and known.key is not None
-        action = self._actions.store(
-            known.key,
-            "optimize",
-            known.record,
-            StoredOptimize(digest=result.digest, passes=result.passes, notes=result.notes),
-            folder=folder,
-            files=files_in(folder, [folder], leaving_out=paths.PLACES),
-        )
-        if lookup.cache is not None:
-            lookup.sources.remember(found)
-            for path, content in found.files(source).items():
-                lookup.cache.digests.remember_read(path, begun, content)
-        return replace(known, action=action)
+        return result, job.folder
 
-    def _fetched(self, known: Optimized) -> Path | None:
+    def _fetched(self, known: ModelState) -> Path | None:
         cache = self._actions.lookup.cache
-        if cache is None or known.action is None or known.found is None:
+        if cache is None or known.found is None or known.optimize is None or not known.complete:
             return None
+        assert known.optimize.stored is not None
         folder = self._actions.new_folder("o")
         folder.mkdir(parents=True)
-        if not self._actions.fetch(known.action, folder):
+        if not self._actions.fetch(known.optimize.stored, folder):
             return None
         where = {str(content): p for p, content in known.found.files(known.source).items()}
         try:
             paths.write(folder, where)
         except (FileNotFoundError, msgspec.MsgspecError):
             # Each file is what its digest says: the action never had those of a model.
-            assert known.key is not None
-            cache.refuse(known.key, "has no optimized model")
+            cache.refuse(known.optimize.key, "has no optimized model")
             return None
         return folder
 
 
-def _found(source: ModelSource, result: OptimizeResult) -> SourceDigests:
-    """The content of a source as the job read it."""
-    model, *data = result.sources
-    found = SourceDigests(
-        model=model.digest,
-        locations=tuple(file.location for file in data),
-        data=tuple(file.digest for file in data),
-    )
-    return dataclasses.replace(found, seen=identities(source, found))
-
-
-def _refuse_other(known: Optimized, again: Optimized) -> None:
-    assert known.action is not None and again.action is not None
-    if known.action.result.digest != again.action.result.digest:
+def _refuse_other(known: ModelState, again: ModelState) -> None:
+    assert known.result is not None and again.result is not None
+    if known.result.digest != again.result.digest:
         raise CompileError(
             "was optimized again, and came out different",
             model=known.source.name,

@@ -7,6 +7,7 @@ and what is compiled is compared with it; its own reference is the float model.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -14,15 +15,16 @@ from msgspec.structs import replace
 
 from epctx import codec
 from epctx.actions.quantize import Quantize, QuantizeResult
+from epctx.cache import StoredFile
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Ahead, Optimizing, alone
 from epctx.engine.executor import Lane
 from epctx.engine.lookup import QUANTIZED, quantized_source
 from epctx.engine.progress import GroupProgress
-from epctx.engine.results import StoredQuantize, StoredRanges
-from epctx.engine.state import Optimized, Quantized
+from epctx.engine.results import StoredRanges
+from epctx.engine.state import ModelState, QuantizeState
 from epctx.errors import CompileError
-from epctx.keys import key, make
+from epctx.keys import make
 from epctx.manifest import ModelSource
 
 
@@ -30,7 +32,7 @@ class _Model(Struct):
     """A quantized model of this build, which groups may share; `lock` guards the rest."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    known: Quantized | None = None
+    known: QuantizeState | None = None
     folder: Path | None = None
     failure: Exception | None = None
 
@@ -49,7 +51,7 @@ class Quantizing:
 
     def model(
         self, progress: GroupProgress, source: ModelSource, lane: Lane, ahead: Ahead
-    ) -> Optimized:
+    ) -> ModelState:
         """A model of a group, optimized; quantized before, if the group is.
 
         Args:
@@ -68,7 +70,7 @@ class Quantizing:
                 raise model.failure
             try:
                 if model.known is None:
-                    model.known, model.folder = self._quantize(progress, plain, lane)
+                    model.known = self._quantize(progress, plain, model, lane)
             except Exception as error:
                 model.failure = error
                 raise
@@ -85,41 +87,34 @@ class Quantizing:
             return self._models.setdefault(name + group.preset.encode(), _Model())
 
     def _quantize(
-        self, progress: GroupProgress, plain: Optimized, lane: Lane
-    ) -> tuple[Quantized, Path]:
-        lookup, group, name = self._actions.lookup, progress.planned.group, plain.source.name
-        known = lookup.quantized(plain, group)
-        folder = self._fetched(known)
-        ran = folder is None
-        if folder is None:
-            with self._actions.alone(progress, name, known.key or known.calibration):
-                known = lookup.quantized(plain, group)
-                folder = self._fetched(known)
-                ran = folder is None
-                if folder is None:
-                    known, folder = self._run(progress, plain, known, lane)
-        self._actions.did(progress, "quantize", name, known.key, ran=ran)
-        return known, folder
+        self, progress: GroupProgress, plain: ModelState, model: _Model, lane: Lane
+    ) -> QuantizeState:
+        def find() -> QuantizeState:
+            state = self._actions.lookup.quantized(plain, progress.planned.group)
+            known = state.quantize
+            if known is None or known.stored is None:
+                return state
+            model.folder = self._actions.new_folder("q")
+            model.folder.mkdir(parents=True)
+            if self._actions.fetch(known.stored, model.folder):
+                return state
+            return replace(state, quantize=replace(known, stored=None))
 
-    def _fetched(self, known: Quantized) -> Path | None:
-        """The quantized model from the cache; None: it is not there."""
-        if known.action is None:
-            return None
-        folder = self._actions.new_folder("q")
-        folder.mkdir(parents=True)
-        return folder if self._actions.fetch(known.action, folder) else None
+        def run(state: QuantizeState) -> QuantizeState:
+            model.folder = self._actions.new_folder("q")
+            return self._run(progress, state, model.folder, lane)
+
+        known, _ = self._actions.once(progress, "quantize", plain.source.name, find, run)
+        return known
 
     def _run(
-        self, progress: GroupProgress, plain: Optimized, known: Quantized, lane: Lane
-    ) -> tuple[Quantized, Path]:
-        lookup, group, name = self._actions.lookup, progress.planned.group, plain.source.name
-        assert group.quantize is not None
+        self, progress: GroupProgress, state: QuantizeState, folder: Path, lane: Lane
+    ) -> QuantizeState:
+        lookup, group, plain = self._actions.lookup, progress.planned.group, state.plain
+        name = plain.source.name
+        assert plain.result is not None
         self._actions.refuse_to_build(f"quantize of {name}")
-        folder = self._actions.new_folder("q")
-        assert plain.action is not None
-        asked = Quantize.of(
-            group, plain.action.result.digest, known.samples, lookup.ranges_of(known)
-        )
+        asked = Quantize.of(group, plain.result.digest, state.samples, lookup.ranges_of(state))
         job = replace(
             asked,
             name=name,
@@ -130,42 +125,30 @@ class Quantizing:
         # Its sessions leave something in a process: nothing is compiled there.
         with self._actions.shared_lane() as chosen:
             result = progress.run(chosen, name, job)
-        self._check(result, folder, name)
+        files = files_in(folder, [folder])
+        _refuse_other(result, files, name)
         if result.ranges is not None and job.ranges is None:
-            self._calibrated(known, name, result.ranges)
-        known = lookup.quantized(plain, group)
-        assert known.record is not None and known.key is not None
-        model, *data = result.sources
-        action = self._actions.store(
-            known.key,
-            "quantize",
-            known.record,
-            StoredQuantize(
-                model=model.digest,
-                locations=tuple(file.location for file in data),
-                data=tuple(file.digest for file in data),
-                report=result.report,
-            ),
-            folder=folder,
-            files=files_in(folder, [folder]),
-        )
-        return replace(known, action=action), folder
+            self._calibrated(state, name, result.ranges)
+        known = lookup.quantized(plain, group).quantize
+        assert known is not None
+        made = self._actions.store(known, "quantize", result, folder=folder, files=files)
+        return replace(state, quantize=made)
 
-    def _calibrated(self, known: Quantized, name: str, ranges: str) -> None:
+    def _calibrated(self, state: QuantizeState, name: str, ranges: str) -> None:
         """Keep the ranges that were found: for this build, and for the next ones."""
         lookup = self._actions.lookup
-        assert known.calibration is not None
-        lookup.ranges.use(known.calibration, name, ranges)
-        record = make.calibrate(known.calibration, lookup.toolchain)
-        self._actions.store(key(record), "calibrate", record, StoredRanges(ranges=ranges))
+        assert state.calibration is not None
+        lookup.ranges.use(state.calibration, name, ranges)
+        known = lookup.known(make.calibrate(state.calibration, lookup.toolchain), StoredRanges)
+        self._actions.store(known, "calibrate", StoredRanges(ranges=ranges))
 
-    def _check(self, result: QuantizeResult, folder: Path, name: str) -> None:
-        """A worker's answer is believed as far as the disk says the same."""
-        made = {file.location: file.size for file in result.sources}
-        there = {path.name: path.stat().st_size for path in folder.iterdir()}
-        if made != there or QUANTIZED not in there:
-            raise CompileError(
-                "tells of other files than it wrote",
-                model=name,
-                remedy="report it: this is a bug of epctx",
-            )
+
+def _refuse_other(result: QuantizeResult, files: Sequence[StoredFile], name: str) -> None:
+    """A worker's answer is believed as far as the disk says the same."""
+    told = {QUANTIZED: result.model, **dict(zip(result.locations, result.data, strict=False))}
+    if told != {file.name: file.digest for file in files}:
+        raise CompileError(
+            "tells of other files than it wrote",
+            model=name,
+            remedy="report it: this is a bug of epctx",
+        )

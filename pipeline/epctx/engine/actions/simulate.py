@@ -21,7 +21,7 @@ from epctx.engine.pace import Pace
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import joined
 from epctx.engine.scheduler import Scheduler
-from epctx.engine.state import Staged
+from epctx.engine.state import SessionState
 from epctx.verification.findings import FolderReport
 from epctx.verification.request import VerifyRequest
 
@@ -44,7 +44,7 @@ class Simulation:
         actions: Actions,
         scheduler: Scheduler,
         progress: GroupProgress,
-        new: Sequence[Staged],
+        new: Sequence[SessionState],
         request: VerifyRequest,
     ) -> None:
         self._actions = actions
@@ -75,7 +75,7 @@ class Simulation:
         ordered = [report for _, report in sorted(self._found, key=lambda each: each[0])]
         return joined(first.folder, [first, *(replace(each, models=()) for each in ordered)])
 
-    def _parts(self) -> list[list[Staged]]:
+    def _parts(self) -> list[list[SessionState]]:
         """The session groups, each apart of which much is to be run; nothing where that gains no
         time.
         """
@@ -85,17 +85,19 @@ class Simulation:
             return []
         return [*apart, together] if together else apart
 
-    def _is_long(self, staged: Staged) -> bool:
-        pace, settings = self._pace([staged]), self._progress.planned.group.verify.inputs
+    def _is_long(self, session: SessionState) -> bool:
+        pace, settings = self._pace([session]), self._progress.planned.group.verify.inputs
         known = [pace.find(model) for model in pace.compiled]
         if all(known):
             sets = len(settings.files) or settings.count
             return sum(each.seconds * sets for each in known if each) >= _LONG_RUNS
-        label = staged.compiled.session.label
+        label = session.session.label
         stages = [each for each in self._progress.stages if each.subject == label]
         return sum(e.end - e.start for e in stages if e.stage == "compile") >= _LONG_COMPILE
 
-    def _beside_each_other(self, parts: Sequence[Sequence[Staged]], first: FolderReport) -> None:
+    def _beside_each_other(
+        self, parts: Sequence[Sequence[SessionState]], first: FolderReport
+    ) -> None:
         begun, left = time.monotonic(), deque(enumerate(parts))
 
         def work() -> None:
@@ -104,8 +106,8 @@ class Simulation:
                     number, part = left.popleft()
                 except IndexError:  # another thread was quicker
                     return
-                files = {name for each in part for name in each.compiled.outputs}
-                others = {n for each in self._new for n in each.compiled.outputs} - files
+                files = {name for each in part for name in each.outputs}
+                others = {n for each in self._new for n in each.outputs} - files
                 request = replace(
                     self._request,
                     policies=("numbers",),
@@ -113,7 +115,7 @@ class Simulation:
                     passed=(*self._request.passed, *sorted(others)),
                     spent=time.monotonic() - begun,
                 )
-                found = self._job(part[0].compiled.session.label, request, part)
+                found = self._job(part[0].session.label, request, part)
                 with self._lock:
                     self._found.append((number, found))
 
@@ -127,7 +129,9 @@ class Simulation:
             if not helper.cancelled():
                 helper.result()
 
-    def _job(self, subject: str, request: VerifyRequest, part: Sequence[Staged]) -> FolderReport:
+    def _job(
+        self, subject: str, request: VerifyRequest, part: Sequence[SessionState]
+    ) -> FolderReport:
         pace = self._pace(part)
         with checks.lane(self._actions, self._progress) as lane:
             if not lane.own:
@@ -140,5 +144,5 @@ class Simulation:
         known = [found.peak_memory for model in pace.compiled if (found := pace.find(model))]
         return max(known, default=self._progress.peak_memory)
 
-    def _pace(self, part: Sequence[Staged]) -> Pace:
-        return self._actions.pace(each.compiled for each in part)
+    def _pace(self, part: Sequence[SessionState]) -> Pace:
+        return self._actions.pace(part)

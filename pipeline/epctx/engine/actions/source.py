@@ -18,7 +18,7 @@ from epctx.engine.actions.base import Actions
 from epctx.engine.executor import Cancelled, Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
-from epctx.engine.state import Compiled
+from epctx.engine.state import SessionState
 from epctx.errors import CompileError, EpctxError, Failure, ModelError
 from epctx.manifest import ModelSource
 
@@ -112,7 +112,7 @@ def judge(run: SourceRun | None, unrun: Sequence[Failure]) -> None:
 
 @contextmanager
 def beside(
-    actions: Actions, progress: GroupProgress, known: Compiled, kept: Path, compiling: Lane
+    actions: Actions, progress: GroupProgress, known: SessionState, kept: Path, compiling: Lane
 ) -> Iterator[SourceRun | None]:
     """Run the sources while the body compiles; None: nothing of the group is run, or they are run
     by verification, since its EPs compile in less time than another process takes to start.

@@ -12,11 +12,10 @@ from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compile import Compiling
 from epctx.engine.actions.simulate import Simulation
 from epctx.engine.output.place import Place
-from epctx.engine.output.published import contents_of
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import part_of, refuse, without
 from epctx.engine.scheduler import Scheduler
-from epctx.engine.state import GroupState, Staged, Verified
+from epctx.engine.state import GroupState, Known, SessionState
 from epctx.files import outputs
 from epctx.stages.exclusion import refuse_unmatched
 from epctx.verification.findings import FolderReport
@@ -28,7 +27,7 @@ def verify(
     compiling: Compiling,
     place: Place,
     progress: GroupProgress,
-    staged: Sequence[Staged],
+    sessions: Sequence[SessionState],
 ) -> GroupState:
     """Write SHA256SUMS of a staged folder, and verify what was not verified before.
 
@@ -40,45 +39,23 @@ def verify(
         EpctxError: what the job raised.
     """
     planned, name = progress.planned, progress.planned.group.name
-    group = GroupState(
-        planned=planned, sessions=tuple(each.compiled for each in staged), progress=progress
-    )
+    group = GroupState(planned=planned, sessions=tuple(sessions), progress=progress)
     refuse_unmatched(
-        [
-            unmatched
-            for session in group.sessions
-            if session.action is not None
-            for unmatched in session.action.result.unmatched
-        ],
+        [each for s in sessions if s.result is not None for each in s.result.unmatched],
         where=f"model group {name}",
     )
-    folder = place.staged(planned.target, name)
-    if not any(each.checked for each in staged):
-        outputs.write_sums(folder, group.files)
-    outputs.sync_files(
-        folder / file.name for each in staged if each.restored for file in each.compiled.files
+    if not any(each.checked for each in sessions):
+        outputs.write_sums(place.staged(planned.target, name), group.files)
+    group, _ = actions.once(
+        progress,
+        "verify",
+        name,
+        lambda: actions.lookup.verified(group),
+        lambda known: _run(actions, scheduler, compiling, place, progress, known),
     )
-    group = _known(actions, group, [each.verified for each in staged])
-    ran = not group.checked
-    if ran:
-        assert group.whole is not None
-        with actions.alone(progress, name, group.whole.key):
-            again = [actions.lookup.verification(planned.group, s) for s in group.sessions]
-            group = _known(actions, group, again)
-            ran = not group.checked
-            if ran:
-                group = _run(actions, scheduler, compiling, place, group, staged)
-    assert group.whole is not None
-    progress.did("verify", name, group.whole.key, actions.origin(group.whole.key, ran=ran))
     for session, verified in zip(group.sessions, group.verified, strict=True):
         actions.note(progress, "verify", session.session.label, verified.key)
     return group
-
-
-def _known(actions: Actions, group: GroupState, verified: Sequence[Verified]) -> GroupState:
-    """The group with what is known of its verification: by session group, and beside them."""
-    whole = actions.lookup.folder(verified, contents_of(group.files))
-    return replace(group, verified=tuple(verified), whole=whole)
 
 
 def _run(
@@ -86,15 +63,15 @@ def _run(
     scheduler: Scheduler,
     compiling: Compiling,
     place: Place,
+    progress: GroupProgress,
     group: GroupState,
-    staged: Sequence[Staged],
 ) -> GroupState:
     """Verify what is not known, and store it."""
-    planned, progress, whole = group.planned, group.progress, group.whole
-    assert progress is not None and whole is not None
-    new = [s for s, known in zip(staged, group.verified, strict=True) if known.action is None]
-    passed = [each for each in staged if each not in new]
-    found = staged[0].checked
+    planned, whole = group.planned, group.whole
+    assert whole is not None
+    both = list(zip(group.sessions, group.verified, strict=True))
+    new = [session for session, known in both if known.stored is None]
+    found = group.sessions[0].checked
     if found is None:
         request = checks.request(
             progress,
@@ -103,18 +80,16 @@ def _run(
             written=group.files,
             recorded=compiling.recorded(progress) if any(each.recorded for each in new) else None,
             computed=compiling.computed(progress),
-            passed=[name for each in passed for name in each.compiled.outputs],
+            passed=[name for session, known in both if known.stored for name in session.outputs],
         )
         found = Simulation(actions, scheduler, progress, new, request).run()
     progress.found = found
     if any(f.outcome == "fail" and f.policy == "integrity" for f in found.findings):
-        _forget(actions, staged)
+        _forget(actions, group.sessions)
     refuse(found)
     verified = tuple(
-        known
-        if known.action is not None
-        else _stored(actions, known, part_of(found, session.outputs))
-        for session, known in zip(group.sessions, group.verified, strict=True)
+        known if known.stored else _stored(actions, known, part_of(found, session.outputs))
+        for session, known in both
     )
     everything = [name for session in group.sessions for name in session.outputs]
     return replace(
@@ -122,23 +97,23 @@ def _run(
     )
 
 
-def _forget(actions: Actions, staged: Sequence[Staged]) -> None:
+def _forget(actions: Actions, sessions: Sequence[SessionState]) -> None:
     """What a compile told of its files is not what they are: the next build is not to believe it.
 
     What else fails is what it is, and would be made again the same.
     """
-    for each in staged:
-        if actions.lookup.cache is not None and each.compiled.key is not None:
-            actions.lookup.cache.refuse(each.compiled.key, "tells of other files than it made")
+    for each in sessions:
+        if actions.lookup.cache is not None and each.key is not None:
+            actions.lookup.cache.refuse(each.key, "tells of other files than it made")
 
 
-def _stored(actions: Actions, verified: Verified, report: FolderReport) -> Verified:
+def _stored(
+    actions: Actions, known: Known[FolderReport], report: FolderReport
+) -> Known[FolderReport]:
     """Store a verdict, unless a limit decided it: no key has limits, so it would be final."""
-    assert verified.record is not None
     limited = any(
         limits.PREFIX in f"{each.message} {each.remedy}"
         for each in report.findings
         if each.outcome == "not checkable"
     )
-    action = actions.store(verified.key, "verify", verified.record, report, keep=not limited)
-    return replace(verified, action=action)
+    return actions.store(known, "verify", report, keep=not limited)

@@ -14,12 +14,11 @@ from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import is_apart
 from epctx.engine.plan import Plan, PlannedGroup
-from epctx.engine.state import Compiled, Optimized
+from epctx.engine.state import SessionState
 from epctx.error_codes import Code
 from epctx.errors import LockError, ModelError, UsageError
 from epctx.files import digest, hashing
 from epctx.files.outputs import SUMS
-from epctx.keys.source_digests import SourceDigests, data_folder
 from epctx.lockfile import hosts
 from epctx.lockfile import place as lock_place
 from epctx.lockfile.differences import (
@@ -29,8 +28,7 @@ from epctx.lockfile.differences import (
     file_difference,
     part_of,
 )
-from epctx.lockfile.types import Lock, LockedFile, LockedGroup
-from epctx.manifest import ModelSource
+from epctx.lockfile.types import Lock, LockedFile
 
 T = TypeVar("T")
 _TOLD = 20
@@ -51,20 +49,19 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> Lock:
     missing: list[Difference] = []
     groups = []
     for planned in plan.groups:
-        locked = old.groups.get(_name(planned))
         sessions = []
         for session in planned.session_groups:
             models = []
             for source in session.models:
                 try:
-                    known = _known(source, planned, locked, lookup)
+                    known = lookup.model(source, planned.group.optimize)
                     if planned.group.quantize is not None:
                         quantized = lookup.quantized(known, planned.group)
                         known = replace(known, quantized=quantized)
                     models.append(known)
                 except ModelError as error:
                     missing.append(_missing(error, plan))
-            sessions.append(Compiled(session=session, models=tuple(models)))
+            sessions.append(SessionState(session=session, models=tuple(models)))
         groups.append((planned, sessions))
     # What is missing is told once, as that and not as a source that nobody uses any more.
     _refuse(tuple(dict.fromkeys(missing)), plan)
@@ -253,22 +250,6 @@ def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
 
 def _name(planned: PlannedGroup) -> str:
     return f"{planned.target}/{planned.group.name}"
-
-
-def _known(
-    source: ModelSource, planned: PlannedGroup, locked: LockedGroup | None, lookup: Lookup
-) -> Optimized:
-    """A model's content; of one that was not loaded here, the lock tells which data it has."""
-    known = lookup.model(source, planned.group.optimize)
-    if known.found is not None:
-        return known
-    model = lookup.sources.model(source)
-    said = locked.models.get(source.name) if locked is not None else None
-    locations = tuple(sorted(said.data)) if said is not None else ()
-    folder = data_folder(source)
-    data = tuple(lookup.sources.data(source, folder / location) for location in locations)
-    found = SourceDigests(model=model, locations=locations, data=data)
-    return lookup.optimized(source, planned.group.optimize, found)
 
 
 def _missing(error: ModelError, plan: Plan) -> Difference:

@@ -13,7 +13,7 @@ from epctx._version import __version__
 from epctx.actions.quantize import settings_of
 from epctx.engine.lock import packaged
 from epctx.engine.plan import PlannedComposition, PlannedGroup
-from epctx.engine.state import Compiled, Optimized
+from epctx.engine.state import ModelState, SessionState
 from epctx.files import digest
 from epctx.files.outputs import OutputFile
 from epctx.keys import Toolchain
@@ -43,7 +43,7 @@ _COMPOSING: tuple[Running, ...] = (*_MAKING, "compose")
 
 def make(
     manifest: Manifest,
-    groups: Sequence[tuple[PlannedGroup, Sequence[Compiled]]],
+    groups: Sequence[tuple[PlannedGroup, Sequence[SessionState]]],
     toolchain: Toolchain,
     compositions: Sequence[tuple[PlannedComposition, Sequence[OutputFile]]] = (),
     *,
@@ -125,12 +125,10 @@ class _Lock:
         self._folder = manifest.path.parent
         self._toolchain = toolchain
 
-    def group(self, planned: PlannedGroup, sessions: Sequence[Compiled]) -> LockedGroup:
+    def group(self, planned: PlannedGroup, sessions: Sequence[SessionState]) -> LockedGroup:
         group = planned.group
         models = {m.source.name: m for session in sessions for m in session.models}
         records = [self._toolchain.provider(spec) for spec in group.execution_providers]
-        origins = [model.origin.record for model in models.values()]
-        first = next((record for record in origins if record is not None), None)
         return LockedGroup(
             embed_mode=group.embed_mode,
             execution_providers=tuple(map(self._provider, records)),
@@ -140,13 +138,15 @@ class _Lock:
             optimize=group.optimize.level,
             partition=group.partition,
             passes=group.optimize.passes,
-            passes_of_others={} if first is None else first["extensions"],
+            passes_of_others=self._toolchain.passes(group.optimize.passes),
             session_groups={s.session.models[0].name: self._session(s) for s in sessions},
             session_options=group.session_options,
             quantize=self._quantize(group, models.values()),
         )
 
-    def _quantize(self, group: ModelGroup, models: Iterable[Optimized]) -> Mapping[str, Any] | None:
+    def _quantize(
+        self, group: ModelGroup, models: Iterable[ModelState]
+    ) -> Mapping[str, Any] | None:
         """What `quantize` says, and with which files; what reaches no byte is left out."""
         settings = group.quantize
         if settings is None:
@@ -169,7 +169,7 @@ class _Lock:
             name = f"{record.provider}#{number}"
         return LockedProvider(options=record.options, provider=name)
 
-    def _model(self, model: Optimized) -> LockedModel:
+    def _model(self, model: ModelState) -> LockedModel:
         quantized, model = model.quantized, model.origin
         source = model.source
         assert model.found is not None
@@ -181,15 +181,15 @@ class _Lock:
             data=dict(zip(model.found.locations, data, strict=True)),
             dimensions=source.dimensions,
             key=str(model.key),
-            optimized="" if model.action is None else str(model.action.result.digest),
+            optimized="" if model.result is None else str(model.result.digest),
             shapes=source.shapes,
             source=own,
             calibration=None
             if quantized is None or quantized.calibration is None
             else str(quantized.calibration),
             quantized=None
-            if quantized is None or quantized.action is None
-            else str(quantized.action.result.model),
+            if quantized is None or quantized.result is None
+            else str(quantized.result.model),
         )
 
     def _source(self, path: Path, content: digest.Digest) -> str:
@@ -198,17 +198,17 @@ class _Lock:
             self.sources[name] = LockedSource(digest=str(content), size=path.stat().st_size)
         return name
 
-    def _session(self, compiled: Compiled) -> LockedSession:
-        stored = None if compiled.action is None else compiled.action.result
+    def _session(self, known: SessionState) -> LockedSession:
+        cpu = None if known.result is None else known.result.cpu
         return LockedSession(
-            cpu=None if stored is None or stored.cpu is None else self._cpu(stored.cpu),
-            key=str(compiled.key),
-            models=tuple(model.name for model in compiled.session.models),
+            cpu=None if cpu is None else self._cpu(cpu),
+            key=str(known.key),
+            models=tuple(model.name for model in known.session.models),
             outputs={
                 file.name: LockedFile(sha256=file.sha256.hex, size=file.size)
-                for file in (stored.output.files if stored is not None else ())
+                for file in known.files
             },
-            sharing=compiled.session.sharing,
+            sharing=known.session.sharing,
         )
 
     def _cpu(self, cpu: Cpu) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.cache.action import Action, Signature, StoredFile
+from epctx.cache.action import Signature, StoredAction, StoredFile
 from epctx.cache.remote import envelope
 from epctx.cache.store import Cache
 from epctx.files import digest
@@ -56,7 +56,7 @@ def test_a_payload_is_made_again_from_the_local_record(result: object, indent: i
     """Byte for byte, however what was signed was written."""
     written = json.dumps(result, indent=indent, allow_nan=False, ensure_ascii=True).encode()
     made = replace(SIGNED, result=msgspec.Raw(written))
-    kept = codec.decode(codec.encode(made), Action[msgspec.Raw])
+    kept = codec.decode(codec.encode(made), StoredAction[msgspec.Raw])
     assert envelope.payload(KEY, kept) == envelope.payload(KEY, made)
 
 
@@ -64,7 +64,7 @@ def test_the_cache_keeps_what_was_signed(cache: Cache) -> None:
     result = msgspec.Raw(b'{"a": [1.0,  2e3], "\\u00e9": "\xc3\xa9"}')
     made = replace(SIGNED, result=result)
     cache.records.write("actions", KEY.hex, made)
-    kept = cache.records.read("actions", KEY.hex, Action[msgspec.Raw])
+    kept = cache.records.read("actions", KEY.hex, StoredAction[msgspec.Raw])
     assert kept is not None
     assert envelope.payload(KEY, kept) == envelope.payload(KEY, made)
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from epctx.cache.action import Action, Origin, Signature
+from epctx.cache.action import Origin, Signature, StoredAction
 from epctx.cache.location import Location
 from epctx.cache.remote import envelope
 from epctx.cache.remote.signing import SigningKey, Voucher
@@ -34,7 +34,7 @@ class Between:
     store: FaultyStore
     private: Path
     line: str
-    made: Action[msgspec.Raw]
+    made: StoredAction[msgspec.Raw]
     told: list[str] = field(default_factory=list)
 
     @property
@@ -54,7 +54,7 @@ class Between:
         assert path.exists()
         path.write_bytes(content)
 
-    def resign(self, changed: Action[msgspec.Raw], key: SigningKey) -> None:
+    def resign(self, changed: StoredAction[msgspec.Raw], key: SigningKey) -> None:
         """Put a record there that says something else, signed by somebody."""
         signed = replace(changed, signatures=(key.sign(KEY, changed),))
         self.change(record_name(KEY), envelope.seal(KEY, signed))

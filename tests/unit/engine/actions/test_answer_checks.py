@@ -10,13 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.actions.compile import CompileResult
-from epctx.actions.optimize import OptimizeResult
 from epctx.engine.actions import answer_checks
 from epctx.errors import CompileError
 from epctx.files import outputs
-from epctx.files.digest import of_bytes
 from epctx.files.outputs import GroupOutput, OutputFile
-from epctx.graph.model import SourceFile
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
 from epctx.stages.report import ModelReport, PartitionReport
 
@@ -107,23 +104,3 @@ def test_what_lies_there_must_be_a_file(kind: str, answer: CompileResult, tmp_pa
         path.mkdir()
     with pytest.raises(CompileError, match="files that are not there"):
         check(answer, tmp_path)
-
-
-def optimized(*locations: str) -> OptimizeResult:
-    sources = tuple(
-        SourceFile(path=Path("/m") / each, location=each, digest=of_bytes(b""), size=0)
-        for each in locations
-    )
-    return OptimizeResult(digest=of_bytes(b""), sources=sources, passes=())
-
-
-def test_the_data_of_an_optimized_model_lies_in_its_folder() -> None:
-    answer_checks.check_optimized(optimized("a.onnx", "a.data", "sub/b.data"), "a")
-    with pytest.raises(CompileError, match="told of no source"):
-        answer_checks.check_optimized(optimized(), "a")
-
-
-@pytest.mark.parametrize("location", ["../a.data", "/etc/passwd", "sub/../../a.data", ""])
-def test_data_elsewhere_is_refused(location: str) -> None:
-    with pytest.raises(CompileError, match="data outside the model's folder"):
-        answer_checks.check_optimized(optimized("a.onnx", location), "a")

@@ -13,7 +13,7 @@ from epctx.files.digest import of_bytes
 from epctx.graph.native import Reach
 from epctx.manifest import ModelSource, OptimizeSettings
 
-DONE = OptimizeResult(digest=of_bytes(b""), sources=(), passes=())
+DONE = OptimizeResult(digest=of_bytes(b""), passes=())
 
 
 class Runner:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from epctx.actions.quantize import QuantizeResult
-from epctx.engine.actions.quantize import Quantizing
+from epctx.engine.actions import quantize
+from epctx.engine.actions.base import files_in
 from epctx.errors import CompileError, LockError, ModelError
 from epctx.files.digest import of_bytes
-from epctx.graph.model import SourceFile
 from tests.kit.projects import Project, flip, ran
 from tests.kit.reports import quantized
 
@@ -104,15 +105,20 @@ def test_a_failure_is_told_of_each_group_and_tried_once(one: Project) -> None:
     assert not (one.folder / "m.ranges.json").exists()
 
 
-def test_a_worker_that_tells_of_other_files_is_not_believed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lie", ["another content", "data that is not there"])
+def test_a_worker_that_tells_of_other_files_is_not_believed(tmp_path: Path, lie: str) -> None:
     (tmp_path / "model.onnx").write_bytes(b"four")
-    told = SourceFile(
-        path=tmp_path / "model.onnx", location="model.onnx", size=5, digest=of_bytes(b"")
+    result = QuantizeResult(
+        model=of_bytes(b"four"), locations=(), data=(), ranges=None, report=quantized()
     )
-    result = QuantizeResult(sources=(told,), ranges=None, report=quantized())
-    quantizing = Quantizing.__new__(Quantizing)
+    files = files_in(tmp_path, [tmp_path])
+    quantize._refuse_other(result, files, "a")
+    if lie == "another content":
+        result = replace(result, model=of_bytes(b""))
+    else:
+        result = replace(result, locations=("m.data",), data=(of_bytes(b""),))
     with pytest.raises(CompileError, match="other files than it wrote"):
-        quantizing._check(result, tmp_path, "a")
+        quantize._refuse_other(result, files, "a")
 
 
 def test_a_sample_that_is_gone_is_named(one: Project) -> None:

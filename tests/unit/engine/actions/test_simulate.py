@@ -21,7 +21,7 @@ from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
 from epctx.engine.report import StageTime
 from epctx.engine.scheduler import Scheduler
-from epctx.engine.state import Compiled, Staged, Verified
+from epctx.engine.state import SessionState
 from epctx.errors import CompileError
 from epctx.manifest import ModelGroup, ModelSource
 from epctx.verification.findings import Finding, FolderReport
@@ -32,11 +32,11 @@ MODELS = tuple(ModelSource(name=name, path=Path(f"{name}.onnx")) for name in NAM
 Work = Callable[[VerifyRequest], FolderReport]
 
 
-def staged(name: str) -> Staged:
+def staged(name: str) -> SessionState:
     session = SessionGroup(sharing=None, models=(MODELS[NAMES.index(name)],))
-    compiled = Compiled(session=session, models=())
-    msgspec.structs.force_setattr(compiled, "action", output(name))
-    return Staged(compiled=compiled, verified=cast(Verified, None), recorded=False, restored=False)
+    known = SessionState(session=session, models=())
+    msgspec.structs.force_setattr(known, "compile", output(name))
+    return known
 
 
 def output(name: str) -> Any:

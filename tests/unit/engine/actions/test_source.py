@@ -16,7 +16,7 @@ from epctx.engine.actions import checks, source
 from epctx.engine.executor import Cancelled
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
-from epctx.engine.state import Compiled, Optimized
+from epctx.engine.state import ModelState, SessionState
 from epctx.errors import CompileError, EpctxError, Failure, ModelError, TimedOut
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
 
@@ -88,7 +88,7 @@ def beside(
     actions = SimpleNamespace(lookup=SimpleNamespace(inputs=lambda group: numbers or None))
     progress = GroupProgress(cast(Any, planned), Events(lambda event: None))
     session = SessionGroup(sharing=None, models=(M,))
-    known = Compiled(session=session, models=(Optimized(source=M),))
+    known = SessionState(session=session, models=(ModelState(source=M),))
     with source.beside(
         cast(Any, actions), progress, known, Path("kept"), cast(Any, compiling)
     ) as run:

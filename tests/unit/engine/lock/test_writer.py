@@ -17,7 +17,7 @@ from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan
 from epctx.engine.staleness import look
-from epctx.engine.state import Compiled
+from epctx.engine.state import SessionState
 from epctx.files import digest
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Toolchain
@@ -27,7 +27,7 @@ from epctx.manifest import ProviderSpec
 from tests.kit.projects import Project
 
 
-def known(project: Project) -> tuple[Plan, tuple[Compiled, ...], Toolchain]:
+def known(project: Project) -> tuple[Plan, tuple[SessionState, ...], Toolchain]:
     """What the cache has of the project's group."""
     cache = Cache(locate(), pytest.fail)
     lookup = Lookup(cache, cache.digests, numbers=True)
@@ -65,7 +65,7 @@ def test_it_has_digests_of_what_is_on_the_disk(project: Project) -> None:
 def test_of_what_is_not_compiled_yet_it_has_the_settings(project: Project) -> None:
     project.build()
     whole, sessions, toolchain = known(project)
-    unknown = [replace(session, action=None) for session in sessions]
+    unknown = [replace(s, compile=replace(s.compile, stored=None)) for s in sessions if s.compile]
     lock = writer.make(whole.manifest, [(whole.groups[0], unknown)], toolchain)
     assert lock.groups["default/g"].outputs == {}
     full = made(project).groups["default/g"]
@@ -108,10 +108,11 @@ def test_where_a_real_ep_compiled_is_told_once(project: Project) -> None:
     cpu = LockedCpu(family="6", flags=("avx", "avx2"), model="143", vendor="GenuineIntel")
     other = replace(cpu, flags=("avx", "avx2", "avx512f"))
 
-    def on(session: Compiled, where: LockedCpu | None) -> Compiled:
-        assert session.action is not None
-        stored: Any = replace(session.action.result, cpu=where)
-        return replace(session, action=replace(session.action, result=stored))
+    def on(session: SessionState, where: LockedCpu | None) -> SessionState:
+        assert session.compile is not None and session.compile.stored is not None
+        result: Any = replace(session.compile.stored.result, cpu=where)
+        stored = replace(session.compile.stored, result=result)
+        return replace(session, compile=replace(session.compile, stored=stored))
 
     def lock(*cpus: LockedCpu | None) -> Lock:
         made = [on(session, where) for session, where in zip(sessions, cpus, strict=True)]

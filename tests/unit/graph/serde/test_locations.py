@@ -1,0 +1,130 @@
+"""Where a model's external data is: the same as onnx's own reader finds, whatever the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from epctx.errors import ModelError
+from epctx.graph.serde import locations, skeleton, wire
+from tests.kit.building import mlp
+
+MESSAGES = {*locations._INNER, "TensorProto"}
+
+
+@pytest.mark.parametrize("message", locations._INNER)
+def test_every_field_that_may_hold_tensors_is_looked_into(message: str) -> None:
+    fields = getattr(onnx, message).DESCRIPTOR.fields
+    assert locations._INNER[message] == {
+        field.number: field.message_type.name
+        for field in fields
+        if field.message_type is not None and field.message_type.name in MESSAGES
+    }
+
+
+def external(location: str) -> TensorProto:
+    tensor = TensorProto(name=location, data_type=1, dims=[1], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="length", value="4")
+    tensor.external_data.add(key="location", value=location)
+    return tensor
+
+
+def in_an_initializer(model: onnx.ModelProto, tensor: TensorProto) -> None:
+    model.graph.initializer.append(tensor)
+
+
+def in_a_sparse_one(model: onnx.ModelProto, tensor: TensorProto) -> None:
+    model.graph.sparse_initializer.add().values.CopyFrom(tensor)
+
+
+def in_an_attribute(model: onnx.ModelProto, tensor: TensorProto) -> None:
+    model.graph.node.append(helper.make_node("Constant", [], ["c"], value=tensor))
+
+
+def in_a_body(model: onnx.ModelProto, tensor: TensorProto) -> None:
+    body = helper.make_graph([], "body", [], [], [tensor])
+    model.graph.node.append(helper.make_node("Loop", ["n", "c"], [], body=body))
+
+
+def in_a_function(model: onnx.ModelProto, tensor: TensorProto) -> None:
+    node = helper.make_node("Constant", [], ["c"], value=tensor)
+    model.functions.append(helper.make_function("d", "F", [], ["c"], [node], []))
+
+
+PLACES = [in_an_initializer, in_a_sparse_one, in_an_attribute, in_a_body, in_a_function]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_it_is_found_wherever_a_tensor_may_be(
+    place: Callable[[onnx.ModelProto, TensorProto], None], tmp_path: Path
+) -> None:
+    model = mlp()
+    place(model, external("sub/w.data"))
+    place(model, external("a.data"))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    assert locations.of(tmp_path / "m.onnx") == ("a.data", "sub/w.data")
+
+
+def test_training_information_is_not_of_the_model(tmp_path: Path) -> None:
+    model = mlp()
+    model.training_info.add().algorithm.initializer.append(external("gone.data"))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    assert locations.of(tmp_path / "m.onnx") == ()
+
+
+DAMAGED: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": lambda content: content[:-7],
+    "no model": lambda content: b"version https://git-lfs.github.com/spec/v1",
+    "nested too deeply": lambda content: nested(200),
+    "a name without an end": lambda content: content + named(1 << 17),
+}
+
+
+def nested(depth: int) -> bytes:
+    graph = b""
+    for _ in range(depth):
+        for number in (6, 5, 1):  # the graph of an attribute of a node of a graph
+            graph = wire.embedded(number, graph)
+    return wire.embedded(7, graph)
+
+
+def named(size: int) -> bytes:
+    model = onnx.ModelProto()
+    model.graph.initializer.append(external("x" * size))
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_what_is_no_model_is_told(damage: str, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(DAMAGED[damage](mlp().SerializeToString()))
+    with pytest.raises(ModelError, match=r"m\.onnx"):
+        locations.of(tmp_path / "m.onnx")
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="does not exist"):
+        locations.of(tmp_path / "m.onnx")
+
+
+@given(edit=st.binary(min_size=1, max_size=3), at=st.integers(0, 400))
+def test_a_damaged_file_is_told_or_read_as_protobuf_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, edit: bytes, at: int
+) -> None:
+    model = mlp(width=2)
+    in_a_function(model, external("w.data"))
+    content = model.SerializeToString()
+    path = tmp_path_factory.mktemp("edited") / "m.onnx"
+    path.write_bytes(content[:at] + edit + content[at + len(edit) :])
+    try:
+        found = locations.of(path)
+        proto = skeleton.read(path)
+    except ModelError:
+        return
+    tensors = [t for t in skeleton.external_tensors(proto) if t.external_data]
+    assert {skeleton.location(tensor) for tensor in tensors} <= set(found)
