@@ -100,45 +100,34 @@ class Progress:
         begun = 0.0
         countdown = None if pace is None else Countdown(pace)
 
-        def note(now: float) -> None:
+        def enter(next_stage: str | None, next_shown: str | None, now: float) -> None:
+            nonlocal stage, shown, begun
             if stage is not None:
+                ended = StageTime(
+                    stage=stage, subject=subject, start=begun, end=now, machine=lane.machine
+                )
                 with self._lock:
-                    self.stages.append(
-                        StageTime(
-                            stage=stage,
-                            subject=subject,
-                            start=begun,
-                            end=now,
-                            machine=lane.machine,
-                        )
-                    )
-
-        def show(next_: str | None) -> None:
-            nonlocal shown
-            if shown is not None and shown != next_:
+                    self.stages.append(ended)
+            stage, begun = next_stage, now
+            if shown is not None and shown != next_shown:
                 self.emit("done", subject=shown)
-            shown = next_
+            shown = next_shown
 
         def started(now_in: StageStarted) -> None:
-            nonlocal stage, begun
             entered(now_in.stage)
             now = self._events.now() - now_in.ago
             told = countdown.announce(now_in, now) if countdown and now_in.of else None
-            again = now_in.stage == stage
-            if again and (stage == "verify" or (now_in.model or subject) == shown):
-                if told is not None:
-                    self.emit("running", subject=shown, stage=stage, detail=told)
+            name = now_in.model or subject
+            if now_in.stage != stage or (stage != "verify" and name != shown):
+                enter(now_in.stage, name, now)
+            elif told is None:
                 return  # another EP's turn, or another input: told for crashes, not for people
-            note(now)
-            stage, begun = now_in.stage, now
-            show(now_in.model or subject)
             self.emit("running", subject=shown, stage=stage, detail=told)
 
         try:
             results = lane.run(job, started=started, timeout=self._timeout)
         finally:
-            note(self._events.now())
-            show(None)
+            enter(None, None, self._events.now())
         with self._lock:
             self.peak_memory = max(self.peak_memory, lane.peak_memory)
         return results
