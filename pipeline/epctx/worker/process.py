@@ -23,7 +23,7 @@ from epctx import codec, limits
 from epctx.actions.action import Action, StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, LogTail, TimedOut
-from epctx.graph.native import Allowance
+from epctx.graph.native import Allowance, Work
 from epctx.providers.onnxruntime import crash, host
 from epctx.providers.onnxruntime.native_process import NativeProcess
 from epctx.worker import protocol, sampling, watchdog
@@ -71,6 +71,7 @@ class Worker:
         folder.mkdir(parents=True)
         self.log = log
         log.write_bytes(b"")
+        self._job = _Job(log)
         own = environment(variables) | sampling.variables()
         own |= {} if place is None else {host.PLACE: str(place)}
         with log.open("ab") as stream:  # appending: what shortens it does not leave a hole
@@ -85,9 +86,6 @@ class Worker:
             )
         self._guard = Guard(self._process.pid, log)
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._stage: StageStarted | None = None
-        self._done = False
-        self._begun = 0
         self._killed: EpctxError | None = None
         self.expired = False
         self.peak_memory = 0
@@ -111,15 +109,20 @@ class Worker:
             EpctxError: `kill` was called with it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._stage, self._done = None, False
-        self._begun = self.log.stat().st_size
+        self._job = _Job(self.log)
         self._guard.allow(None)
-        self._send(Message(job=protocol.asked(job)))
+        assert self._process.stdin is not None
+        # A dead worker is reported by `_receive`, which knows how it died.
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(msgspec.json.encode(Message(job=protocol.asked(job))) + b"\n")
+            self._process.stdin.flush()
         try:
-            return self._answer(job, started, deadline, timeout)
+            results = self._answer(job, started, deadline, timeout)
         except EpctxError as error:
-            error.log = LogTail(file=str(self.log), lines=self._tail(REPORT_LINES))
+            error.log = self._job.log_tail()
             raise
+        self._job.done = True
+        return results
 
     def _answer(
         self,
@@ -143,17 +146,17 @@ class Worker:
                 interim = message.interim
                 ends = None if interim.left is None else time.monotonic() + interim.left
             elif message.started:
-                self._stage = self._decode(message.started, StageStarted)
-                started(self._stage)
+                self._job.stage = self._decode(message.started, StageStarted)
+                started(self._job.stage)
             elif message.native:
-                self._guard.allow(self._allowance(message.native))
+                ended = bytes(message.native) == b"null"
+                self._guard.allow(None if ended else self._decode(message.native, Allowance))
             elif message.error is not None:
                 raise protocol.restore(message.error, log=self.log)
             elif message.result and len(results) < len(job):
                 results.append(self._decode(message.result, job[len(results)].result))
                 interim, ends = None, None
             elif message.done is not None and len(results) == len(job):
-                self._done = True
                 self.peak_memory = message.done
                 return results
             else:
@@ -168,21 +171,16 @@ class Worker:
     def close(self) -> None:
         """End it in good order. Raises CompileError if it does not exit with 0, as `run` does."""
         self.dismiss()
-        if self.expired:
-            self.kill()
-            return
-        try:
-            code = self._process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            code = self._process.wait()
-        self._process.end_rest()
-        self._guard.close()
-        if code != 0:
-            raise self._killed or self._crashed(code)
+        if not self.expired:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=60)
+        self.kill()
+        code = self._process.returncode
+        if code != 0 and not self.expired:
+            raise self._killed or self._job.crashed(code, self._guard.native)
 
     def kill(self, reason: EpctxError | None = None) -> None:
-        """End it and every process that it started, at once."""
+        """End it and every process that it started, at once, unless they have ended."""
         if self._process.poll() is None:
             self._killed = self._killed or reason
         self._process.end()
@@ -193,37 +191,18 @@ class Worker:
         """It has not ended: what a job raised is the job's own."""
         return self._process.poll() is None
 
-    def log_tail(self) -> str:
-        """The last lines of its log, of the last job."""
-        return "\n".join(self._tail(LOG_LINES))
-
-    def _tail(self, most: int) -> tuple[str, ...]:
-        with self.log.open("rb") as stream:
-            stream.seek(max(self._begun, stream.seek(0, os.SEEK_END) - _TAIL))
-            text = stream.read(_TAIL).decode(errors="replace")
-        return tuple(line for line in text.splitlines() if line.strip())[-most:]
-
     def _read(self, stream: BinaryIO) -> None:
         while line := stream.readline(limits.WORKER_ANSWER.value):
             self._lines.put(line)
         self._lines.put(b"")
-
-    def _send(self, message: Message) -> None:
-        assert self._process.stdin is not None
-        # A dead worker is reported by `_receive`, which knows how it died.
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
-            self._process.stdin.flush()
 
     def _receive(
         self, deadline: float | None, timeout: float | None, ends: float | None
     ) -> Message | None:
         """What it says next; None: `ends` has come."""
         while True:
-            left = watchdog.INTERVAL
-            for moment in (deadline, ends):
-                if moment is not None:
-                    left = min(left, max(0.0, moment - time.monotonic()))
+            moments = [m - time.monotonic() for m in (deadline, ends) if m is not None]
+            left = max(0.0, min([watchdog.INTERVAL, *moments]))
             try:
                 line = self._lines.get(timeout=left)
                 break
@@ -234,7 +213,7 @@ class Worker:
         if not line:
             code = self._process.wait()
             self._process.end_rest()
-            raise self._killed or self._crashed(code)
+            raise self._killed or self._job.crashed(code, self._guard.native)
         return self._decode(line, Message)
 
     def _check_limits(self, deadline: float | None, timeout: float | None) -> None:
@@ -243,7 +222,7 @@ class Worker:
             self.kill()
             raise TimedOut(
                 f"no result within {timeout:g} s, ended",
-                where=self._where(),
+                where=self._job.where,
                 remedy="raise `timeout` in the model group, or make the model smaller",
             )
         try:
@@ -251,9 +230,6 @@ class Worker:
         except CompileError:
             self.kill()
             raise
-
-    def _allowance(self, encoded: msgspec.Raw) -> Allowance | None:
-        return None if bytes(encoded) == b"null" else self._decode(encoded, Allowance)
 
     def _decode(self, encoded: bytes | msgspec.Raw, kind: type[T]) -> T:
         try:
@@ -266,31 +242,50 @@ class Worker:
         self.kill()
         return CompileError(
             "the worker broke its protocol",
-            where=self._where(),
+            where=self._job.where,
             why=why,
             remedy=f"see its log: {self.log}",
         )
 
-    def _where(self) -> str | None:
-        if self._stage is None:
+
+class _Job:
+    """The job that a worker is at, as far as it was announced: what errors say of it.
+
+    Args:
+        log: of the worker; what is in it so far is of other jobs.
+
+    Attributes:
+        stage: that runs; None: none was announced yet.
+        done: it has its results.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.stage: StageStarted | None = None
+        self.done = False
+        self._log = log
+        self._begun = log.stat().st_size
+
+    @property
+    def where(self) -> str | None:
+        """The stage and its model."""
+        if self.stage is None:
             return None
-        model = f" model {self._stage.model}" if self._stage.model else ""
-        return f"{self._stage.stage}{model}"
+        model = f" model {self.stage.model}" if self.stage.model else ""
+        return f"{self.stage.stage}{model}"
 
-    def _who_crashed(self) -> str:
-        """`QNNExecutionProvider crashed while compiling model x`, as far as it was announced."""
-        stage = self._stage
-        who = stage.provider if stage is not None and stage.provider else "the worker process"
-        if self._done:
-            return f"{who} crashed on its way out, with all work done"
-        if stage is None:
-            return f"{who} crashed"
-        what = f"model {stage.model}" if stage.model else "the session group"
-        return f"{who} crashed while {_DOING[stage.stage]} {what}"
+    def log_tail(self) -> LogTail:
+        """Return the last lines of the log that are of this job."""
+        with self._log.open("rb") as stream:
+            stream.seek(max(self._begun, stream.seek(0, os.SEEK_END) - _TAIL))
+            text = stream.read(_TAIL).decode(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        return LogTail(file=str(self._log), lines=tuple(lines[-REPORT_LINES:]))
 
-    def _crashed(self, code: int) -> CompileError:
-        tail = self.log_tail()
-        remedy = f"see the whole log: {self.log}" if tail else "report it to who makes the EP"
+    def crashed(self, code: int, native: Work | None) -> CompileError:
+        """Return the error of a worker that ended with `code`, in native work or in none."""
+        log = self.log_tail()
+        tail = "\n".join(log.lines[-LOG_LINES:])
+        remedy = f"see the whole log: {self._log}" if tail else "report it to who makes the EP"
         if code == -_SIGKILL:
             remedy = "if nobody ended it, memory was short: build with fewer --jobs"
         error = CompileError(
@@ -300,9 +295,20 @@ class Worker:
             code=Code.OUT_OF_MEMORY if code == -_SIGKILL else Code.CRASHED,
         )
         error.starved = code == -_SIGKILL
-        error.native = self._guard.native
-        error.log = LogTail(file=str(self.log), lines=self._tail(REPORT_LINES))
+        error.native = native
+        error.log = log
         return error
+
+    def _who_crashed(self) -> str:
+        """`QNNExecutionProvider crashed while compiling model x`, as far as it was announced."""
+        stage = self.stage
+        who = stage.provider if stage is not None and stage.provider else "the worker process"
+        if self.done:
+            return f"{who} crashed on its way out, with all work done"
+        if stage is None:
+            return f"{who} crashed"
+        what = f"model {stage.model}" if stage.model else "the session group"
+        return f"{who} crashed while {_DOING[stage.stage]} {what}"
 
 
 def exit_words(code: int) -> str:
