@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -32,6 +33,8 @@ from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.signing import oms
 from epctx.verification.request import Composed
+
+Planned = PlannedGroup | PlannedComposition
 
 
 class Releasing:
@@ -84,7 +87,8 @@ class Releasing:
             if self._lock.golden != before:
                 stale |= {place.archive.name, place.attestation.name}
                 discard(place.signature)
-        files = released.files(self._lock, self._with_golden())
+        golden = [folder for folder in self._lock.golden if (place.root / folder / GOLDEN).is_dir()]
+        files = released.files(self._lock, golden)
         made = ReleaseReport()
         if asked.archive:
             self._emit("archive")
@@ -102,16 +106,13 @@ class Releasing:
                 self._builder(asked),
                 self._signers,
             )
-            atomic.replace(place.attestation, content)
-            made = replace(made, attestation=_file(place.attestation.name, content))
+            made = replace(made, attestation=_written(place.attestation, place.out, content))
             self._note(made.attestation)
         if asked.signer is not None:
             self._emit("signature")
             signed = {name: file.sha256 for name, file in files.items()}
             content = oms.sign(asked.signer, place.name, signed)
-            atomic.replace(place.signature, content)
-            name = place.signature.relative_to(place.out).as_posix()
-            made = replace(made, signature=_file(name, content))
+            made = replace(made, signature=_written(place.signature, place.out, content))
         return replace(report, release=made)
 
     def refuse_other(self, artifact: Digest) -> None:
@@ -138,13 +139,15 @@ class Releasing:
         """
         new = self._with(artifact)
         self._oci = new.oci
+        self._relock(new, lambda whole: replace(whole, oci={**whole.oci, **new.oci}))
+        return self.release(replace(asked, packaged=False), report)
+
+    def _relock(self, new: Lock, added: Callable[[Lock], Lock]) -> None:
+        """Unless the lock stays as it is, make it `new`, which is `added` to the whole file."""
         if new != self._lock and not self._locked:
             path = lockfile.place(self._plan.manifest.path)
-            whole = lockfile.read(path)
-            whole = replace(whole, oci={**whole.oci, **new.oci})
-            atomic.replace(path, lockfile.text(whole).encode())
+            atomic.replace(path, lockfile.text(added(lockfile.read(path))).encode())
             self._lock = new
-        return self.release(replace(asked, packaged=False), report)
 
     def _builder(self, asked: Release) -> str:
         found = asked.builder or builder.identify(os.environ)
@@ -178,12 +181,6 @@ class Releasing:
         for name in record.remove(self._place, old):
             self._notice(f"{name} was of other golden files or another archive: it is removed")
 
-    def _with_golden(self) -> list[str]:
-        """The folders that have the golden files of the lock."""
-        folders = (folder.partition("/") for folder in self._lock.golden)
-        places = ((target, name, self._place.group(target, name)) for target, _, name in folders)
-        return [f"{target}/{name}" for target, name, place in places if (place / GOLDEN).is_dir()]
-
     def _subjects(self, files: Mapping[str, LockedFile]) -> dict[str, LockedFile]:
         """Everything that is released, by path from the output folder."""
         place = self._place
@@ -199,35 +196,25 @@ class Releasing:
     def _golden(self, groups: tuple[GroupReport, ...]) -> tuple[GroupReport, ...]:
         """The groups and compositions with their golden files, which the lock has from now on."""
         plan, place = self._plan, self._place
-        jobs = {(each.target, each.group.name): _job(each, place) for each in plan.groups}
-        jobs |= {(e.target, e.composition.name): _composed(e, place) for e in plan.compositions}
+        planned: dict[str, Planned] = {each.label: each for each in plan.groups}
+        planned |= {each.label: each for each in plan.compositions}
         executor = self._executors(work=place.work / "golden", logs=place.logs)
         with Scheduler(executor, interrupted="interrupted, the groups are published"):
             made = tuple(
-                replace(group, golden=self._golden_of(executor, group, jobs[key]))
-                for group in groups
-                if (key := (group.target, group.group))
+                replace(group, golden=self._golden_of(executor, group, planned)) for group in groups
             )
         golden = {f"{each.target}/{each.group}": _locked(each.golden) for each in made}
-        if not self._locked:
-            new = replace(self._lock, golden=golden)
-            if new != self._lock:
-                path = lockfile.place(plan.manifest.path)
-                both = hosts.added(lockfile.read(path), new)
-                atomic.replace(path, lockfile.text(both).encode())
-            self._lock = new
+        new = replace(self._lock, golden=golden)
+        self._relock(new, lambda whole: hosts.added(whole, new))
         return made
 
     def _golden_of(
-        self, executor: Executor, group: GroupReport, job: Golden
+        self, executor: Executor, group: GroupReport, planned: Mapping[str, Planned]
     ) -> tuple[OutputFile, ...]:
-        found = () if group.verify is None else group.verify.findings
-        told = ("numbers", "source", "not checkable")
-        two = (f.subject for f in found if (f.policy, f.check, f.outcome) == told)
-        job = replace(job, two_answers=tuple(two))
-        progress = Progress(f"{group.group}@{group.target}", self._events)
+        label = f"{group.group}@{group.target}"
+        job = _job(planned[label], group, self._place)
         with executor.lane(None) as lane:
-            made = progress.run(lane, group.group, job)
+            made = Progress(label, self._events).run(lane, group.group, job)
         if self._locked:
             folder = f"{group.target}/{group.group}"
             locked = self._lock.golden[folder]
@@ -258,26 +245,31 @@ def _locked(files: Sequence[OutputFile]) -> dict[str, LockedFile]:
     }
 
 
-def _job(planned: PlannedGroup, place: Place) -> Golden:
-    target, name = planned.target, planned.group.name
-    folder = place.staging / GOLDEN / target / name
-    return Golden(group=planned.group, built=place.group(target, name), folder=folder)
-
-
-def _composed(planned: PlannedComposition, place: Place) -> Golden:
-    target, name = planned.target, planned.composition.name
-    groups = (each.group for each in planned.groups)
-    folder = partial(place.group, target)
+def _job(planned: Planned, report: GroupReport, place: Place) -> Golden:
+    """The job that writes the golden files of what `report` is about."""
+    group, composed = None, None
+    if isinstance(planned, PlannedGroup):
+        group = planned.group
+    else:
+        groups = (each.group for each in planned.groups)
+        composed = Composed.of(planned.composition, groups, partial(place.group, planned.target))
+    found = () if report.verify is None else report.verify.findings
+    told = ("numbers", "source", "not checkable")
+    two = (f.subject for f in found if (f.policy, f.check, f.outcome) == told)
     return Golden(
-        composed=Composed.of(planned.composition, groups, folder),
-        built=place.group(target, name),
-        folder=place.staging / GOLDEN / target / name,
+        group=group,
+        composed=composed,
+        built=place.group(report.target, report.group),
+        folder=place.staging / GOLDEN / report.target / report.group,
+        two_answers=tuple(two),
     )
 
 
-def _file(name: str, content: bytes) -> OutputFile:
+def _written(path: Path, out: Path, content: bytes) -> OutputFile:
+    """Write a file of the release, and return it by its path from the output folder."""
+    atomic.replace(path, content)
     return OutputFile(
-        name=name,
+        name=path.relative_to(out).as_posix(),
         size=len(content),
         sha256=of_bytes(content, "sha256"),
         blake3=of_bytes(content),
