@@ -91,58 +91,78 @@ def record(
         StorageError: the disk refuses.
     """
     used = {p.provider for model in compiled.partitioned for p in model.partitions}
-    workspaces: dict[int, Generating] = {}
-    for index in used:
-        workspace = compiled.workspaces[index]
-        if not isinstance(workspace, Generating) or workspace.cannot_run() is not None:
-            return None
-        workspaces[index] = workspace
+    workspaces = {
+        index: each
+        for index, each in enumerate(compiled.workspaces)
+        if index in used and isinstance(each, Generating) and each.cannot_run() is None
+    }
+    if workspaces.keys() != used:
+        return None
     if group.verify.numbers == "full" and _loadable(group, list(models), folder):
         return None
-
-    names = [spec.provider for spec in group.execution_providers]
+    made = list(workspaces.values())
+    for name in compiled.joint:
+        recordings.refuse(recorded, name, _JOINT)
+    alone = models.keys() - compiled.joint
+    sources = [source for source in group.models if source.name in alone]
+    budget = Budget(group.verify.budget, pausing=pausing)
 
     def run(name: str, feeds: Feeds) -> dict[str, Array]:
         def run_partition(partition: Partition, feeds: Values) -> Values:
-            started(name, names[partition.provider])
-            made = workspaces[partition.provider].run(partition, feeds)
-            # Out of the EP's own memory: QNN's simulator takes OpenVINO's for its own, and fails.
-            return {key: values.to_value(values.to_python(made[key])) for key in made}
+            started(name, group.execution_providers[partition.provider].provider)
+            return workspaces[partition.provider].run(partition, feeds)
 
-        fed = {key: values.to_value(array) for key, array in feeds.items()}
-        computed = models[name].run(fed, run_partition)
-        found = [values.to_python(each) for each in computed.values()]
-        named = values.flat(list(computed), found, [models[name].kinds[each] for each in computed])
-        return {key: np.asarray(value) for key, value in named}
+        return _outputs(models[name], feeds, run_partition)
 
-    for name in compiled.joint:
-        recordings.refuse(recorded, name, _JOINT)
-    sources = [
-        source
-        for source in group.models
-        if source.name in models and source.name not in compiled.joint
-    ]
-    budget = Budget(group.verify.budget, pausing=pausing)
-    made = list(workspaces.values())
+    def on_device(turn: Turn) -> tuple[Failure, ...]:
+        _tell_boundaries(list(models), recorded, made, turn)
+        return recording.record(sources, folder, recorded, group.verify, run, budget, turn)
+
+    return _on_each_device(on_device, made, sources, recorded, budget)
+
+
+def _on_each_device(
+    run: Callable[[Turn], tuple[Failure, ...]],
+    workspaces: Sequence[Generating],
+    sources: Sequence[ModelSource],
+    recorded: Path,
+    budget: Budget,
+) -> tuple[Failure, ...]:
+    """Compile and `run` for one device after the other, while `budget` lasts; return what fails."""
     failures: list[Failure] = []
-    turns = _turns(made)
+    turns = _turns(workspaces)
     variants = [Variant(name=turn.name, place="", begun=False) for turn in turns]
+    _tell_variants(recorded, sources, turns, variants)
     for turn in turns:
-        _tell_variants(recorded, sources, turns, variants)
         if turn.name:
             budget.pause(Pause(model=turn.name))
             if budget.used_up:
                 break
         try:
-            misfit = _choose(made, turn)
+            misfit = _choose(workspaces, turn)
         except CompileError as error:
             failures.append(error.failure)
             break
         variants[turn.index] = replace(variants[turn.index], begun=True, misfit=misfit)
         _tell_variants(recorded, sources, turns, variants)
-        _tell_boundaries(list(models), recorded, made, turn)
-        failures += recording.record(sources, folder, recorded, group.verify, run, budget, turn)
+        failures += run(turn)
     return tuple(failures)
+
+
+def _outputs(
+    model: GeneratingModel, feeds: Feeds, run_partition: Callable[[Partition, Values], Values]
+) -> dict[str, Array]:
+    """Run a model, piece by piece, and return its outputs as arrays, by name."""
+
+    def run(partition: Partition, feeds: Values) -> Values:
+        made = run_partition(partition, feeds)
+        # Out of the EP's own memory: QNN's simulator takes OpenVINO's for its own, and fails.
+        return {key: values.to_value(values.to_python(made[key])) for key in made}
+
+    computed = model.run({key: values.to_value(array) for key, array in feeds.items()}, run)
+    found = [values.to_python(each) for each in computed.values()]
+    named = values.flat(list(computed), found, [model.kinds[each] for each in computed])
+    return {key: np.asarray(value) for key, value in named}
 
 
 def _turns(workspaces: Sequence[Generating]) -> list[Turn]:
