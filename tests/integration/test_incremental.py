@@ -326,7 +326,7 @@ def restored(project: Project) -> list[str]:
     return told
 
 
-@pytest.mark.parametrize("kind", ["objects", "actions", "references"])
+@pytest.mark.parametrize("kind", ["objects", "actions"])
 def test_a_flipped_byte_in_any_file_of_the_cache_is_found_repaired_and_told(
     project: Project, kind: str
 ) -> None:

@@ -35,11 +35,14 @@ T = TypeVar("T")
 _DOING = {
     "load": "loading",
     "optimize": "optimizing",
+    "quantize": "quantizing",
     "source": "running",
     "partition": "partitioning",
     "compile": "compiling",
     "dump": "writing",
     "verify": "running",
+    "compose": "composing",
+    "golden": "running",
 }
 _SIGKILL = 9
 _TAIL = 20_000
