@@ -63,7 +63,7 @@ CASES = {
     "outputs": Case(lambda p: p / "dist", READ_ONLY, 9, "dist"),
     "published groups": Case(lambda p: p / "dist/m/default", READ_ONLY, 9, "default/g"),
     "the lock's folder": Case(lambda p: p, READ_ONLY, 9, "m.lock.yaml"),
-    "the cache": Case(lambda p: p / "../cache/v1/actions", READ_ONLY, 9, "the cache"),
+    "the cache": Case(lambda p: p / "../cache/v2/actions", READ_ONLY, 9, "the cache"),
     "a cache that cannot be looked at": Case(lambda p: p / "../cache", NOTHING, 9, "cache"),
     "the manifest": Case(lambda p: p / "m.yaml", NOTHING, 2, "not readable"),
     "the model": Case(lambda p: p / "a.onnx", NOTHING, 4, "a.onnx"),

@@ -35,7 +35,7 @@ def cached(
 
     def make(room: Room) -> None:
         project.fill_cache(room)
-        spoil(room.cache / "v1", room)
+        spoil(room.cache / "v2", room)
 
     options: dict[str, Any] = {"code": 0, "posix": True, **rest}
     if options["code"] == 0 and "command" not in rest:
@@ -76,7 +76,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-for _kind in ("objects", "actions", "digests", "references", "groups"):
+for _kind in ("objects", "actions", "digests", "groups"):
     cached(f"{_kind}: a flipped byte in each", each(_kind, flip))
     cached(f"{_kind}: each empty", each(_kind, lambda path: path.write_bytes(b"")))
     cached(f"{_kind}: each missing", each(_kind, Path.unlink))
@@ -196,7 +196,7 @@ cached("actions: of another kind", forged(lambda a: a.update(kind="verify")))
 
 
 def _deep(root: Path, room: Room) -> None:
-    for kind in ("actions", "digests", "references", "groups"):
+    for kind in ("actions", "digests", "groups"):
         for path in all_of(root, kind):
             signed(root, kind, path.name, b"[" * 100_000 + b"]" * 100_000)
 
@@ -206,11 +206,6 @@ def _swapped(root: Path, room: Room) -> None:
     contents = [path.read_bytes() for path in paths]
     for path, content in zip(paths, contents[1:] + contents[:1], strict=True):
         path.write_bytes(content)
-
-
-def _outside_folder(root: Path, room: Room) -> None:
-    for path in all_of(root, "references"):
-        signed(root, "references", path.name, b'["../outside/secret"]')
 
 
 def _locks_linked(root: Path, room: Room) -> None:
@@ -238,7 +233,6 @@ def _huge(root: Path, room: Room) -> None:
         os.truncate(path, 1 << 40)
 
 
-cached("references: data outside the folder", _outside_folder)
 cached("records: JSON nested 100,000 deep, with right sums", _deep)
 cached("actions: each in the place of another", _swapped)
 cached("actions: each a sparse file of 1 TiB", _huge, seconds=60.0)
@@ -349,7 +343,7 @@ def _temporary(root: Path, room: Room) -> None:
 
 
 def _junk(root: Path) -> None:
-    for kind in ("objects", "actions", "digests", "references", "groups"):
+    for kind in ("objects", "actions", "digests", "groups"):
         (root / kind / "file").write_bytes(b"x")
         (root / kind / "zz").mkdir()
         (root / kind / "zz" / "not-hex").write_bytes(b"x")

@@ -198,7 +198,7 @@ def _left_nothing(row: Row, room: Room, before: Mapping[str, str], story: str) -
     ]
     assert not changed, f"left or changed {changed}\n{story}"
     assert not gone, f"removed {sorted(gone)}\n{story}"
-    leftovers = [p for p in (room.cache / "v1" / "temporary").rglob("*") if p.is_file()]
+    leftovers = [p for p in (room.cache / "v2" / "temporary").rglob("*") if p.is_file()]
     assert not leftovers, f"left in the cache: {leftovers}\n{story}"
 
 

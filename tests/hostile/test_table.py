@@ -109,7 +109,7 @@ def test_what_stays_in_the_caches_scratch_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leave() -> None:
-        path = tmp_path / "cache" / "v1" / "temporary" / "1" / "half"
+        path = tmp_path / "cache" / "v2" / "temporary" / "1" / "half"
         path.parent.mkdir(parents=True)
         path.touch()
 

@@ -119,7 +119,7 @@ def test_what_is_not_in_the_cache_is_told_and_nothing_is_published(gathering: Ga
 
 
 def test_a_lost_file_is_told_and_nothing_is_built(gathering: Gathering, tmp_path: Path) -> None:
-    for path in (tmp_path / "cache" / "v1" / "objects").rglob("*"):
+    for path in (tmp_path / "cache" / "v2" / "objects").rglob("*"):
         if path.is_file():
             path.chmod(0o600)
             path.write_bytes(b"")

@@ -96,7 +96,7 @@ def test_what_was_never_built(project: Project, monkeypatch: pytest.MonkeyPatch)
         "compile a": "depends",
         "verify one": "depends",
     }
-    assert not (project.folder / "none" / "v1" / "actions").exists()
+    assert not (project.folder / "none" / "v2" / "actions").exists()
     project.edit("a", lambda model: model.graph.node[0].__setattr__("name", "other"))
     assert plan(project)["one"].because == ("a.onnx has changed since the lock was written",)
     project.lock.unlink()

@@ -324,7 +324,7 @@ def test_the_default_branch_keeps_of_the_cache_what_the_lock_reaches(project: Pr
         project.build()
     project.edit("a", lambda model: setattr(model.graph.node[-1], "op_type", "Sigmoid"))
     assert not carry_out(project, manifest="m.yaml", locked=False).get("Bound the cache")
-    objects = project.folder / ".epctx-cache" / "v1" / "objects"
+    objects = project.folder / ".epctx-cache" / "v2" / "objects"
     before = sum(path.is_file() for path in objects.rglob("*"))
     codes = carry_out(
         project, default_branch=True, manifest="m.yaml", locked=False, **{"cache-size": "1"}

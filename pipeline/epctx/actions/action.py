@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 import psutil
@@ -19,7 +19,7 @@ from msgspec import Struct
 from epctx.files import outputs
 
 if TYPE_CHECKING:
-    from epctx.keys.toolchain import Running, Toolchain
+    from epctx.keys.toolchain import Toolchain
 
 if sys.platform != "win32":
     import resource
@@ -62,6 +62,26 @@ class StageStarted(Struct, frozen=True, kw_only=True):
     ago: float = 0.0
 
 
+class Code(NamedTuple):
+    """What carries out an action, beside what carries out every one (`keys.toolchain.EVERY`).
+
+    Attributes:
+        sources: of epctx, as glob patterns. A test follows imports, so that none is missing; the
+            package of an EP is in its ProviderRecord.
+        libraries: the distributions whose version can change what comes of it. Python's own cannot:
+            nothing that reaches bytes is computed by it that it does not define exactly.
+    """
+
+    sources: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ("ml-dtypes", "numpy", "onnx", "onnx-ir", "protobuf")
+
+
+RUNNING: Final = ("runtime/*.py", "verification/**/*.py")
+"""Sources of what runs models."""
+SESSIONS: Final = (*Code().libraries, "onnxruntime")
+"""Libraries of what opens sessions."""
+
+
 class Action(Struct, Generic[R], frozen=True, kw_only=True):
     """A request, as it crosses to a worker, and the key of its result; `kinds.KINDS` has all.
 
@@ -72,6 +92,7 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
         result: the type of what comes of it.
         kind: what users, reports and the cache call it; empty: it has no key of its own.
         version: of the meaning of its fields.
+        code: what carries it out, if it has a key.
         beside: the fields that are not in its key.
         writes: the fields that name folders which it writes to.
         failed: of such a field, the one file that counts if the action fails.
@@ -83,6 +104,7 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
     result: ClassVar[type[Any]]
     kind: ClassVar[str] = ""
     version: ClassVar[int] = 1
+    code: ClassVar[Code] = Code()
     beside: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ()
     failed: ClassVar[dict[str, str]] = {}
@@ -95,7 +117,7 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
         """Return what else its result depends on: the code and the libraries that carry it out."""
-        return {"toolchain": toolchain.of(cast("Running", self.kind))}
+        return {"toolchain": toolchain.of(*self.code)}
 
     def record(self, toolchain: Toolchain) -> dict[str, Any]:
         """Return what its key is the digest of, as plain values.

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.actions.action import Action, StageStarted, WorkerContext
+from epctx.actions.action import SESSIONS, Action, Code, StageStarted, WorkerContext
 from epctx.files.digest import Digest
 from epctx.files.outputs import GroupOutput
 from epctx.manifest import ExternalInitializers, ModelGroup, PartitionSettings, ProviderSpec
@@ -90,6 +90,10 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
 
     result = CompileResult
     kind = "compile"
+    code = Code(
+        ("stages/partition.py", "stages/exclusion.py", "stages/compile.py", "stages/dump.py"),
+        SESSIONS,
+    )
     beside = ("eps", "optimized", "folder", "scratch")
     writes = ("folder", "scratch")
     failed: ClassVar = {"scratch": MODELS}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from epctx.actions.action import Action, StageStarted, WorkerContext
+from epctx.actions.action import RUNNING, SESSIONS, Action, Code, StageStarted, WorkerContext
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile
 from epctx.keys.records import ComposedModel, InputsRecord
@@ -51,6 +51,9 @@ class Compose(Action[ComposeResult], frozen=True, kw_only=True):
 
     result = ComposeResult
     kind = "compose"
+    code = Code(
+        (*RUNNING, "stages/verify.py", "stages/compose.py", "stages/joined_files.py"), SESSIONS
+    )
     version = 2
     beside = ("eps", "composed", "contents", "folder")
     writes = ("folder",)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from epctx.actions.action import Action
+from epctx.actions.action import Action, Code
 from epctx.actions.compile import Compile
 from epctx.actions.compose import Compose
 from epctx.actions.numbers import Golden, Record, RunSources, Trial, Verify
@@ -25,3 +25,8 @@ KINDS: Final[Mapping[str, type[Action[Any]]]] = {
     )
 }
 """By name: what a worker is asked for by another name it does not do."""
+CODE: Final[Mapping[str, Code]] = {
+    **{kind.kind: kind.code for kind in KINDS.values() if kind.kind},
+    "verify": Verify.code,
+}
+"""What carries out the actions that have keys, by what the cache calls them."""

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from epctx.actions.action import Action, StageStarted, WorkerContext, peak_memory
+from epctx.actions.action import (
+    RUNNING,
+    SESSIONS,
+    Action,
+    Code,
+    StageStarted,
+    WorkerContext,
+    peak_memory,
+)
 from epctx.actions.compile import Compile, CompileResult
 from epctx.errors import Failure
 from epctx.files import outputs
@@ -128,6 +136,7 @@ class Verify(Action[FolderReport], frozen=True, kw_only=True):
     """
 
     result = FolderReport
+    code = Code((*RUNNING, "stages/verify.py"), SESSIONS)
 
     request: VerifyRequest
     compiled: bool = False

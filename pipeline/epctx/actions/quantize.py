@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from epctx.actions.action import Action, StageStarted, WorkerContext
+from epctx.actions.action import RUNNING, SESSIONS, Action, Code, StageStarted, WorkerContext
 from epctx.files import digest
 from epctx.files.digest import Digest
 from epctx.manifest import Calibration, ModelGroup, ModelSource, Preset, QuantizeSettings
@@ -58,6 +58,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
 
     result = QuantizeResult
     kind = "quantize"
+    code = Code((*RUNNING, "quantization/*.py", "stages/quantize.py"), SESSIONS)
     beside = ("name", "optimized", "others", "folder")
     writes = ("folder",)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -12,9 +12,6 @@ from epctx.files import digest
 from epctx.files.digest import Digest
 
 T = TypeVar("T")
-ActionKind = Literal[
-    "optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose"
-]
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):
@@ -44,7 +41,7 @@ class StoredAction(Struct, Generic[T], frozen=True, kw_only=True):
         fetched: it came from a shared cache: it is as good as its signatures.
     """
 
-    kind: ActionKind
+    kind: str
     record: msgspec.Raw
     result: T
     files: tuple[StoredFile, ...] = ()

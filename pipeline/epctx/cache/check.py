@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from epctx.cache.action import ActionKind, StoredAction
+from epctx.cache.action import StoredAction
 from epctx.cache.digests import remembered_files
 from epctx.cache.records import KINDS
 from epctx.cache.store import Cache
+
+_TOLD: Final = ("optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose")
+"""The kinds of actions that are told of even if there is none."""
 
 
 class Info(Struct, frozen=True, kw_only=True):
@@ -27,7 +30,7 @@ class Info(Struct, frozen=True, kw_only=True):
 
     folder: str
     readonly: bool
-    actions: dict[ActionKind, int]
+    actions: dict[str, int]
     objects: int
     size: int
     remembered: int
@@ -61,11 +64,11 @@ class Checked(Struct, frozen=True, kw_only=True):
 
 def info(cache: Cache) -> Info:
     """What is in the cache."""
-    actions: dict[ActionKind, int] = dict.fromkeys(get_args(ActionKind), 0)
+    actions = dict.fromkeys(_TOLD, 0)
     for name in cache.records.names("actions"):
         action = cache.records.read("actions", name, StoredAction[msgspec.Raw])
         if action is not None:
-            actions[action.kind] += 1
+            actions[action.kind] = actions.get(action.kind, 0) + 1
     sizes = [status.st_size for _, status in cache.objects.all()]
     quarantine = cache.location.root / "quarantine"
     return Info(

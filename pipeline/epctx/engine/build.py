@@ -12,6 +12,8 @@ from functools import partial
 from typing import Final
 
 from epctx import lockfile
+from epctx.actions.compile import Compile
+from epctx.actions.numbers import Verify
 from epctx.cache import Cache, Location
 from epctx.cache.opening import Shared, opened
 from epctx.cache.remote import threads
@@ -180,7 +182,8 @@ def _find(build: Building) -> list[GroupState]:
             break
     build.remember_files()
     if build.options.from_cache:
-        elsewhere.refuse_missing(found)
+        code = build.lookup.toolchain.of(*Compile.code)["epctx"]
+        elsewhere.refuse_missing(found, build.lookup.elsewhere, code)
     return found
 
 
@@ -216,7 +219,7 @@ def _prepare(build: Building, groups: Sequence[GroupState]) -> None:
     toolchain = build.lookup.toolchain
     specs = [spec for group in groups for spec in group.planned.group.execution_providers]
     asked: list[Callable[[], object]] = [partial(toolchain.provider, spec) for spec in specs]
-    asked += [partial(toolchain.of, "compile"), partial(toolchain.of, "verify")]
+    asked += [partial(toolchain.of, *code) for code in (Compile.code, Verify.code)]
     for ask in asked:
         with contextlib.suppress(EpctxError):
             ask()

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from epctx import codec, limits
+from epctx._version import __version__
 from epctx.cache.digests import FileDigests
 from epctx.engine.state import GroupState
 from epctx.error_codes import Code
@@ -38,12 +39,14 @@ class Elsewhere(Struct, frozen=True, kw_only=True):
     Attributes:
         eps: by name and options, as `_name` has them.
         devices: of a session group, by the key of its compile action.
+        code: digests of the epctx that compiled there.
         file: where all this is said.
         digests: how options are digested that are paths.
     """
 
     eps: Mapping[bytes, Described]
     devices: Mapping[str, Mapping[str, str]]
+    code: frozenset[str]
     file: Path
     digests: FileDigests
 
@@ -102,8 +105,10 @@ def of_reports(folder: Path, name: str, digests: FileDigests) -> Elsewhere:
     """
     eps: dict[bytes, tuple[Path, Described]] = {}
     devices: dict[str, Mapping[str, str]] = {}
+    code: set[str] = set()
     for path, report in _reports(folder, name):
         assert report.lock is not None
+        code.add(_code(report.lock))
         said = {_name(ep.provider, ep.options): ep.traits for ep in _eps(report)}
         for known, record in _providers(report.lock):
             traits = said.get(known) or _traits(record.provider)
@@ -116,7 +121,9 @@ def of_reports(folder: Path, name: str, digests: FileDigests) -> Elsewhere:
             for session in locked.session_groups.values() if locked is not None else ():
                 devices[session.key] = group.devices
     known_eps = {name: ep for name, (_, ep) in eps.items()}
-    return Elsewhere(eps=known_eps, devices=devices, file=folder, digests=digests)
+    return Elsewhere(
+        eps=known_eps, devices=devices, code=frozenset(code), file=folder, digests=digests
+    )
 
 
 def of_lock(lock: Lock, file: Path, digests: FileDigests) -> Elsewhere:
@@ -144,11 +151,20 @@ def of_lock(lock: Lock, file: Path, digests: FileDigests) -> Elsewhere:
         )
         for name, record in _providers(lock)
     }
-    return Elsewhere(eps=eps, devices={}, file=file, digests=digests)
+    code = frozenset({_code(lock)})
+    return Elsewhere(eps=eps, devices={}, code=code, file=file, digests=digests)
 
 
-def refuse_missing(groups: Sequence[GroupState]) -> None:
+def _code(lock: Lock) -> str:
+    return lock.toolchain.get("epctx/compile", "")
+
+
+def refuse_missing(groups: Sequence[GroupState], there: Elsewhere | None, code: str) -> None:
     """Everything that is to be published is in the cache.
+
+    Args:
+        there: who built it, as far as that is said.
+        code: digest of the epctx that compiles here.
 
     Raises:
         CompileError: something is not, and all of it is told.
@@ -157,11 +173,18 @@ def refuse_missing(groups: Sequence[GroupState]) -> None:
     told = [f"{label}: {', '.join(what)}" for label, what in missing.items() if what]
     if told:
         more = [f"and {len(told) - _TOLD} more"] if len(told) > _TOLD else []
+        remedy = "build them where their EPs are, with the same sources, settings and cache: "
+        if there is not None and there.code - {code}:
+            more.append(
+                f"the keys that {there.file.name} has are of another epctx than this "
+                f"{__version__}, which finds nothing by them"
+            )
+            remedy = "build them where their EPs are, with the same epctx, sources and settings: "
         raise CompileError(
             f"{len(told)} of {len(groups)} groups are not in the cache, and nothing is built here",
             why="".join(f"\n  {each}" for each in [*told[:_TOLD], *more]),
-            remedy="build them where their EPs are, with the same sources, settings and cache: "
-            "`epctx plan --format matrix` says where; name what these builds reported by --reports",
+            remedy=f"{remedy}`epctx plan --format matrix` says where; name what these builds "
+            "reported by --reports",
             code=Code.NOT_IN_CACHE,
         )
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from epctx.actions.action import Action
 from epctx.actions.compile import Compile
+from epctx.actions.numbers import Verify
 from epctx.actions.optimize import Optimize
 from epctx.actions.quantize import Quantize
 from epctx.cache import Cache
@@ -84,8 +85,12 @@ class Lookup:
         self.toolchain = Toolchain(digests, elsewhere or eps)
         self.sources = Sources(digests)
         self.runs_models = numbers
-        self._elsewhere = elsewhere
+        self.elsewhere = elsewhere
         self._gathers = gathers
+
+    @property
+    def _verifying(self) -> Mapping[str, str]:
+        return self.toolchain.of(*Verify.code)
 
     def find(self, action: Action[R]) -> Known[R]:
         """What is known of an action. Raises what its `facts` raise."""
@@ -99,12 +104,7 @@ class Lookup:
         return Known(key=name, record=plain, stored=stored)
 
     def model(self, source: ModelSource, settings: OptimizeSettings) -> ModelState:
-        """A model.
-
-        Raises:
-            ModelError: its file, or a data file of it, is missing or cannot be read.
-            ManifestError: a pass that does not exist.
-        """
+        """A model. Raises what `Sources.find` raises; ManifestError: there is no such pass."""
         found = self.sources.find(source)
         optimize = self.find(Optimize.of(source, settings, found=found))
         return ModelState(source=source, found=found, optimize=optimize)
@@ -124,10 +124,8 @@ class Lookup:
         return ModelState(source=own, found=found, optimize=optimize, quantized=state)
 
     def quantized(self, plain: ModelState, group: ModelGroup) -> QuantizeState:
-        """How a model is quantized, as far as it is known; its ranges are in use then.
-
-        Raises:
-            ModelError: a file with samples cannot be read.
+        """How a model is quantized, as far as it is known; its ranges are in use then. Raises
+        ModelError if a file with samples cannot be read.
         """
         settings = group.quantize
         assert settings is not None
@@ -153,18 +151,19 @@ class Lookup:
         kept = self.ranges.find(state.calibration)
         if kept is not None or self.ranges.anew:
             return kept
-        found = self.known(make.calibrate(state.calibration, self.toolchain), StoredRanges).result
+        found = self.calibrated(state.calibration).result
         return None if found is None else found.ranges
+
+    def calibrated(self, calibration: Digest) -> Known[StoredRanges]:
+        """What is known of finding ranges."""
+        devices, code = self.toolchain.devices(()), self.toolchain.of(*Quantize.code)
+        return self.known(make.calibrate(calibration, devices, code), StoredRanges)
 
     def session(
         self, group: ModelGroup, session: SessionGroup, models: Sequence[ModelState]
     ) -> SessionState:
-        """A session group whose models were looked at.
-
-        Raises:
-            ProviderUnavailable: an EP is not installed, or its package is broken.
-            ManifestError: an EP refuses its options.
-            ModelError: a file with inputs cannot be read.
+        """A session group whose models were looked at. Raises what `Toolchain.provider` raises, and
+        as `inputs`.
         """
         state = SessionState(session=session, models=tuple(models))
         digests = {m.source.name: m.result.digest for m in models if m.result is not None}
@@ -181,11 +180,11 @@ class Lookup:
 
     def _recording(self, group: ModelGroup, compiled: Digest) -> Known[StoredRecording] | None:
         inputs = self.inputs(group)
-        if inputs is None or not self._compiles_with_sessions(group):
+        if not self.records(group):
             return None
         devices = self.devices(group, str(compiled))
         records = [
-            make.recording(group, compiled, given, devices, self.toolchain)
+            make.recording(group, compiled, given, devices, self._verifying)
             for given in (None, inputs)
         ]
         for here in (True, False):  # one of them is never there: that is not to be asked each time
@@ -196,10 +195,8 @@ class Lookup:
         return None if self._gathers else known  # of what is only gathered none is to come
 
     def verification(self, group: ModelGroup, session: SessionState) -> Known[FolderReport]:
-        """What is to be verified of a session group that is compiled.
-
-        Raises:
-            ModelError: a file with inputs, or a reference, cannot be read.
+        """What is to be verified of a session group that is compiled. Raises ModelError if a file
+        with inputs, or a reference, cannot be read.
         """
         assert session.key is not None
         record = make.verify(
@@ -214,7 +211,7 @@ class Lookup:
             },
             inputs=self.inputs(group),
             devices=self.devices(group, str(session.key)),
-            toolchain=self.toolchain,
+            code=self._verifying,
         )
         known = self.known(record, FolderReport)
         found = known.result
@@ -223,34 +220,28 @@ class Lookup:
         return known
 
     def verified(self, group: GroupState) -> GroupState:
-        """A group that is compiled, with what is known of its verification: by session group, and
-        of its folder beside them. Raises as `verification`.
-        """
+        """A compiled group, with what is known of its verification. Raises as `verification`."""
         parts = tuple(self.verification(group.planned.group, each) for each in group.sessions)
         outputs = contents_of(group.files)
-        record = make.folder([each.key for each in parts], outputs, self.toolchain)
+        record = make.folder([each.key for each in parts], outputs, self._verifying)
         return replace(group, verified=parts, whole=self.known(record, FolderReport))
 
     def devices(self, group: ModelGroup, compiled: str) -> Mapping[str, str]:
-        """What runs a session group's models: where it was compiled, if that is said; else here.
-
-        Args:
-            compiled: the key of its compile action.
-        """
-        there = None if self._elsewhere is None else self._elsewhere.devices.get(compiled)
+        """What runs models: where they were compiled, by the key of that, if that is known."""
+        there = None if self.elsewhere is None else self.elsewhere.devices.get(compiled)
         return self.toolchain.devices(group.execution_providers) if there is None else there
 
     def inputs(self, group: ModelGroup) -> InputsRecord | None:
-        """What a group's models are run with; None: they are not.
-
-        Raises:
-            ModelError: a file with inputs cannot be read.
+        """What a group's models are run with; None: they are not. Raises ModelError if a file with
+        inputs cannot be read.
         """
         return make.inputs(group.verify.inputs, self.digests) if self.runs(group) else None
 
     def records(self, group: ModelGroup) -> bool:
-        """Whether what the sessions compute that compile is kept, to be compared."""
-        return self.runs(group) and self._compiles_with_sessions(group)
+        """Whether what the sessions compute that compile is kept, to be compared: only those of
+        onnxruntime's EPs can be run.
+        """
+        return self.runs(group) and self.toolchain.native(group.execution_providers)
 
     def runs(self, group: ModelGroup) -> bool:
         """Whether a group's models are run."""
@@ -259,7 +250,3 @@ class Lookup:
     def skips(self, group: ModelGroup) -> bool:
         """Whether the manifest asks for numbers and the build does not."""
         return not self.runs_models and group.verify.numbers != "off"
-
-    def _compiles_with_sessions(self, group: ModelGroup) -> bool:
-        """Whether what compiles can be run: only with onnxruntime's EPs."""
-        return any(self.toolchain.traits(spec).native for spec in group.execution_providers)

@@ -26,7 +26,10 @@ from msgspec.structs import replace
 
 from epctx import codec, lockfile
 from epctx._version import __version__
+from epctx.actions.compile import Compile
 from epctx.actions.compose import Compose
+from epctx.actions.numbers import Verify
+from epctx.actions.optimize import Optimize
 from epctx.cache import StoredAction
 from epctx.cache.location import BEFORE
 from epctx.engine.lookup import Lookup
@@ -314,7 +317,7 @@ class Memo:
         return (
             __version__,
             toolchain.own(("actions/*.py", "engine/*.py", "keys/*.py")),
-            [toolchain.of(action) for action in ("optimize", "compile", "verify")],
+            [toolchain.of(*kind.code) for kind in (Optimize, Compile, Verify)],
             [toolchain.provider(spec) for spec in specs],
             toolchain.devices(specs),
             toolchain.passes(planned.group.optimize.passes),

@@ -42,6 +42,11 @@ class Known(Struct, Generic[R], frozen=True, kw_only=True):
         """What came of it; None: it is to be carried out."""
         return None if self.stored is None else self.stored.result
 
+    @property
+    def complete(self) -> bool:
+        """Nothing is to be carried out."""
+        return self.stored is not None
+
 
 class QuantizeState(Struct, frozen=True, kw_only=True):
     """What is known of how a model is quantized.

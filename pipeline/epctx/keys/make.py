@@ -1,4 +1,4 @@
-"""The records of a manifest's actions; `toolchain` is always that of this process."""
+"""The records of a manifest's actions; `code` is what carries them out, as of `Toolchain.of`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from epctx.manifest import (
     VerifyInputs,
 )
 
+Facts = Mapping[str, str]
+
 
 def calibration(
     optimized: Digest, settings: QuantizeSettings, preset: str, samples: Sequence[Digest]
@@ -58,21 +60,17 @@ def calibration(
     )
 
 
-def calibrate(calibration: Digest, toolchain: Toolchain) -> CalibrateRecord:
+def calibrate(calibration: Digest, devices: Facts, code: Facts) -> CalibrateRecord:
     """The record of one model's calibrate action; `calibration` is the key of its record."""
-    return CalibrateRecord(
-        calibration=str(calibration),
-        devices=toolchain.devices(()),
-        toolchain=toolchain.of("quantize"),
-    )
+    return CalibrateRecord(calibration=str(calibration), devices=devices, toolchain=code)
 
 
 def recording(
     group: ModelGroup,
     compiled: Digest,
     inputs: InputsRecord | None,
-    devices: Mapping[str, str],
-    toolchain: Toolchain,
+    devices: Facts,
+    code: Facts,
 ) -> RecordingRecord:
     """The record of what a session group's generating sessions computed on `inputs`; None: that
     they are not to be run.
@@ -86,13 +84,11 @@ def recording(
         numbers=group.verify.numbers,
         budget=None if inputs is None else group.verify.budget,
         devices=devices,
-        toolchain=toolchain.of("verify"),
+        toolchain=code,
     )
 
 
-def folder(
-    sessions: Sequence[Digest], outputs: Mapping[str, Digest], toolchain: Toolchain
-) -> FolderRecord:
+def folder(sessions: Sequence[Digest], outputs: Mapping[str, Digest], code: Facts) -> FolderRecord:
     """The record of what is verified of a model group's folder as a whole.
 
     Args:
@@ -102,7 +98,7 @@ def folder(
     return FolderRecord(
         sessions=tuple(map(str, sessions)),
         outputs={name: str(content) for name, content in outputs.items()},
-        toolchain=toolchain.of("verify"),
+        toolchain=code,
     )
 
 
@@ -114,8 +110,8 @@ def verify(
     models: Sequence[tuple[ModelSource, SourceDigests]],
     references: Mapping[str, SourceDigests],
     inputs: InputsRecord | None,
-    devices: Mapping[str, str],
-    toolchain: Toolchain,
+    devices: Facts,
+    code: Facts,
 ) -> VerifyRecord:
     """The record of a session group's verify action.
 
@@ -139,7 +135,7 @@ def verify(
         budget=None if inputs is None else settings.budget,
         allow_nonfinite=settings.allow_nonfinite,
         devices=devices,
-        toolchain=toolchain.of("verify"),
+        toolchain=code,
     )
 
 

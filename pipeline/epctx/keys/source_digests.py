@@ -12,7 +12,7 @@ from epctx.errors import ModelError
 from epctx.files import identity, paths
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity
-from epctx.files.regular import absent, changed, require_bounded
+from epctx.files.regular import absent, changed, folder_instead, require_bounded
 from epctx.graph.serde import locations
 from epctx.manifest import ModelSource
 
@@ -122,14 +122,16 @@ def _digest(digests: FileDigests, path: Path, remedy: str) -> Digest:
 
 
 def _unreadable(path: Path, error: OSError, remedy: str) -> ModelError:
-    if isinstance(error, FileNotFoundError) and remedy == _MODEL:
+    if remedy == _MODEL and isinstance(error, FileNotFoundError):
         return absent(path)
+    if remedy == _MODEL and path.is_dir():
+        return folder_instead(path)
     if isinstance(error, FileNotFoundError):
         return ModelError(
             "does not exist",
             file=str(path),
             remedy=remedy,
-            code=Code.MODEL_MISSING if remedy == _MODEL else Code.DATA_MISSING,
+            code=Code.DATA_MISSING,
         )
     return ModelError(
         "cannot be read",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 
@@ -30,7 +30,7 @@ from epctx.providers.onnxruntime import host, packages, plugins
 
 K = TypeVar("K")
 V = TypeVar("V")
-_EVERY = (
+EVERY: Final = (
     "_version.py",
     "actions/*.py",
     "codec.py",
@@ -51,42 +51,9 @@ _EVERY = (
     "verification/request.py",
     "worker/*.py",
 )
+"""Sources of epctx that carry out every action."""
 _AGAIN = "install it again"
 _LIBRARIES = "LD_LIBRARY_PATH"
-Running = Literal["optimize", "quantize", "compile", "verify", "compose"]
-_RUNNING = ("runtime/*.py", "verification/**/*.py")
-SOURCES: Mapping[Running, tuple[str, ...]] = {
-    "optimize": (*_EVERY, "stages/load.py", "stages/header.py", "stages/optimize.py"),
-    "quantize": (*_EVERY, *_RUNNING, "quantization/*.py", "stages/quantize.py"),
-    "compile": (
-        *_EVERY,
-        "stages/partition.py",
-        "stages/exclusion.py",
-        "stages/compile.py",
-        "stages/dump.py",
-    ),
-    "verify": (*_EVERY, *_RUNNING, "stages/verify.py"),
-    "compose": (
-        *_EVERY,
-        *_RUNNING,
-        "stages/verify.py",
-        "stages/compose.py",
-        "stages/joined_files.py",
-    ),
-}
-"""What of epctx an action runs, by glob patterns. A test follows the imports of the stages, so that
-none is missing; an EP's own package is in its ProviderRecord."""
-
-_PREPARING = ("ml-dtypes", "numpy", "onnx", "onnx-ir", "protobuf")
-LIBRARIES: Mapping[Running, tuple[str, ...]] = {
-    "optimize": _PREPARING,
-    "quantize": (*_PREPARING, "onnxruntime"),
-    "compile": (*_PREPARING, "onnxruntime"),
-    "verify": (*_PREPARING, "onnxruntime"),
-    "compose": (*_PREPARING, "onnxruntime"),
-}
-"""The distributions whose version can change what an action makes. Python's own cannot: nothing
-that reaches bytes is computed by it that it does not define exactly."""
 
 
 class _Once(Generic[K, V]):
@@ -160,7 +127,7 @@ class Toolchain:
     def __init__(self, digests: FileDigests, eps: Eps | None = None) -> None:
         self._digests = digests
         self._elsewhere = eps
-        self._actions = _Once[Running, Mapping[str, str]]()
+        self._actions = _Once[tuple[tuple[str, ...], tuple[str, ...]], Mapping[str, str]]()
         self._sources = _Once[str, Mapping[str, str]]()
         self._libraries = _Once[str, Mapping[str, str]]()
         self._eps = _Once[bytes, ExecutionProvider]()
@@ -168,12 +135,20 @@ class Toolchain:
         self._traits = _Once[bytes, Traits]()
         self._driven = _Once[bytes, Mapping[str, str]]()
 
-    def of(self, action: Running) -> Mapping[str, str]:
-        """The sources of epctx that carry out `action`, and the versions of libraries, by name.
+    def of(self, sources: tuple[str, ...], libraries: tuple[str, ...]) -> Mapping[str, str]:
+        """A digest of sources of epctx, and the versions of libraries, by name.
 
         Of a library that is installed from a folder, or that another comes before, its sources too.
+
+        Args:
+            sources: glob patterns, beside `EVERY`.
+            libraries: distributions.
         """
-        return self._actions.get(action, lambda: self._action(action))
+        return self._actions.get((sources, libraries), lambda: self._action(sources, libraries))
+
+    def native(self, specs: Iterable[ProviderSpec]) -> bool:
+        """Tell whether one of these EPs is onnxruntime's: what it compiles is of its host."""
+        return any(self.traits(spec).native for spec in specs)
 
     def passes(self, wanted: Sequence[str]) -> Mapping[str, str]:
         """Of those of other packages each with its package, version, and the digest of its code.
@@ -250,9 +225,9 @@ class Toolchain:
             found |= self._sources.get(pattern, functools.partial(_digests_below, root, pattern))
         return str(digest.of_json(found))
 
-    def _action(self, action: Running) -> Mapping[str, str]:
-        known = {"epctx": self.own(SOURCES[action])}
-        for name in LIBRARIES[action]:
+    def _action(self, sources: tuple[str, ...], libraries: tuple[str, ...]) -> Mapping[str, str]:
+        known = {"epctx": self.own((*EVERY, *sources))}
+        for name in libraries:
             known |= self._libraries.get(name, functools.partial(self._distribution, name))
         return known
 

@@ -16,11 +16,12 @@ from typing import Final
 from msgspec import Struct
 
 from epctx import codec
+from epctx.actions.kinds import CODE
 from epctx.cache.digests import FreshDigests
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.keys.records import ProviderRecord
-from epctx.keys.toolchain import LIBRARIES, Described, Running, Toolchain
+from epctx.keys.toolchain import Described, Toolchain
 from epctx.machines.cluster import Cluster, Lost, Member
 from epctx.machines.messages import Answer, decoded, encoded
 from epctx.machines.portable import Packing
@@ -179,16 +180,16 @@ class WorkersEps:
                     )
 
 
-def _own_code() -> Mapping[Running, Mapping[str, str]]:
+def _own_code() -> Mapping[str, Mapping[str, str]]:
     toolchain = Toolchain(FreshDigests())
-    return {action: toolchain.of(action) for action in LIBRARIES}
+    return {name: toolchain.of(*code) for name, code in CODE.items()}
 
 
 def _name(specs: Sequence[ProviderSpec]) -> bytes:
     return codec.encode([(each.provider, each.options, each.path_options) for each in specs])
 
 
-def _unlike(member: Member, own: Mapping[Running, Mapping[str, str]]) -> str:
+def _unlike(member: Member, own: Mapping[str, Mapping[str, str]]) -> str:
     """What of epctx and its libraries is not the same on a worker as here."""
     here = {name: text for known in own.values() for name, text in known.items()}
     there = {name: text for known in member.facts.code.values() for name, text in known.items()}

@@ -14,7 +14,6 @@ from msgspec import Struct, field
 from epctx import codec, limits
 from epctx.actions.action import StageStarted
 from epctx.errors import CompileError, Failure
-from epctx.keys.toolchain import Running
 from epctx.machines.blobs import Blob
 from epctx.machines.portable import Portable, Tree
 from epctx.providers.onnxruntime.host import Cpu
@@ -63,7 +62,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     name: str
     epctx: str
-    code: Mapping[Running, Mapping[str, str]]
+    code: Mapping[str, Mapping[str, str]]
     system: str
     machine: str
     cpu: Cpu

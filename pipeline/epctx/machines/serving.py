@@ -24,9 +24,10 @@ from distributed.security import Security
 
 from epctx import codec
 from epctx._version import __version__
+from epctx.actions.kinds import CODE
 from epctx.cache.digests import FreshDigests
 from epctx.errors import ProviderUnavailable
-from epctx.keys.toolchain import LIBRARIES, Toolchain
+from epctx.keys.toolchain import Toolchain
 from epctx.machines.blobs import Blobs
 from epctx.machines.messages import CALM, FACTS, HANDLER, Ep, Facts
 from epctx.machines.site import Site
@@ -99,7 +100,7 @@ def facts(
     return Facts(
         name=name or f"{socket.gethostname()}:{os.getpid()}",
         epctx=__version__,
-        code={action: toolchain.of(action) for action in LIBRARIES},
+        code={name: toolchain.of(*code) for name, code in CODE.items()},
         system=platform.system(),
         machine=platform.machine(),
         cpu=host.cpu(),

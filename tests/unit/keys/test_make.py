@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import fields, replace
 
 from epctx.actions.compile import Compile, CompiledModel
+from epctx.actions.numbers import Verify
 from epctx.actions.optimize import Optimize
 from epctx.cache.digests import FreshDigests
 from epctx.files import digest
@@ -135,6 +136,7 @@ def make(case: Case) -> list[Record]:
         optimized = Optimize.of(source, case.group.optimize, found=found).record(toolchain)
         compiled = Compile.of(case.group, case.optimized).record(toolchain)
         devices = toolchain.devices(case.group.execution_providers)
+        code = toolchain.of(*Verify.code)
         verified = making.verify(
             case.group,
             compiled=key(compiled),
@@ -143,12 +145,12 @@ def make(case: Case) -> list[Record]:
             references=case.references,
             inputs=None if case.inputs is None else making.inputs(case.inputs, digests),
             devices=devices,
-            toolchain=toolchain,
+            code=code,
         )
         run_with = making.inputs(case.inputs or VerifyInputs(), digests)
         run = case.group if case.inputs else replace(case.group, verify=VerifySettings())
-        recorded = making.recording(run, key(compiled), run_with, devices, toolchain)
-        folder = making.folder([key(verified)], case.outputs, toolchain)
+        recorded = making.recording(run, key(compiled), run_with, devices, code)
+        folder = making.folder([key(verified)], case.outputs, code)
         return list(map(msgspec.to_builtins, (optimized, compiled, verified, recorded, folder)))
 
 

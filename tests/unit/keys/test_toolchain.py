@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import epctx
+from epctx.actions.kinds import CODE
 from epctx.cache.digests import FreshDigests
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.files import digest
 from epctx.keys import Toolchain
 from epctx.keys import toolchain as toolchains
-from epctx.keys.toolchain import SOURCES, Running
+from epctx.keys.toolchain import EVERY
 from epctx.manifest import ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import Fingerprint
@@ -37,7 +38,7 @@ def toolchain() -> Toolchain:
 
 # --- epctx's own sources ---
 
-STARTS: Mapping[Running, tuple[str, ...]] = {
+STARTS: Mapping[str, tuple[str, ...]] = {
     "optimize": ("stages/load.py", "stages/optimize.py", "graph/optimized/store.py"),
     "quantize": ("graph/optimized/store.py", "stages/quantize.py"),
     "compile": (
@@ -92,14 +93,14 @@ def reached(start: Path, seen: dict[Path, Path | None]) -> None:
             reached(path, seen)
 
 
-@pytest.mark.parametrize("action", list(SOURCES))
-def test_every_module_that_an_action_runs_is_in_its_key(action: Running) -> None:
+@pytest.mark.parametrize("action", CODE)
+def test_every_module_that_an_action_runs_is_in_its_key(action: str) -> None:
     seen: dict[Path, Path | None] = {ROOT / start: None for start in STARTS[action]}
     for start in list(seen):
         reached(start, seen)
-    patterns = SOURCES[action]
+    patterns = (*EVERY, *CODE[action].sources)
     if action == "verify":  # the key of what is verified is in it
-        patterns += SOURCES["compile"]
+        patterns += CODE["compile"].sources
     listed = {path for pattern in patterns for path in ROOT.glob(pattern)}
     own_packages = ROOT / "providers"
     missing = {
@@ -111,23 +112,22 @@ def test_every_module_that_an_action_runs_is_in_its_key(action: Running) -> None
 
 
 def test_every_pattern_matches_something() -> None:
-    for patterns in SOURCES.values():
-        for pattern in patterns:
-            assert list(ROOT.glob(pattern)), pattern
+    for pattern in (*EVERY, *(each for code in CODE.values() for each in code.sources)):
+        assert list(ROOT.glob(pattern)), pattern
 
 
 def test_an_edit_of_a_stage_changes_the_keys_that_run_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for pattern in SOURCES["compile"] + SOURCES["optimize"]:
+    for pattern in (*EVERY, *CODE["compile"].sources, *CODE["optimize"].sources):
         for path in ROOT.glob(pattern):
             copy = tmp_path / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
     monkeypatch.setattr(toolchains, "__file__", str(tmp_path / "keys" / "toolchain.py"))
 
-    def own(action: Running) -> str:
-        return Toolchain(FreshDigests()).of(action)["epctx"]
+    def own(action: str) -> str:
+        return Toolchain(FreshDigests()).of(*CODE[action])["epctx"]
 
     before = own("optimize"), own("compile")
     (tmp_path / "stages" / "dump.py").write_text("edited")
@@ -139,11 +139,11 @@ def test_an_edit_of_a_stage_changes_the_keys_that_run_it(
 
 
 def test_versions_are_the_installed_ones(toolchain: Toolchain) -> None:
-    found = toolchain.of("compile")
+    found = toolchain.of(*CODE["compile"])
     assert found["numpy"] == importlib.metadata.version("numpy")
     assert found["onnxruntime"] == importlib.metadata.version("onnxruntime")
     assert found["epctx"].startswith("blake3:")
-    assert "onnxruntime" not in toolchain.of("optimize")
+    assert "onnxruntime" not in toolchain.of(*CODE["optimize"])
 
 
 def test_another_distribution_of_onnxruntime_is_another_version(
@@ -163,11 +163,11 @@ def test_another_distribution_of_onnxruntime_is_another_version(
 def test_a_library_that_another_comes_before_is_its_sources_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Toolchain(FreshDigests()).of("optimize")
+    before = Toolchain(FreshDigests()).of(*CODE["optimize"])
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "onnx_ir").mkdir()
     (tmp_path / "onnx_ir" / "__init__.py").write_text("")
-    found = dict(Toolchain(FreshDigests()).of("optimize"))
+    found = dict(Toolchain(FreshDigests()).of(*CODE["optimize"]))
     assert found.pop("onnx-ir/sources").startswith("blake3:")
     assert found == before
 
@@ -220,7 +220,8 @@ def test_the_reference_ep(toolchain: Toolchain) -> None:
 def test_no_fingerprint_imports_onnxruntime() -> None:
     import subprocess
 
-    code = """
+    listed = [tuple(each) for each in CODE.values()]
+    code = f"""
 import sys
 from epctx.cache.digests import FreshDigests
 from epctx.keys import Toolchain
@@ -228,8 +229,8 @@ from epctx.manifest import ProviderSpec
 toolchain = Toolchain(FreshDigests())
 for name in sys.argv[1:]:
     toolchain.provider(ProviderSpec(alias="a", provider=name))
-for action in ("optimize", "compile", "verify"):
-    toolchain.of(action)
+for code in {listed}:
+    toolchain.of(*code)
 heavy = ("numpy", "onnx", "onnx_ir", "onnxruntime", "jsonschema")
 print(*[module for module in heavy if module in sys.modules])
 """

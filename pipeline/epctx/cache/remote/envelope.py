@@ -9,13 +9,13 @@ verified again under the trust of another day. DSSE v1: https://github.com/secur
 from __future__ import annotations
 
 import base64
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from epctx import codec, limits
-from epctx.cache.action import ActionKind, Signature, StoredAction, StoredFile, key_of
+from epctx.cache.action import Signature, StoredAction, StoredFile, key_of
 from epctx.files import paths
 from epctx.files.digest import Digest
 from epctx.signing import dsse
@@ -30,10 +30,13 @@ class Damaged(Exception):
     """An envelope is none, or tells what cannot be; the text is one clause."""
 
 
+Kind = Annotated[str, Meta(pattern="^[a-z]{1,32}$")]
+
+
 class _Payload(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: Literal[1]
     key: Digest
-    kind: ActionKind
+    kind: Kind
     record: msgspec.Raw
     result: msgspec.Raw
     files: tuple[StoredFile, ...]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from epctx import codec
 from epctx.cache import StoredAction, StoredFile
-from epctx.cache.action import ActionKind, Origin
+from epctx.cache.action import Origin
 from epctx.cache.digests import FreshDigests
 from epctx.engine.actions.room import Room
 from epctx.engine.executor import Executor, Lane
@@ -199,7 +199,7 @@ class Actions:
     def store(
         self,
         known: Known[R],
-        kind: ActionKind,
+        kind: str,
         result: R,
         *,
         folder: Path | None = None,

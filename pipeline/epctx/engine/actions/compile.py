@@ -244,9 +244,8 @@ def _stored(
 
 def _cpu(toolchain: Toolchain, group: ModelGroup) -> Cpu | None:
     """Where a real EP compiles; None: the EPs are the same everywhere."""
-    if not any(toolchain.traits(spec).native for spec in group.execution_providers):
-        return None
-    return toolchain.cpu(group.execution_providers)
+    eps = group.execution_providers
+    return toolchain.cpu(eps) if toolchain.native(eps) else None
 
 
 def _size(known: SessionState) -> int:

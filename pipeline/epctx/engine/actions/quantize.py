@@ -24,7 +24,6 @@ from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRanges
 from epctx.engine.state import ModelState, QuantizeState
 from epctx.errors import CompileError
-from epctx.keys import make
 from epctx.manifest import ModelSource
 
 
@@ -139,7 +138,7 @@ class Quantizing:
         lookup = self._actions.lookup
         assert state.calibration is not None
         lookup.ranges.use(state.calibration, name, ranges)
-        known = lookup.known(make.calibrate(state.calibration, lookup.toolchain), StoredRanges)
+        known = lookup.calibrated(state.calibration)
         self._actions.store(known, "calibrate", StoredRanges(ranges=ranges))
 
 

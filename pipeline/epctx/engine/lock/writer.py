@@ -10,7 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from epctx._version import __version__
-from epctx.actions.quantize import settings_of
+from epctx.actions.action import Action
+from epctx.actions.compile import Compile
+from epctx.actions.compose import Compose
+from epctx.actions.optimize import Optimize
+from epctx.actions.quantize import Quantize, settings_of
 from epctx.engine.lock import packaged
 from epctx.engine.plan import PlannedComposition, PlannedGroup
 from epctx.engine.state import ModelState, SessionState
@@ -18,7 +22,6 @@ from epctx.files import digest
 from epctx.files.outputs import OutputFile
 from epctx.keys import Toolchain
 from epctx.keys.records import ProviderRecord
-from epctx.keys.toolchain import Running
 from epctx.lockfile.types import (
     Lock,
     LockedComposition,
@@ -34,11 +37,6 @@ from epctx.lockfile.types import (
 )
 from epctx.manifest import Manifest, ModelGroup
 from epctx.providers.onnxruntime.host import Cpu
-
-_MAKING: tuple[Running, ...] = ("optimize", "compile")
-"""The actions that make bytes."""
-_QUANTIZING: tuple[Running, ...] = ("quantize",)
-_COMPOSING: tuple[Running, ...] = (*_MAKING, "compose")
 
 
 def make(
@@ -73,8 +71,9 @@ def make(
         toolchain=_libraries(
             toolchain,
             (
-                *(_QUANTIZING if any(p.group.quantize for p, _ in groups) else ()),
-                *(_COMPOSING if compositions else _MAKING),
+                *([Quantize] if any(p.group.quantize for p, _ in groups) else ()),
+                *(Optimize, Compile),
+                *([Compose] if compositions else ()),
             ),
         ),
     )
@@ -107,11 +106,11 @@ def _composition(planned: PlannedComposition, files: Sequence[OutputFile]) -> Lo
     )
 
 
-def _libraries(toolchain: Toolchain, actions: Sequence[Running]) -> dict[str, str]:
+def _libraries(toolchain: Toolchain, actions: Sequence[type[Action[Any]]]) -> dict[str, str]:
     found = {"epctx": __version__}
     for action in actions:
-        for name, version in toolchain.of(action).items():
-            found[f"epctx/{action}" if name == "epctx" else name] = version
+        for name, version in toolchain.of(*action.code).items():
+            found[f"epctx/{action.kind}" if name == "epctx" else name] = version
     return found
 
 

@@ -98,7 +98,7 @@ def named(*names: str) -> Callable[[dict[str, Any]], object]:
         changed(lambda told: told.update(more=1)),
         changed(lambda told: told.update(record={"v": 2})),
         changed(lambda told: told.update(key=str(digest.of_bytes(b"x")))),
-        changed(lambda told: told.update(kind="other")),
+        changed(lambda told: told.update(kind="an other")),
         changed(named("../a")),
         changed(named("/a")),
         changed(named("C:a")),
