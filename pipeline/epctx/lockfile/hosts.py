@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from epctx.files import digest
 from epctx.lockfile.differences import between_locks, causes_between
-from epctx.lockfile.types import Lock, LockedCpu, LockedHost, LockedSession
+from epctx.lockfile.types import Lock, LockedHost, LockedSession
+from epctx.providers.onnxruntime.host import Cpu
 
 Kind = Mapping[str, Mapping[str, str]]
 """The facts of a host that bytes depend on, by the name of the EP in the lock."""
@@ -208,8 +209,6 @@ def _without_outputs(sessions: Mapping[str, LockedSession]) -> dict[str, LockedS
     return {n: replace(session, cpu=None, outputs={}) for n, session in sessions.items()}
 
 
-def _used(
-    cpus: Mapping[str, LockedCpu], *sessions: Mapping[str, LockedSession]
-) -> dict[str, LockedCpu]:
+def _used(cpus: Mapping[str, Cpu], *sessions: Mapping[str, LockedSession]) -> dict[str, Cpu]:
     names = {session.cpu for each in sessions for session in each.values()}
     return {n: cpu for n, cpu in cpus.items() if n in names}

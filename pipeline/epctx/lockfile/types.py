@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from epctx.manifest import ExternalInitializers, OptionValue, PartitionSettings
+from epctx.providers.onnxruntime.host import Cpu
 
 VERSION = 2
 
@@ -40,15 +41,6 @@ class LockedToolchain(Struct, frozen=True, kw_only=True):
     code: str
     host: Mapping[str, str]
     toolchain: Mapping[str, str]
-
-
-class LockedCpu(Struct, frozen=True, kw_only=True):
-    """A CPU, never how many cores it has. `flags` are sorted."""
-
-    family: str
-    flags: tuple[str, ...]
-    model: str
-    vendor: str
 
 
 class LockedProvider(Struct, frozen=True, kw_only=True):
@@ -260,7 +252,7 @@ class Lock(Struct, frozen=True, kw_only=True):
     """
 
     compositions: Mapping[str, LockedComposition] = field(default_factory=dict)
-    cpus: Mapping[str, LockedCpu] = field(default_factory=dict)
+    cpus: Mapping[str, Cpu] = field(default_factory=dict)
     execution_providers: Mapping[str, LockedToolchain]
     golden: Mapping[str, Mapping[str, LockedFile]] = field(default_factory=dict)
     groups: Mapping[str, LockedGroup]

@@ -5,7 +5,6 @@ import pytest
 from epctx.lockfile.types import (
     Lock,
     LockedComposition,
-    LockedCpu,
     LockedFile,
     LockedGroup,
     LockedModel,
@@ -19,6 +18,7 @@ from epctx.lockfile.types import (
     LockedVariant,
 )
 from epctx.manifest import ExternalInitializers, PartitionSettings
+from epctx.providers.onnxruntime.host import Cpu
 
 
 def digest(letter: str) -> str:
@@ -127,11 +127,7 @@ def lock() -> Lock:
                 toolchain={"onnxruntime-qnn": "2.7.0", "onnxruntime-qnn/libQnnHtp.so": digest("9")},
             )
         },
-        cpus={
-            "cpu-1": LockedCpu(
-                family="6", flags=("avx", "avx2"), model="143", vendor="GenuineIntel"
-            )
-        },
+        cpus={"cpu-1": Cpu(family="6", flags=("avx", "avx2"), model="143", vendor="GenuineIntel")},
         golden={"default/llm": {"golden.json": LockedFile(sha256="7" * 64, size=77)}},
         groups={"default/llm": group},
         package=package,

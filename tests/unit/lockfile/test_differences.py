@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.lockfile.differences import between_locks, causes_between
-from epctx.lockfile.types import Lock, LockedCpu, LockedFile, LockedSource, LockedToolchain
+from epctx.lockfile.types import Lock, LockedFile, LockedSource, LockedToolchain
+from epctx.providers.onnxruntime.host import Cpu
 
 QNN = "QNNExecutionProvider"
 
@@ -95,7 +96,7 @@ def test_a_host_that_the_bytes_depend_on_is_no_broken_build(lock: Lock) -> None:
 
 
 def test_a_cpu_that_nothing_depends_on_is_no_difference(lock: Lock) -> None:
-    cpu = LockedCpu(family="25", flags=(), model="1", vendor="AuthenticAMD")
+    cpu = Cpu(family="25", flags=(), model="1", vendor="AuthenticAMD")
     new = session(replace(lock, cpus={"cpu-2": cpu}), cpu="cpu-2")
     assert told(lock, new) == []
 

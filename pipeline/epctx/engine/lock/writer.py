@@ -25,7 +25,6 @@ from epctx.keys.records import ProviderRecord
 from epctx.lockfile.types import (
     Lock,
     LockedComposition,
-    LockedCpu,
     LockedFile,
     LockedGroup,
     LockedModel,
@@ -120,7 +119,7 @@ class _Lock:
     def __init__(self, manifest: Manifest, toolchain: Toolchain) -> None:
         self.sources: dict[str, LockedSource] = {}
         self.toolchains: dict[str, LockedToolchain] = {}
-        self.cpus: dict[str, LockedCpu] = {}
+        self.cpus: dict[str, Cpu] = {}
         self._folder = manifest.path.parent
         self._toolchain = toolchain
 
@@ -213,9 +212,7 @@ class _Lock:
     def _cpu(self, cpu: Cpu) -> str:
         facts = [cpu.vendor, cpu.family, cpu.model, *cpu.flags]
         name = f"cpu-{digest.of_json(facts).hex[:12]}"
-        self.cpus[name] = LockedCpu(
-            family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor
-        )
+        self.cpus[name] = cpu
         return name
 
 

@@ -22,8 +22,9 @@ from epctx.files import digest
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Toolchain
 from epctx.lockfile import file
-from epctx.lockfile.types import Lock, LockedCpu
+from epctx.lockfile.types import Lock
 from epctx.manifest import ProviderSpec
+from epctx.providers.onnxruntime.host import Cpu
 from tests.kit.projects import Project
 
 
@@ -105,16 +106,16 @@ def test_a_second_toolchain_of_one_ep_has_a_number(
 def test_where_a_real_ep_compiled_is_told_once(project: Project) -> None:
     project.build()
     whole, sessions, toolchain = known(project)
-    cpu = LockedCpu(family="6", flags=("avx", "avx2"), model="143", vendor="GenuineIntel")
+    cpu = Cpu(family="6", flags=("avx", "avx2"), model="143", vendor="GenuineIntel")
     other = replace(cpu, flags=("avx", "avx2", "avx512f"))
 
-    def on(session: SessionState, where: LockedCpu | None) -> SessionState:
+    def on(session: SessionState, where: Cpu | None) -> SessionState:
         assert session.compile is not None and session.compile.stored is not None
         result: Any = replace(session.compile.stored.result, cpu=where)
         stored = replace(session.compile.stored, result=result)
         return replace(session, compile=replace(session.compile, stored=stored))
 
-    def lock(*cpus: LockedCpu | None) -> Lock:
+    def lock(*cpus: Cpu | None) -> Lock:
         made = [on(session, where) for session, where in zip(sessions, cpus, strict=True)]
         return writer.make(whole.manifest, [(whole.groups[0], made)], toolchain)
 
