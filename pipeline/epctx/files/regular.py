@@ -105,17 +105,6 @@ def absent(path: Path) -> ModelError:
     return ModelError("does not exist", file=str(path), remedy=remedy, code=Code.MODEL_MISSING)
 
 
-def folder_instead(path: Path) -> ModelError:
-    """What to say of a folder in the place of a model: which ones are in it."""
-    names = sorted(p.name for p in path.glob("*.onnx"))
-    return ModelError(
-        "is a folder",
-        file=str(path),
-        remedy=f"name a model in it: {', '.join(names[:5])}" if names else "name an .onnx file",
-        code=Code.NOT_REGULAR,
-    )
-
-
 def _real(path: Path, descriptor: int, before: os.stat_result) -> Path | None:
     """The real path of an open file; None: it is not what was looked at, or is there no longer."""
     status = os.fstat(descriptor)

@@ -12,7 +12,7 @@ from epctx.errors import ModelError
 from epctx.files import identity, paths
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity
-from epctx.files.regular import absent, changed, folder_instead, require_bounded
+from epctx.files.regular import absent, changed, require_bounded
 from epctx.graph.serde import locations
 from epctx.manifest import ModelSource
 
@@ -52,6 +52,10 @@ class Sources:
         self._digests = digests
         self._locations: dict[Digest, tuple[str, ...]] = {}
 
+    def model(self, source: ModelSource) -> Digest:
+        """Return the digest of the model file. Raises ModelError: it is missing, or unreadable."""
+        return _digest(self._digests, source.path, _MODEL)
+
     def find(self, source: ModelSource) -> SourceDigests:
         """Return what a source is made of; of weights nothing is read but to digest them.
 
@@ -60,7 +64,7 @@ class Sources:
                 lies outside.
         """
         seen = [_identity(source.path, _MODEL)]
-        model = _digest(self._digests, source.path, _MODEL)
+        model = self.model(source)
         if model not in self._locations:
             self._locations[model] = _plain(locations.of(source.path), source)
         places = self._locations[model]
@@ -124,8 +128,6 @@ def _digest(digests: FileDigests, path: Path, remedy: str) -> Digest:
 def _unreadable(path: Path, error: OSError, remedy: str) -> ModelError:
     if remedy == _MODEL and isinstance(error, FileNotFoundError):
         return absent(path)
-    if remedy == _MODEL and path.is_dir():
-        return folder_instead(path)
     if isinstance(error, FileNotFoundError):
         return ModelError(
             "does not exist",

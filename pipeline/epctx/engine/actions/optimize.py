@@ -114,9 +114,11 @@ class Optimizing:
             return self._run(progress, known, model, lane)
 
         def find() -> ModelState:
+            lookup = self._actions.lookup
+            lookup.sources.model(source)
             try:
-                return self._actions.lookup.model(source, settings)
-            except ModelError:  # who loads it says best what is wrong with it
+                return lookup.model(source, settings)
+            except ModelError:  # who loads it says best what is wrong in it
                 self._job(progress, ModelState(source=source), lane)
                 raise
 

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from epctx.error_codes import Code
 from epctx.errors import ModelError
-from epctx.files.regular import absent, folder_instead
+from epctx.files.regular import absent
 from epctx.graph.serde import wire
 from epctx.graph.weights.data_file import DataFile
 
@@ -43,10 +43,20 @@ def open_model(path: Path) -> DataFile:
         return DataFile.open(path)
     except ModelError:
         if path.is_dir():
-            raise folder_instead(path) from None
+            raise _folder(path) from None
         if not path.exists():
             raise absent(path) from None
         raise
+
+
+def _folder(path: Path) -> ModelError:
+    names = sorted(p.name for p in path.glob("*.onnx"))
+    return ModelError(
+        "is a folder",
+        file=str(path),
+        remedy=f"name a model in it: {', '.join(names[:5])}" if names else "name an .onnx file",
+        code=Code.NOT_REGULAR,
+    )
 
 
 def parse(
