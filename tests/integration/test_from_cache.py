@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,6 +116,22 @@ def test_what_is_not_in_the_cache_is_told_and_nothing_is_published(gathering: Ga
         gather(gathering, reports=gathering.reports)
     assert caught.value.code == "E0606"
     assert "one@default: compile of a" in str(caught.value)
+    assert not gathering.project.published.exists()
+
+
+@pytest.mark.parametrize("by", ["a report", "the lock"])
+def test_keys_of_another_epctx_are_told(gathering: Gathering, tmp_path: Path, by: str) -> None:
+    """As of one whose cache had another format: the lock has its keys, and no cache them."""
+    shutil.rmtree(tmp_path / "cache" / "v2" / "actions")
+    own = re.compile(rb"(epctx/compile\W+blake3:)[0-9a-f]{4}")
+    gathering.project.lock.write_bytes(own.sub(rb"\1abcd", gathering.lock))
+    report = gathering.reports / "one" / "m.build.json"
+    report.write_bytes(own.sub(rb"\1abcd", report.read_bytes()))
+    asked = {"reports": gathering.reports} if by == "a report" else {"locked": True}
+    name = "reports" if by == "a report" else "m.lock.yaml"
+    with pytest.raises(CompileError, match=f"keys that {name} has are of another epctx") as caught:
+        gather(gathering, **asked)
+    assert caught.value.code == "E0606" and "with the same epctx" in caught.value.remedy
     assert not gathering.project.published.exists()
 
 

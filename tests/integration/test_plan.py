@@ -103,6 +103,19 @@ def test_what_was_never_built(project: Project, monkeypatch: pytest.MonkeyPatch)
     assert plan(project)["one"].because == ("a.onnx was never built here",)
 
 
+def test_another_format_of_the_cache_is_told_until_something_is_built(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(locate().root, tmp_path / "cache" / "v1")
+    monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "cache"))
+    told = "the cache format is new: nothing is read of what was built before"
+    assert {group.because for group in plan(project).values()} == {(told,)}
+    api.build(project.manifest, out=project.folder / "dist", only=["one@default"])
+    edited = plan(project)
+    assert edited["one"].state == "up to date"
+    assert told not in edited["two"].because
+
+
 def weights(project: Project) -> None:
     flip(project.folder / "a.data")
 
