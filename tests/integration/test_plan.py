@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -168,6 +169,35 @@ def test_why_something_runs(project: Project, change: Callable[[Project], None])
     assert running(one) == states
     assert one.because == (because,)
     assert [c.field for action in one.actions for c in action.changes] == [field]
+
+
+def test_a_model_that_refers_to_other_files(project: Project) -> None:
+    path = project.folder / "a.onnx"
+    model = onnx.load(path)
+    onnx.save(model, path)
+    assert plan(project)["one"].because == ("a.onnx has changed", "a.onnx refers to fewer files")
+    onnx.save(
+        model, path, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0
+    )
+    because = plan(project)["one"].because
+    assert len(because) > 2 and all(why.endswith(" has changed") for why in because)
+
+
+def test_what_is_wrong_in_a_model_is_of_its_group(project: Project) -> None:
+    (project.folder / "a.data").unlink()
+    found = plan(project)
+    assert found["one"].failure is not None and found["one"].failure.code == "E0402"
+    assert found["one"].because == (f"{project.folder / 'a.data'}: does not exist",)
+    assert found["two"].state == "up to date"
+    (project.folder / "a.onnx").unlink()
+    with pytest.raises(ModelError, match=r"a\.onnx"):
+        plan(project)
+
+
+def test_a_model_that_another_group_has_was_built_here(project: Project) -> None:
+    groups = project.section("model_groups")
+    groups["new"] = {**project.section("model_groups", "one"), "optimize": {"level": "none"}}
+    assert plan(project)["new"].because == ("optimize of a: it never ran here",)
 
 
 def test_another_onnxruntime(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,8 +182,7 @@ def _find(build: Building) -> list[GroupState]:
             break
     build.remember_files()
     if build.options.from_cache:
-        code = build.lookup.toolchain.of(*Compile.code)["epctx"]
-        elsewhere.refuse_missing(found, build.lookup.elsewhere, code)
+        elsewhere.refuse_missing(found, build.lookup.elsewhere, build.lookup.toolchain)
     return found
 
 

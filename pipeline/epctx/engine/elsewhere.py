@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from epctx import codec, limits
 from epctx._version import __version__
+from epctx.actions.compile import Compile
 from epctx.cache.digests import FileDigests
 from epctx.engine.state import GroupState
 from epctx.error_codes import Code
@@ -21,7 +22,7 @@ from epctx.errors import CompileError, ProviderUnavailable, UsageError
 from epctx.files import listing
 from epctx.files.entries import open_entry
 from epctx.keys.records import ProviderRecord
-from epctx.keys.toolchain import Described, Traits, options
+from epctx.keys.toolchain import Described, Toolchain, Traits, options
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock, LockedRuntime
 from epctx.manifest import OptionValue, ProviderSpec
@@ -159,12 +160,14 @@ def _code(lock: Lock) -> str:
     return lock.toolchain.get("epctx/compile", "")
 
 
-def refuse_missing(groups: Sequence[GroupState], there: Elsewhere | None, code: str) -> None:
+def refuse_missing(
+    groups: Sequence[GroupState], there: Elsewhere | None, toolchain: Toolchain
+) -> None:
     """Everything that is to be published is in the cache.
 
     Args:
         there: who built it, as far as that is said.
-        code: digest of the epctx that compiles here.
+        toolchain: of this epctx.
 
     Raises:
         CompileError: something is not, and all of it is told.
@@ -174,7 +177,7 @@ def refuse_missing(groups: Sequence[GroupState], there: Elsewhere | None, code: 
     if told:
         more = [f"and {len(told) - _TOLD} more"] if len(told) > _TOLD else []
         remedy = "build them where their EPs are, with the same sources, settings and cache: "
-        if there is not None and there.code - {code}:
+        if there is not None and there.code - {toolchain.of(*Compile.code)["epctx"]}:
             more.append(
                 f"the keys that {there.file.name} has are of another epctx than this "
                 f"{__version__}, which finds nothing by them"

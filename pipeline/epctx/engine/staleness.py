@@ -231,14 +231,16 @@ class Memo:
                 self._remember(state, asked)
         return state
 
-    def knew_before(self) -> bool:
-        """Tell whether the cache's format before this one knew the manifest, and this one does not:
-        nothing of that is read.
+    def knows(self, action: str, subject: str) -> bool | None:
+        """Tell whether an action was carried out for any group; None: nothing was, and the cache's
+        format before this one, of which nothing is read, knew the manifest.
         """
-        cache, name = self.lookup.cache, self._name
-        if cache is None or any(group.keys for group in self._known.groups.values()):
-            return False
-        return (cache.location.folder / BEFORE / _KIND / name[:2] / name).exists()
+        place, cache, name = _place_of(action, subject), self.lookup.cache, self._name
+        kept = [group.keys for group in self._known.groups.values() if group.keys]
+        if not kept and cache is not None:
+            before = cache.location.folder / BEFORE / _KIND / name[:2] / name
+            return None if before.exists() else False
+        return any(place in keys for keys in kept)
 
     def last_key(self, label: str, action: str, subject: str) -> Digest | None:
         """Return the key that an action had last; None: it never was carried out."""
@@ -249,9 +251,7 @@ class Memo:
 
         Args:
             label: `group@target`.
-            action: optimize, compile, verify.
             subject: the model, the session group or the group itself.
-            key: of the action.
         """
         place, group = _place_of(action, subject), self._group(label)
         with self._guard:
@@ -466,6 +466,16 @@ class GroupPlan(Brief, frozen=True, kw_only=True):
 
 def explain(known: GroupState, memo: Memo, locked: LockedSources) -> GroupPlan:
     """Tell what a build would do about a group, and why."""
+    if known.failure is not None:
+        return GroupPlan(
+            target=known.planned.target,
+            group=known.planned.group.name,
+            eps=tuple(spec.alias for spec in known.planned.group.execution_providers),
+            state="runs",
+            because=(known.failure.head,),
+            actions=(),
+            failure=known.failure.failure,
+        )
     return _Explaining(known, memo, locked).plan()
 
 
@@ -479,7 +489,11 @@ def explain_composition(
     """
     name = planned.composition.name
     parts = {each.group.name: known[each.label] for each in planned.groups}
-    waits = [group for group, part in parts.items() if not all(s.complete for s in part.sessions)]
+    waits = [
+        group
+        for group, part in parts.items()
+        if part.failure is not None or not all(s.complete for s in part.sessions)
+    ]
     action = PlannedAction(action="compose", subject=name, state="depends")
     because: tuple[str, ...] = (f"depends on what {', '.join(waits)} will be",)
     state: Literal["up to date", "runs"] = "runs"
@@ -679,9 +693,10 @@ class _Explaining:
         last = self._memo.last_key(self._planned.label, action.action, action.subject)
         if last is None:
             why = f"{action.action} of {action.subject}: it never ran here"
-            if self._memo.knew_before():
+            knows = self._memo.knows(action.action, action.subject)
+            if knows is None:
                 why = "the cache format is new: nothing is read of what was built before"
-            elif model is not None:
+            elif model is not None and not knows:
                 why = self._by_lock(model)
             return replace(action, state="runs", because=(why,))
         old = self._last(action)
@@ -716,7 +731,9 @@ def _words(change: Change, planned: PlannedGroup, model: ModelState | None) -> s
             return f"{model.source.path.name} has changed"
         data = _DATA.fullmatch(change.field)
         if data is not None and model.found is not None:
-            return f"{model.found.locations[int(data[1])]} has changed"
+            places, number = model.found.locations, int(data[1])
+            fewer = f"{model.source.path.name} refers to fewer files"
+            return f"{places[number]} has changed" if number < len(places) else fewer
     if change.field == "toolchain.epctx":
         return "epctx itself has changed"
     place = _PROVIDER.fullmatch(change.field)

@@ -1,4 +1,4 @@
-"""The digests of source models, without reading weights or parsing models."""
+"""The digests of source models, which nobody has loaded yet."""
 
 from __future__ import annotations
 

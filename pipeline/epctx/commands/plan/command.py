@@ -12,6 +12,7 @@ from epctx.engine import ranges
 from epctx.engine.events import Listener, notices
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
+from epctx.engine.plan import PlannedGroup
 from epctx.engine.staleness import (
     GroupPlan,
     LockedSources,
@@ -19,6 +20,9 @@ from epctx.engine.staleness import (
     explain,
     explain_composition,
 )
+from epctx.engine.state import GroupState
+from epctx.error_codes import Code
+from epctx.errors import ModelError
 from epctx.text import Brief
 
 
@@ -46,10 +50,22 @@ def plan(
     place = Place(out=out.resolve(), name=planned.manifest.name)
     lookup = Lookup(cache, cache.digests, numbers=numbers, ranges=ranges.of(planned.manifest))
     memo = Memo(lookup, place, planned.manifest.path)
-    known = {each.label: memo.state(each) for each in planned.groups}
+    known = {each.label: _look(memo, each) for each in planned.groups}
     cache.digests.flush()
     locked = LockedSources(planned.manifest.path)
     found = [explain(each, memo, locked) for each in known.values()]
     found += [explain_composition(each, known, memo, place) for each in planned.compositions]
     remote = None if cache.remote is None else cache.remote.report
     return PlanReport(name=planned.manifest.name, groups=tuple(found), remote=remote)
+
+
+def _look(memo: Memo, planned: PlannedGroup) -> GroupState:
+    """Tell what is known of a group; what is wrong in a model is its failure, since a plan may be
+    made where weights are not.
+    """
+    try:
+        return memo.state(planned)
+    except ModelError as error:
+        if error.code == Code.MODEL_MISSING:
+            raise
+        return GroupState(planned=planned, failure=error)

@@ -128,7 +128,6 @@ class Optimizing:
     def _run(
         self, progress: GroupProgress, known: ModelState, model: _Model, lane: Lane
     ) -> ModelState:
-        self._actions.refuse_to_build(f"optimize of {known.source.name}")
         result, model.folder = self._job(progress, known, lane)
         assert known.optimize is not None
         files = files_in(model.folder, [model.folder], leaving_out=paths.PLACES)
@@ -141,6 +140,7 @@ class Optimizing:
         self, progress: GroupProgress, known: ModelState, lane: Lane
     ) -> tuple[OptimizeResult, Path]:
         source, settings = known.source, progress.planned.group.optimize
+        self._actions.refuse_to_build(f"optimize of {source.name}")
         job = Optimize.of(source, settings, self._actions.new_folder("o"), found=known.found)
         # What passes of others leave in a process nobody knows: nothing is compiled there.
         foreign = registry.foreign(settings.passes)

@@ -1,7 +1,7 @@
 """Where a model's external data is, without onnx: what a cold build needs to know of its sources.
 
-The file is read field by field, and what is long is passed over; no more of it is in memory than a
-buffer. Field numbers are those of onnx.proto.
+The file is read field by field; what is long, or cannot hold a location, is passed over. Field
+numbers are those of onnx.proto.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from epctx import limits
-from epctx.errors import ModelError
 from epctx.files.regular import open_regular
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DEEPEST: Final = 100
 """Nesting that protobuf's own parser accepts."""
-_LONGEST: Final = 1 << 16
+_LONGEST: Final = 4096
 """Bytes of a location: no file system takes more."""
+_MOST: Final = 1 << 16
+"""Files that a model can refer to."""
 _INNER: Final[Mapping[str, Mapping[int, str]]] = {
     "ModelProto": {7: "GraphProto", 25: "FunctionProto"},
     "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
@@ -36,9 +37,14 @@ _INNER: Final[Mapping[str, Mapping[int, str]]] = {
     "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
 }
 """By message type its fields that may hold tensors, somewhere below."""
-_EXTERNAL_DATA, _DATA_LOCATION = 13, 14
+_TYPED: Final = {4: 5, 5: 6, 9: 10, 10: 11, 11: 22, 12: 23}
+"""By the type of an attribute the one of its fields that counts."""
+_ATTRIBUTE_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 20, 13, 14
 _EXTERNAL: Final = 1
+_LOCATION: Final = b"location"
 _KEY, _VALUE = 1, 2
+_SMALL: Final = 1 << 16
+"""Bytes of a message that is looked through as a whole before it is walked."""
 
 
 class _Malformed(ValueError):
@@ -56,13 +62,10 @@ def of(model: Path) -> tuple[str, ...]:
         with os.fdopen(descriptor, "rb") as stream:
             reader = _Reader(stream)
             reader.message("ModelProto", os.fstat(descriptor).st_size, _DEEPEST)
-    except (OSError, ModelError, _Malformed) as error:
-        from epctx.graph.serde import skeleton
+    except (OSError, _Malformed) as error:
+        from epctx.graph.serde import opening
 
-        skeleton.read(model)  # it says what the file is instead
-        raise ModelError(
-            "cannot be read", file=str(model), why=str(error), remedy="export the model again"
-        ) from error
+        raise opening.not_onnx(opening.open_model(model), str(error), str(model)) from error
     return tuple(sorted(reader.found))
 
 
@@ -79,25 +82,49 @@ class _Reader:
         if not depth:
             raise _Malformed(f"nests more than {_DEEPEST} messages")
         inner = _INNER[kind]
-        for number, length, _ in self._fields(end):
-            below = inner.get(number)
-            if below is not None and length is not None:
-                stop = self._stream.tell() + length
-                if below == "TensorProto":
-                    self._tensor(stop)
+        found: list[tuple[int, int, int]] = []
+        attribute = 0
+        for number, length, value in self._fields(end):
+            if number == _ATTRIBUTE_TYPE and length is None:
+                attribute = value
+            elif number in inner and length is not None and self._may_refer(length):
+                start = self._stream.tell()
+                if kind == "AttributeProto":  # its type may come later
+                    found.append((number, start, length))
                 else:
-                    self.message(below, stop, depth - 1)
+                    self._below(inner[number], start + length, depth)
+        for number, start, length in found:
+            if _TYPED.get(attribute) == number:
+                self._stream.seek(start)
+                self._below(inner[number], start + length, depth)
+
+    def _below(self, kind: str, end: int, depth: int) -> None:
+        if kind == "TensorProto":
+            self._tensor(end)
+        else:
+            self.message(kind, end, depth - 1)
+
+    def _may_refer(self, length: int) -> bool:
+        """Tell whether the next bytes may hold a location; most nodes do not."""
+        if length > _SMALL:
+            return True
+        start = self._stream.tell()
+        content = self._stream.read(length)
+        self._stream.seek(start)
+        return _LOCATION in content
 
     def _tensor(self, end: int) -> None:
         location: str | None = None
         external = False
         for number, length, value in self._fields(end):
-            if number == _DATA_LOCATION and length is None:
+            if number == _DATA_LOCATION and length is None and value in (0, _EXTERNAL):
                 external = value == _EXTERNAL
             elif number == _EXTERNAL_DATA and length is not None and location is None:
                 location = self._location(self._stream.tell() + length)
         if external:
             self.found.add(location or "")
+            if len(self.found) > _MOST:
+                raise _Malformed(f"refers to more than {_MOST} files")
 
     def _location(self, end: int) -> str | None:
         """Read an entry of a tensor's external data: its value, if that is the location."""
@@ -107,7 +134,7 @@ class _Reader:
                 raise _Malformed(f"names a file in {length} bytes")
             if number in text and length is not None:
                 text[number] = self._stream.read(length)
-        return text[_VALUE].decode("utf-8", "replace") if text[_KEY] == b"location" else None
+        return text[_VALUE].decode("utf-8", "replace") if text[_KEY] == _LOCATION else None
 
     def _fields(self, end: int) -> Iterator[tuple[int, int | None, int]]:
         """List number, length of payload if it has one, and value if it is a varint, of each field
@@ -126,7 +153,7 @@ class _Reader:
                 length = self._varint()
                 stop = stream.tell() + length
             elif wire == _VARINT:
-                value = self._varint()
+                value = self._varint() & 0xFFFFFFFF  # an enum has 32 bits
                 stop = stream.tell()
             elif wire in (_FIXED32, _FIXED64):
                 stop = stream.tell() + (4 if wire == _FIXED32 else 8)

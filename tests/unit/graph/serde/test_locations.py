@@ -71,6 +71,40 @@ def test_it_is_found_wherever_a_tensor_may_be(
     assert locations.of(tmp_path / "m.onnx") == ("a.data", "sub/w.data")
 
 
+def test_what_an_attribute_of_another_type_holds_does_not_count(tmp_path: Path) -> None:
+    model = mlp()
+    node = helper.make_node("Constant", [], ["c"], value=external("a.data"))
+    node.attribute[0].type = onnx.AttributeProto.FLOAT
+    model.graph.node.append(node)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    assert locations.of(tmp_path / "m.onnx") == ()
+
+
+@pytest.mark.parametrize(
+    ("stored", "found"), [((1,), True), ((2**32 + 1,), True), ((1, 7), True), ((1, 0), False)]
+)
+def test_a_place_of_data_is_read_as_protobuf_reads_it(
+    tmp_path: Path, stored: tuple[int, ...], found: bool
+) -> None:
+    tensor = external("a.data")
+    tensor.ClearField("data_location")
+    content = tensor.SerializeToString()
+    for value in stored:
+        content += b"\x70" + varint(value)
+    (tmp_path / "m.onnx").write_bytes(wire.embedded(7, wire.embedded(5, content)))
+    assert locations.of(tmp_path / "m.onnx") == (("a.data",) if found else ())
+    read = TensorProto.FromString(content)
+    assert (read.data_location == TensorProto.EXTERNAL) == found
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
 def test_training_information_is_not_of_the_model(tmp_path: Path) -> None:
     model = mlp()
     model.training_info.add().algorithm.initializer.append(external("gone.data"))
@@ -87,10 +121,10 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
 
 
 def nested(depth: int) -> bytes:
-    graph = b""
+    graph = wire.embedded(5, external("a.data").SerializeToString())
     for _ in range(depth):
-        for number in (6, 5, 1):  # the graph of an attribute of a node of a graph
-            graph = wire.embedded(number, graph)
+        body = b"\xa0\x01\x05" + wire.embedded(6, graph)  # an attribute that is a graph
+        graph = wire.embedded(1, wire.embedded(5, body))
     return wire.embedded(7, graph)
 
 
@@ -108,7 +142,7 @@ def test_what_is_no_model_is_told(damage: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="does not exist"):
+    with pytest.raises(ModelError, match="No such file"):
         locations.of(tmp_path / "m.onnx")
 
 
