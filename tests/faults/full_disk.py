@@ -144,10 +144,10 @@ def calls(count: Path) -> int:
 def _main() -> None:
     """Carry out the builds that stdin names, one fork each; their ends as JSON on stdout."""
     import onnx_ir  # noqa: F401  what takes a second to import is here before the forks
-    import onnxruntime  # noqa: F401
+    import onnxruntime  # noqa: F401  before the forks, too
 
-    from epctx.stages import compile, optimize, verify  # noqa: F401  likewise
-    from epctx.worker import listener  # noqa: F401  likewise
+    from epctx.stages import compile, optimize, verify  # noqa: F401  imported before the forks
+    from epctx.worker import listener  # noqa: F401  imported before the forks
 
     ended = []
     for folder, full_at, error in json.loads(sys.stdin.buffer.read()):

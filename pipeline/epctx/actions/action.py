@@ -63,7 +63,7 @@ class StageStarted(Struct, frozen=True, kw_only=True):
 
 
 class Code(NamedTuple):
-    """What carries out an action, beside what carries out every one (`keys.toolchain.EVERY`).
+    """The code that carries out an action, beside that of every one (`keys.toolchain.EVERY`).
 
     Attributes:
         sources: of epctx, as glob patterns. A test follows imports, so that none is missing; the

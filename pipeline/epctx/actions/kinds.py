@@ -29,4 +29,4 @@ CODE: Final[Mapping[str, Code]] = {
     **{kind.kind: kind.code for kind in KINDS.values() if kind.kind},
     "verify": Verify.code,
 }
-"""What carries out the actions that have keys, by what the cache calls them."""
+"""The code of the actions that have keys, by the name that the cache has for them."""

@@ -93,11 +93,11 @@ class Lookup:
         return self.toolchain.of(*Verify.code)
 
     def find(self, action: Action[R]) -> Known[R]:
-        """What is known of an action. Raises what its `facts` raise."""
+        """Find the result of an action. Raises what its `facts` raise."""
         return self.known(action.record(self.toolchain), cast(type[R], action.result))
 
     def known(self, record: object, form: type[R], *, here: bool = False) -> Known[R]:
-        """What is known of the action with that record; `here`: no shared cache is asked."""
+        """Find the result of the action with that record; `here`: ask no shared cache."""
         plain = msgspec.to_builtins(record)
         name = key(plain)
         stored = None if self.cache is None else self.cache.find(name, form, here=here)
@@ -155,7 +155,7 @@ class Lookup:
         return None if found is None else found.ranges
 
     def calibrated(self, calibration: Digest) -> Known[StoredRanges]:
-        """What is known of finding ranges."""
+        """Find the ranges that a calibration gave."""
         devices, code = self.toolchain.devices(()), self.toolchain.of(*Quantize.code)
         return self.known(make.calibrate(calibration, devices, code), StoredRanges)
 
@@ -195,7 +195,7 @@ class Lookup:
         return None if self._gathers else known  # of what is only gathered none is to come
 
     def verification(self, group: ModelGroup, session: SessionState) -> Known[FolderReport]:
-        """What is to be verified of a session group that is compiled. Raises ModelError if a file
+        """Find the verdict on a session group that is compiled. Raises ModelError if a file
         with inputs, or a reference, cannot be read.
         """
         assert session.key is not None
@@ -227,18 +227,18 @@ class Lookup:
         return replace(group, verified=parts, whole=self.known(record, FolderReport))
 
     def devices(self, group: ModelGroup, compiled: str) -> Mapping[str, str]:
-        """What runs models: where they were compiled, by the key of that, if that is known."""
+        """Return what runs models: where they were compiled, if that is known; else here."""
         there = None if self.elsewhere is None else self.elsewhere.devices.get(compiled)
         return self.toolchain.devices(group.execution_providers) if there is None else there
 
     def inputs(self, group: ModelGroup) -> InputsRecord | None:
-        """What a group's models are run with; None: they are not. Raises ModelError if a file with
+        """Return what models are run with; None: they are not. Raises ModelError if a file with
         inputs cannot be read.
         """
         return make.inputs(group.verify.inputs, self.digests) if self.runs(group) else None
 
     def records(self, group: ModelGroup) -> bool:
-        """Whether what the sessions compute that compile is kept, to be compared: only those of
+        """Tell whether to keep what the sessions compute that compile: only those of
         onnxruntime's EPs can be run.
         """
         return self.runs(group) and self.toolchain.native(group.execution_providers)

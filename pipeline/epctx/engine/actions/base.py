@@ -31,11 +31,11 @@ R = TypeVar("R")
 
 
 class _State(Protocol):
-    """What is known of something that is done once."""
+    """The state of an action, or of several that are carried out together."""
 
     @property
     def key(self) -> Digest | None:
-        """What nobody else is to do meanwhile."""
+        """The key whose OS lock is held while it is carried out."""
         ...
 
     @property
@@ -175,14 +175,14 @@ class Actions:
         find: Callable[[], S],
         make: Callable[[S], S],
     ) -> tuple[S, bool]:
-        """What there is of an action: found, or carried out while nobody else does it.
+        """Find the result of an action, or carry it out while nobody else does.
 
         Args:
             find: looks for it.
             make: carries it out, and puts it into the cache.
 
         Returns:
-            All of it, and whether it was carried out.
+            Its state, which is complete, and whether it was carried out.
 
         Raises:
             EpctxError: what `find` and `make` raise.
