@@ -23,6 +23,7 @@ from epctx.commands.doctor.diagnosis import Diagnosis
 from epctx.commands.explain import Explanation
 from epctx.commands.import_ import command as import_command
 from epctx.commands.init import command as init_command
+from epctx.commands.init.said import Said
 from epctx.commands.inspect.inspection import Inspection
 from epctx.commands.package import command as package_command
 from epctx.commands.package.report import PackageReport
@@ -576,6 +577,9 @@ def init(
     options: Mapping[str, str] | None = None,
     share: bool = False,
     quantize: bool = False,
+    dimensions: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Sequence[str | os.PathLike[str]] = (),
     schema: bool = False,
     force: bool = False,
 ) -> Path:
@@ -590,6 +594,9 @@ def init(
         options: of the provider.
         share: the models share one EP context, in the order given.
         quantize: the models, of float32, are made integer ones before they are compiled.
+        dimensions: sizes of dimensions that models leave open, in elements, by name.
+        shapes: whole shapes of inputs, by name.
+        inputs: files of inputs (`.npz`, `.npy`, `.pb`): sizes are theirs, and they are verified on.
         schema: write `epctx.manifest.schema.json` beside it, too, by which editors complete it and
             which the manifest names in a comment.
         force: overwrite a manifest that is there.
@@ -609,6 +616,11 @@ def init(
         options=options,
         share=share,
         quantize=quantize,
+        said=Said(
+            dimensions=dimensions or {},
+            shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
+            files=tuple(map(Path, inputs)),
+        ),
         schema=schema,
         force=force,
     )

@@ -93,6 +93,8 @@ class ModelSource(Struct, frozen=True, kw_only=True):
         shapes: graph input name to its whole fixed shape.
         reference: what the compiled model is compared with beside its source.
         bucket: the manifest lists sizes, and this is the model of some; None: it does not.
+        guessed: dimensions and inputs whose sizes `epctx init` guessed; what is built does not
+            depend on it.
     """
 
     name: str
@@ -102,6 +104,14 @@ class ModelSource(Struct, frozen=True, kw_only=True):
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     reference: Reference | None = None
     bucket: Bucket | None = None
+    guessed: tuple[str, ...] = ()
+
+    @property
+    def guesses(self) -> str:
+        """The guessed sizes in words: `batch: 1, x: [1, 3, 224, 224]`; empty if none is."""
+        shapes = {name: list(shape) for name, shape in self.shapes.items()}
+        sizes = {**self.dimensions, **shapes}
+        return ", ".join(f"{name}: {sizes[name]}" for name in self.guessed if name in sizes)
 
     @property
     def as_reference(self) -> ModelSource | None:

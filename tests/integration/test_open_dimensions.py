@@ -70,14 +70,23 @@ def save(graph: onnx.GraphProto, path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
 
 
+SIZES = {"batch": [2, 1], "sequence": [5, 1], "past": [3, 6], "length": [8, 7]}
 MANIFEST = {
     "schema_version": 1,
     "name": "open",
     "models": {name: {"path": f"{name}.onnx"} for name in ("attention", "head")},
     "execution_providers": {"ref": {"provider": "ReferenceExecutionProvider"}},
     "defaults": {"execution_providers": ["ref"]},
-    "model_groups": {"one": {"models": ["attention"]}, "two": {"models": ["head"]}},
-    "compose": {"whole": {"parts": {"attention": {}, "head": {}}}},
+    "model_groups": {
+        "one": {"models": ["attention"], "verify": {"inputs": {"dimensions": SIZES}}},
+        "two": {"models": ["head"]},
+    },
+    "compose": {
+        "whole": {
+            "parts": {"attention": {}, "head": {}},
+            "verify": {"inputs": {"dimensions": SIZES}},
+        }
+    },
 }
 
 
@@ -107,9 +116,11 @@ def told(report: FolderReport | None, check: str) -> list[str]:
 def test_a_build_compares_at_two_sizes_that_fit(built: BuildReport) -> None:
     one, two = (group(built, name).verify for name in ("one", "two"))
     (sizes,) = told(one, "sizes")
-    assert sizes.startswith("pass: its open dimensions are checked at batch=2, sequence=5, past=")
+    assert sizes.startswith(
+        "pass: its open dimensions are checked at batch=2, sequence=5, past=3, length=8 and "
+    )
     assert told(two, "sizes") == [
-        "pass: its open dimensions are checked at y[0]=2, y[1]=5 and y[0]=3, y[1]=6"
+        "pass: its open dimensions are checked at y[0]=1, y[1]=1 and y[0]=2, y[1]=2"
     ]
     for report in (one, two):
         assert report is not None and len(report.numbers) == 2

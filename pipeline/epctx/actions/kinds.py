@@ -12,6 +12,7 @@ from typing import Any, Final
 from epctx.actions.action import Action, Code
 from epctx.actions.compile import Compile
 from epctx.actions.compose import Compose
+from epctx.actions.find_sizes import FindSizes
 from epctx.actions.numbers import Golden, Record, RunSources, Trial, Verify
 from epctx.actions.optimize import Optimize
 from epctx.actions.partition import Partition
@@ -21,7 +22,7 @@ KINDS: Final[Mapping[str, type[Action[Any]]]] = {
     kind.__name__: kind
     for kind in (
         *(Optimize, Quantize, Partition, Compile, Compose),
-        *(Record, RunSources, Verify, Golden, Trial),
+        *(Record, RunSources, Verify, Golden, Trial, FindSizes),
     )
 }
 """By name: what a worker is asked for by another name it does not do."""

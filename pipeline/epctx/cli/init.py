@@ -13,13 +13,15 @@ import typer
 from rich.text import Text
 
 from epctx.cli import completion
-from epctx.cli.options import NewManifest
+from epctx.cli.options import NewManifest, pairs, size
 from epctx.cli.paths import Existing
 from epctx.cli.render import UI
 from epctx.commands.init import choice, command
 from epctx.commands.init import example as examples
+from epctx.commands.init.said import Said
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
+from epctx.parsing.rules.options import of_session
 
 
 def init(
@@ -58,6 +60,19 @@ def init(
         bool,
         typer.Option("--quantize", help="Make the float32 models integer ones first, for NPUs."),
     ] = False,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="INPUT=SIZES", help="The shape of an input, like x=1,3,224,224."),
+    ] = None,
+    dimension: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZE", help="The size of a dimension that is open."),
+    ] = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Inputs (.npz, .npy, .pb): for sizes, and to verify."),
+        Existing(),
+    ] = None,
     out: NewManifest = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Write the schema by which editors complete it, too.")
@@ -69,8 +84,13 @@ def init(
         bool, typer.Option("--force", help="Replace the file if it is there.")
     ] = False,
 ) -> None:
-    """Write a starter manifest for models; it builds as it stands, and says what could be set."""
-    options = _options(option or ())
+    """Write a starter manifest for models; it builds as it stands, and says what could be set.
+
+    Sizes that a model leaves open come from --shape and --dimension, from
+    files of inputs (--inputs, calib/*.npz), from what the exporter wrote
+    into the model, and else are guesses, which the manifest lists.
+    """
+    options = pairs(option, "--option")
     if example and models:
         raise UsageError(
             "--example brings its own model",
@@ -83,12 +103,18 @@ def init(
             remedy="name one: `epctx init MODEL.onnx`; or write --example",
             code=Code.COMMAND_LINE,
         )
-    asks = not yes and not ui.json and sys.stdin.isatty() and sys.stderr.isatty()
+    asks = not yes and _is_terminal(ui)
     chosen = provider or _provider(ui, options, asks=asks)
     options |= _left_out(ui, chosen, options, asks=asks)
     if example:
         models = [examples.write((out or Path()).parent, force=force)]
     assert models is not None
+    said = Said(
+        dimensions={n: size(n, text) for n, text in pairs(dimension, "--dimension").items()},
+        shapes={n: _shape(n, text) for n, text in pairs(shape, "--shape").items()},
+        files=tuple(inputs or ()),
+        ask=(lambda name, guess: _size(ui, name, guess)) if asks else None,
+    )
     try:
         written = command.write(
             models,
@@ -97,6 +123,7 @@ def init(
             options=options,
             share=share,
             quantize=quantize,
+            said=said,
             schema=schema,
             force=force,
         )
@@ -111,19 +138,21 @@ def init(
     ui.note(Text(f"next: {_command('epctx', 'build', written.as_posix())}", style="cyan"))
 
 
-def _options(given: Sequence[str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for each in given:
-        key, separator, value = each.partition("=")
-        if not key or not separator:
-            raise UsageError(
-                f'"{each}" is no option',
-                where="--option",
-                remedy="write --option KEY=VALUE",
-                code=Code.COMMAND_LINE,
-            )
-        options[key] = value
-    return options
+def _is_terminal(ui: UI) -> bool:
+    return not ui.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _shape(name: str, text: str) -> tuple[int, ...]:
+    return tuple(size(name, part.strip(), "--shape") for part in text.split(","))
+
+
+def _size(ui: UI, name: str, guess: int) -> int:
+    """A size that the model leaves open, asked for."""
+    while True:
+        answer = str(typer.prompt(f"Size of {name!r}", default=str(guess), err=True)).strip()
+        if answer.isdecimal() and int(answer) > 0:
+            return int(answer)
+        ui.note(Text("answer a size of at least 1, or Enter", style="cyan"))
 
 
 def _provider(ui: UI, options: Mapping[str, str], *, asks: bool) -> str:
@@ -161,11 +190,33 @@ def _left_out(ui: UI, provider: str, given: Mapping[str, str], *, asks: bool) ->
         name = each.options[0]
         ui.note(Text(f"without {name} {each.without}"))
         if asks:
-            words = f"{name}, or Enter"
-            answers[name] = typer.prompt(words, default="", show_default=False, err=True)
+            answers[name] = _value(ui, provider, name)
         else:
+            names = choice.names_of(provider, name)
             ui.note(Text(f"  -> --option {name}=…: {each.remedy}", style="cyan"))
+            if names:
+                ui.note(Text(f"     names: {', '.join(names)}", style="cyan"))
     return {name: answer for name, answer in answers.items() if answer}
+
+
+def _value(ui: UI, provider: str, option: str) -> str:
+    """The value of an option, asked for until it is one; empty: it is left out."""
+    names = choice.names_of(provider, option)
+    for name, value in names.items():
+        ui.note(Text.assemble("  ", (name, "bold"), f"  {value}"))
+    while True:
+        words = f"{option}, or Enter"
+        answer = str(typer.prompt(words, default="", show_default=False, err=True)).strip()
+        near = [name for name in names if answer.casefold() in name.casefold()]
+        exact = [name for name in near if name.casefold().endswith(answer.casefold())]
+        if answer and len(exact or near) == 1:
+            return (exact or near)[0]
+        try:
+            of_session(provider, {option: answer} if answer else {})
+        except EpctxError as error:
+            ui.note(Text(f"{error.what}: {error.remedy}", style="cyan"))
+        else:
+            return answer
 
 
 def _command(*words: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -144,6 +145,43 @@ Chain = Annotated[
     typer.Option(metavar="PEM", help="The certificates of its issuers, the nearest first."),
     Existing(),
 ]
+
+
+def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
+    """The values of a repeated option NAME=VALUE, by name.
+
+    Raises:
+        UsageError: one is not written so, or a name is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(
+                f"{option} {text}",
+                remedy=f"write it as {option} NAME=VALUE",
+                code=Code.COMMAND_LINE,
+            )
+        if name in found:
+            raise UsageError(
+                f"{option} gives {name} twice: {found[name]} and {value}",
+                remedy="keep one of them",
+                code=Code.COMMAND_LINE,
+            )
+        found[name] = value
+    return found
+
+
+def size(name: str, text: str, option: str = "--dimension") -> int:
+    """A size in elements. Raises UsageError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(
+            f"{option} {name}={text}",
+            why=f"{text!r} is not a size",
+            remedy=f"write sizes of at least 1, as {option} {name}=1",
+            code=Code.COMMAND_LINE,
+        )
+    return int(text)
 
 
 def located(manifest: Path | None) -> Path:

@@ -193,7 +193,9 @@ def shown(error: EpctxError, *, every: bool = False) -> Text:
     if isinstance(error, InvalidManifest):
         return Text("\n").join(problems.texts(error.violations, every=every))
     told = Text.assemble(problems.head(error.code), (visible(shortened(error.head)), "default"))
-    return told.append(f"\n  -> {visible(error.remedy)}", style="cyan")
+    for remedy in error.remedy.splitlines():
+        told.append(f"\n  -> {visible(shortened(remedy))}", style="cyan")
+    return told
 
 
 def shortened(text: str) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx.cli import completion
+from epctx.cli.options import pairs, size
 from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI, table
 from epctx.commands import run as running
@@ -92,8 +93,8 @@ def run(
         providers=_providers(provider or [], option or []),
         seed=seed,
         count=count,
-        ranges={name: _range(name, text) for name, text in _pairs(range_ or [], "--range")},
-        dimensions={n: _size(n, text) for n, text in _pairs(dimension or [], "--dimension")},
+        ranges={name: _range(name, text) for name, text in pairs(range_, "--range").items()},
+        dimensions={n: size(n, text) for n, text in pairs(dimension, "--dimension").items()},
         repeat=repeat,
         save=save,
         warnings=bool(ui.verbose),
@@ -116,27 +117,15 @@ def _providers(
     named = []
     for text in providers:
         name, _, rest = text.partition(",")
-        named.append((name, dict(_pairs(filter(None, rest.split(",")), "--provider"))))
+        named.append((name, pairs(filter(None, rest.split(",")), "--provider")))
     if options and len(named) > 1:
         raise UsageError(
             f"--option with {len(named)} EPs",
             remedy='write each EP\'s own behind its name: --provider "NAME,KEY=VALUE"',
             code=Code.COMMAND_LINE,
         )
-    named[0][1].update(_pairs(options, "--option"))
+    named[0][1].update(pairs(options, "--option"))
     return list(named)
-
-
-def _pairs(texts: Iterable[str], option: str) -> Iterable[tuple[str, str]]:
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise UsageError(
-                f"{option} {text}",
-                remedy=f"write it as {option} NAME=VALUE",
-                code=Code.COMMAND_LINE,
-            )
-        yield key, value
 
 
 def _range(name: str, text: str) -> tuple[float, float]:
@@ -149,16 +138,6 @@ def _range(name: str, text: str) -> tuple[float, float]:
             code=Code.COMMAND_LINE,
         ) from None
     return low, high
-
-
-def _size(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(
-            f"--dimension {name}={text}",
-            remedy=f"write a size: --dimension {name}=1",
-            code=Code.COMMAND_LINE,
-        )
-    return int(text)
 
 
 def _print(ui: UI, report: RunReport) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from epctx.cli import render
 from epctx.engine.events import Event
 from epctx.engine.tally import Running, Standing, Tally
 from epctx.text import time_words
@@ -97,8 +96,6 @@ def line(event: Event) -> Text:
     if event.state == "verified" and event.detail and not event.detail.startswith("on "):
         return Text(f"{event.group}: built, {event.detail}", style="yellow")
     text = Text(f"{event.group}: {event.state}", style=STATE_STYLES[event.state])
-    if event.state == "failed" and event.detail:
-        text.append(f": {render.shortened(event.detail)}", style="default")
-    elif event.state == "verified" and event.detail:
+    if event.state == "verified" and event.detail:
         text.append(f" {event.detail}")
     return text

@@ -53,6 +53,7 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
         ui.print(*(text for group in report.groups for text in _details(group)))
     else:
         ui.print(*_stayed(report.groups))
+    ui.print(*_guessed(report.groups))
     ui.print(*_quantized(report.groups), *_unstable(report.groups))
     ui.print(*_remote(report))
     ui.print(*_unchecked(report.groups, notes=True))
@@ -177,6 +178,18 @@ def _quantized(groups: Iterable[GroupReport]) -> Iterator[Text]:
     for (what, remedy), places in alike.items():
         text = Text.assemble(("quantized: ", "yellow"), (f"{_few(places)}: ", "bold"), what)
         yield text.append(f"\n  -> {remedy}", style="cyan")
+
+
+def _guessed(groups: Iterable[GroupReport]) -> Iterator[Text]:
+    """The sizes that `epctx init` guessed; of a group that failed its error says it."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        for model, sizes in group.guessed.items() if group.failure is None else ():
+            places.setdefault((model, sizes), []).append(_label(group))
+    for (model, sizes), labels in places.items():
+        head = ("guessed: ", "yellow"), (f"{_few(labels)}: {model}: ", "bold")
+        text = Text.assemble(*head, f"{sizes}: these sizes are guesses of `epctx init`")
+        yield text.append("\n  -> set yours, and remove their names from `guessed`", style="cyan")
 
 
 def _unstable(groups: Iterable[GroupReport]) -> Iterator[Text]:

@@ -200,7 +200,10 @@ def _carry_out(build: Building, groups: Sequence[GroupState]) -> list[GroupState
     work = build.place.work
     scheduler, actions = build.carrying_out(work, threads=jobs or os.cpu_count() or 1)
     keep_going = build.options.keep_going
-    builder = GroupBuilder(actions, scheduler, build.place, build.events, keep_going=keep_going)
+    manifest = build.plan.manifest.path
+    builder = GroupBuilder(
+        actions, scheduler, build.place, build.events, manifest=manifest, keep_going=keep_going
+    )
     # Longest first, so that no machine waits for the last; what is not known may be long.
     ordered = sorted(groups, key=lambda group: -(build.took(group) or math.inf))
     preparing = threading.Thread(target=_prepare, args=(build, ordered), name="epctx-toolchain")

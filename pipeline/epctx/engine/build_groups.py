@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import GroupState, SessionState
+from epctx.engine.wrong_numbers import explain
 from epctx.errors import EpctxError
 from epctx.files import outputs
 from epctx.verification.findings import on_inputs
@@ -26,6 +28,7 @@ class GroupBuilder:
     """Builds groups: session groups are tasks of the scheduler's threads. Nothing is published.
 
     Args:
+        manifest: its path, for messages.
         keep_going: go on when a group fails; else what runs is cancelled.
     """
 
@@ -36,12 +39,14 @@ class GroupBuilder:
         place: Place,
         events: Events,
         *,
+        manifest: Path,
         keep_going: bool,
     ) -> None:
         self._actions = actions
         self._scheduler = scheduler
         self._place = place
         self._events = events
+        self._manifest = manifest
         self._keep_going = keep_going
         self._compiling = Compiling(actions, scheduler)
 
@@ -86,6 +91,8 @@ class GroupBuilder:
         except EpctxError as error:
             self._fail(error)
             if not isinstance(error, Cancelled):
+                if progress.found is not None:
+                    error = explain(error, progress.found, before.planned, self._manifest)
                 progress.emit("failed", detail=error.head)
                 error.group = progress.label
             done = {session.session.label: session for session in _compiled(futures)}

@@ -38,6 +38,7 @@ def group(state: GroupState, place: Place, cache: Cache | None, *, wanted: bool)
         group=planned.group.name,
         state="skipped",
         buckets=_buckets(planned.group),
+        guessed={model.name: model.guesses for model in planned.group.models if model.guesses},
     )
     if progress is None:
         return replace(_whole_group(report, state, place), state="up to date")

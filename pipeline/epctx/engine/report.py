@@ -121,6 +121,7 @@ class GroupReport(Brief, frozen=True, kw_only=True):
         devices: what runs its models where it was built: the CPU, drivers.
         buckets: by model of the manifest that lists sizes the models that are its buckets, each
             with its sizes by dimension.
+        guessed: by model the sizes that `epctx init` guessed, in words.
     """
 
     target: str
@@ -141,6 +142,7 @@ class GroupReport(Brief, frozen=True, kw_only=True):
     manifest: Written = field(default_factory=dict)
     devices: Mapping[str, str] = field(default_factory=dict)
     buckets: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    guessed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def counted(self) -> str:

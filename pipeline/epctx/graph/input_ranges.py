@@ -1,14 +1,16 @@
-"""What a graph says of the values of its inputs: ranges outside of which their consumer refuses.
+"""Ranges for the values of a model's inputs, as its graph, metadata and names imply them.
 
-An index past its table ends a run with an error, an integer divided by zero the process, the
-logarithm of a negative number in NaN. What is quantized first fills the range of its integers.
+Some bind: an index past its table ends a run with an error, an integer divided by zero the process,
+the logarithm of a negative number in NaN. Others are plausible: an image that is divided by 255
+first has values up to 255, what is compared with 16000 is 16000.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     import onnx
@@ -17,8 +19,17 @@ Range = tuple[float, float]
 """Both ends included."""
 Shape = tuple[int, ...]
 
+
+class Hint(NamedTuple):
+    """A range, both ends included, and why it is assumed, in words."""
+
+    low: float
+    high: float
+    why: str
+
+
 _PASSING: Final = frozenset(
-    {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+    {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 )
 """Ops whose output has the values of their first input."""
 _DOMAINS: Final[Mapping[str, Range]] = {
@@ -43,6 +54,8 @@ _SIZES: Final[Mapping[tuple[str, int], Range]] = {
 """Inputs, by op and place, that are sizes, counts or steps: values that always fit."""
 _INTEGERS: Final = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 """Integer types of onnx.TensorProto, from UINT8 to UINT64."""
+_WIDE: Final = frozenset({6, 7, 12, 13})
+"""Those of 32 and 64 bits; narrower ones are data, and have all values."""
 _ONLY: Final = {"Div": _INTEGERS, "Mod": _INTEGERS, "QuantizeLinear": frozenset({1, 10, 11, 16})}
 """Types of inputs, by op, that its range is for; the last ones are the floating types."""
 _BITS: Final = {2: 8, 3: 8, 4: 16, 5: 16, 21: 4, 22: 4}
@@ -52,27 +65,128 @@ _EMBEDDED: Final = ((0, 2), (1, 4))
 """Of EmbedLayerNormalization: places of indices and of their tables."""
 
 
-def ranges(graph: onnx.GraphProto) -> dict[str, Range]:
-    """For inputs of the main graph, by name, what all their consumers take.
+_PIXELS: Final = {
+    "NominalRange_0_255": (0, 255),
+    "NominalRange_16_235": (16, 235),
+    "Normalized_0_1": (0, 1),
+    "Normalized_1_1": (-1, 1),
+}
+"""Values of `Image.NominalPixelRange`. Source: onnx/docs/MetadataProps.md."""
+_LARGE: Final = 64
+"""From this divisor on, and from this inverse of a factor, values are pixels."""
+_MASK: Final = re.compile(r"mask", re.IGNORECASE)
+_SOUND: Final = re.compile(r"audio|wav|speech|pcm|signal", re.IGNORECASE)
+_ARITHMETIC: Final = frozenset({"Add", "Div", "Gemm", "MatMul", "Mul", "Pow", "Sub"})
+_FLOATS: Final = frozenset({1, 10, 11, 16})
+_Uses = Sequence[tuple["onnx.NodeProto", int, bool]]
+"""Nodes that take an input, at which place, and whether it was cast before."""
+
+
+def hints(model: onnx.ModelProto) -> dict[str, Hint]:
+    """Ranges of inputs of the main graph, by name; nothing of those that can be anything.
 
     Random token ids then reach the whole embedding table without a line in the manifest.
     """
-    kinds = {v.name: v.type.tensor_type.elem_type for v in graph.input}
+    graph = model.graph
     constants = _constants(graph)
     shapes = _shapes(graph, constants)
     weights = {tensor.name for tensor in graph.initializer}
-    origin = {info.name: info.name for info in graph.input if info.name not in weights}
-    found: dict[str, Range] = {}
+    fed = [info for info in graph.input if info.name not in weights]
+    origin = {info.name: (info.name, False) for info in fed}
+    uses: dict[str, list[tuple[onnx.NodeProto, int, bool]]] = {info.name: [] for info in fed}
     for node in graph.node:
+        for place, value in enumerate(node.input):
+            if value in origin:
+                name, cast = origin[value]
+                uses[name].append((node, place, cast))
         if node.op_type in _PASSING and node.input and node.input[0] in origin:
-            origin[node.output[0]] = origin[node.input[0]]
-        for place, allowed in (*_allowed(node, shapes), *_quantized(node, constants)):
-            name = origin.get(node.input[place]) if place < len(node.input) else None
-            if name is not None and kinds[name] in _ONLY.get(node.op_type, kinds.values()):
-                known = found.get(name, (-math.inf, math.inf))
-                both = (max(known[0], allowed[0]), min(known[1], allowed[1]))
-                found[name] = both if both[0] <= both[1] else known
+            name, cast = origin[node.input[0]]
+            origin[node.output[0]] = (name, cast or node.op_type == "Cast")
+    pixels = {entry.key: entry.value for entry in model.metadata_props}
+    found: dict[str, Hint] = {}
+    for info in fed:
+        kind, image = info.type.tensor_type.elem_type, len(info.type.tensor_type.shape.dim) == 4
+        told = _binding(kind, uses[info.name], shapes, constants)
+        if told is None and image and kind in _FLOATS:
+            nominal = _PIXELS.get(pixels.get("Image.NominalPixelRange", ""))
+            told = None if nominal is None else Hint(*nominal, "Image.NominalPixelRange")
+        told = told or _plausible(info.name, kind, uses[info.name], constants)
+        if told is not None:
+            found[info.name] = told
     return found
+
+
+def _binding(
+    kind: int,
+    uses: _Uses,
+    shapes: Mapping[str, Shape],
+    constants: Mapping[str, onnx.TensorProto],
+) -> Hint | None:
+    """What all consumers take."""
+    found: Hint | None = None
+    for node, place, _ in uses:
+        for at, (low, high) in (*_allowed(node, shapes), *_quantized(node, constants)):
+            if at != place or (node.op_type in _ONLY and kind not in _ONLY[node.op_type]):
+                continue
+            both = (low, high) if found is None else (max(low, found.low), min(high, found.high))
+            if both[0] <= both[1]:
+                found = Hint(*both, f"for its {node.op_type}")
+    return found
+
+
+def _plausible(
+    name: str, kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]
+) -> Hint | None:
+    """What its first ops and its name suggest."""
+    if _MASK.search(name):
+        return Hint(0, 1, "a mask, by its name")
+    if kind not in _FLOATS:
+        return _counted(kind, uses, constants)
+    for node, place, _ in uses:
+        others = [_numbers(constants.get(value)) for value in node.input if value in constants]
+        told = _pixels(node.op_type, others) if place == 0 else None
+        if told is not None:
+            return Hint(*told, f"by its first op, {node.op_type}")
+    return Hint(-1, 1, "sound, by its name") if _SOUND.search(name) else None
+
+
+def _pixels(op_type: str, constants: Sequence[Sequence[float]]) -> Range | None:
+    """The values of an image, by what is done with it first."""
+    if op_type == "BatchNormalization" and len(constants) == 4 and constants[2] and constants[3]:
+        spreads = [math.sqrt(abs(variance)) for variance in constants[3]]
+        ends = [(m - 2 * sd, m + 2 * sd) for m, sd in zip(constants[2], spreads, strict=False)]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+    by = constants[0] if len(constants) == 1 else ()
+    if not by or min(by) <= 0:
+        return None
+    pixels = {
+        "Div": min(by) >= _LARGE,
+        "Mul": max(by) <= 1 / _LARGE,
+        "Sub": max(by) > 2,
+    }
+    if pixels.get(op_type, False) and (op_type != "Div" or max(by) <= 256):
+        return 0, 255
+    return (0, 1) if op_type == "Sub" and max(by) <= 1 else None
+
+
+def _counted(kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]) -> Hint | None:
+    """The values of integers: what they are compared with, else more than 0 and 1 if they count."""
+    if kind not in _WIDE:
+        return None
+    compared = [
+        number
+        for node, _, _ in uses
+        for value in node.input
+        if node.op_type == "Equal"
+        for number in _numbers(constants.get(value))
+    ]
+    if compared and max(compared) > 1:
+        return Hint(min(compared), max(compared), "what it is compared with")
+    for node, place, cast in uses:
+        turned = node.op_type == "Sub" and place == 1  # 1 - mask
+        if node.op_type in _ARITHMETIC and not turned:
+            return Hint(0, 255 if cast else 7, f"it counts, for its {node.op_type}")
+    return None
 
 
 def _allowed(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Iterator[tuple[int, Range]]:
@@ -117,15 +231,20 @@ def _quantized(
 
 def _number(tensor: onnx.TensorProto | None) -> float:
     """The number of a constant; NaN if it is not one number that is in the model itself."""
+    numbers = _numbers(tensor)
+    return numbers[0] if len(numbers) == 1 else math.nan
+
+
+def _numbers(tensor: onnx.TensorProto | None) -> Sequence[float]:
+    """The numbers of a constant; nothing if they are not in the model itself, or are many."""
     from onnx import numpy_helper
 
-    if tensor is None or tensor.data_location == tensor.EXTERNAL:
-        return math.nan
+    if tensor is None or tensor.data_location == tensor.EXTERNAL or math.prod(tensor.dims) > 4096:
+        return ()
     try:
-        (number,) = numpy_helper.to_array(tensor).reshape(-1).astype(float)
+        return [float(number) for number in numpy_helper.to_array(tensor).reshape(-1)]
     except (ValueError, TypeError, KeyError):
-        return math.nan
-    return float(number)
+        return ()
 
 
 def _index(place: int, size: int) -> Iterator[tuple[int, Range]]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx.graph import input_ranges
-from epctx.graph.input_ranges import Range
+from epctx.graph.input_ranges import Hint
 
 if TYPE_CHECKING:
     import onnx
@@ -27,14 +27,14 @@ class InputSpec(Struct, frozen=True, kw_only=True):
         dtype: None: not a tensor, or of an element type that numpy cannot hold.
         shape: a size, a dimension's name, or None for an unknown one; () is a scalar.
         kind: its ONNX type for people: `float32`, `sequence`, ...
-        hint: a range that the graph implies (`graph.input_ranges`).
+        hint: the range that is assumed of its values (`graph.input_ranges`); None: any.
     """
 
     name: str
     dtype: np.dtype[np.generic] | None
     shape: tuple[Dim, ...]
     kind: str
-    hint: Range | None = None
+    hint: Hint | None = None
 
     @property
     def problem(self) -> str | None:
@@ -87,7 +87,7 @@ def specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
     """The inputs that a run of `model` must be given: graph inputs that are no initializer."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     initializers |= {tensor.values.name for tensor in model.graph.sparse_initializer}
-    hints = input_ranges.ranges(model.graph)
+    hints = input_ranges.hints(model)
     return tuple(
         replace(spec(info), hint=hints.get(info.name))
         for info in model.graph.input

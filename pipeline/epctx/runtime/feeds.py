@@ -17,7 +17,7 @@ import numpy as np
 from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
-from epctx.graph.input_ranges import Range
+from epctx.graph.input_ranges import Hint, Range
 from epctx.graph.inputs import Array, InputSpec
 
 Feeds = dict[str, Array]
@@ -63,6 +63,24 @@ def generate(
     return {spec.name: _generate(spec, _generator(seed, index, spec), given) for spec in inputs}
 
 
+def assumed(inputs: Sequence[InputSpec], given: Mapping[str, Range]) -> str:
+    """Words for the values that `generate` gives inputs: `'x' 0 to 255 (why)`."""
+
+    def words(spec: InputSpec) -> str:
+        if spec.name in given:
+            low, high = given[spec.name]
+            return f"{low:g} to {high:g} (as given)"
+        if spec.dtype is not None and spec.dtype.kind == "b":
+            return "true or false"
+        if spec.hint is not None:
+            return f"{spec.hint.low:g} to {spec.hint.high:g} ({spec.hint.why})"
+        if spec.dtype is None or spec.dtype.kind not in "iu":
+            return "normal about 0"
+        return "all of its type" if spec.dtype.itemsize <= 2 else "0 or 1"
+
+    return ", ".join(f"'{spec.name}' {words(spec)}" for spec in inputs)
+
+
 def digest(feeds: Feeds) -> str:
     """SHA-256 of an input set: names, types, shapes and values, in the order of names."""
     hasher = hashlib.sha256()
@@ -106,7 +124,7 @@ def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Ra
     return rng.uniform(low_f, high_f, shape).astype(spec.dtype)
 
 
-def _within(hint: Range, whole: Range) -> Range:
+def _within(hint: Range | Hint, whole: Range) -> Range:
     """As much of a range as a type holds."""
     return max(hint[0], whole[0]), min(hint[1], whole[1])
 

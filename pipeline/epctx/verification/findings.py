@@ -40,6 +40,13 @@ Inputs = Literal["generated", "given", "golden"]
 """Origin of the inputs that a model was run on: `given` are the files of `verify.inputs.files`."""
 NOT_CHECKED: Final = "not checked: "
 """Before the reason why the numbers of a model were not run on an input set."""
+GENERATED: Final = "inputs"
+"""The check of a finding that says which values were generated for a model's inputs."""
+WRONG: Final = (
+    "if the EP's precision explains it, set `verify.tolerance`; else `epctx bisect` finds the "
+    "first wrong node, and what repairs it"
+)
+"""The remedy of an output that is out of its tolerance."""
 REBUILD: Final = "build it again, or ask whoever made it to"
 """The remedy of a finding that nothing but another build mends."""
 
@@ -282,7 +289,7 @@ def largest_error(numbers: Iterable[OutputNumbers]) -> float | None:
     found = [n.comparison for n in numbers]
     if not found:
         return None
-    return max(_error_of(each) for each in found)
+    return max(error_of(each) for each in found)
 
 
 def error_words(found: float | None) -> str:
@@ -294,7 +301,8 @@ def error_words(found: float | None) -> str:
     return f"{found:.1e}" if found else "0"
 
 
-def _error_of(found: Comparison) -> float:
+def error_of(found: Comparison) -> float:
+    """Return the error of an output, relative where that is defined; infinite: not comparable."""
     if found.problem is not None and found.max_abs is None:
         return math.inf
     return (found.max_abs or 0.0) if found.max_rel is None else found.max_rel

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from epctx.cli.app import app
 from epctx.commands.doctor.diagnosis import ProviderDiagnosis
 from epctx.commands.init import choice
+from epctx.parsing import load
 
 pytestmark = pytest.mark.usefixtures("fixed")
 runner = CliRunner()
@@ -52,8 +54,13 @@ def test_init_needs_force_to_replace() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--option", "source"], 2, "write --option KEY=VALUE"),
-        (["--option", "=x"], 2, "write --option KEY=VALUE"),
+        (["--option", "source"], 2, "write it as --option NAME=VALUE"),
+        (["--option", "=x"], 2, "write it as --option NAME=VALUE"),
+        (["--option", "source=a", "--option", "source=b"], 2, "gives source twice: a and b"),
+        (["--dimension", "batch=0"], 2, "'0' is not a size"),
+        (["--dimension", "bach=1"], 2, 'no model has an open dimension "bach"'),
+        (["--shape", "x=3,y"], 2, "write sizes of at least 1, as --shape x=1"),
+        (["--shape", "z=3,4"], 2, 'no model has an input "z"'),
         ([*REFERENCE, "--option", "sorce=x"], 3, 'did you mean "source"?'),
         (["--provider", "QNN"], 3, 'did you mean "QNNExecutionProvider"?'),
         (["--share"], 2, "two models"),
@@ -102,18 +109,58 @@ def test_the_ep_that_is_taken_is_told_with_what_is_rarely_left_away(
     monkeypatch.setattr(choice, "installed", lambda: found)
     result = runner.invoke(app, ["init", "a.onnx"])
     assert result.exit_code == 0
-    assert result.stderr.startswith(
-        "for ReferenceExecutionProvider; --provider names another; also installed: QNN"
-    )
-    chosen = ["--option", "soc_model=60", "--out", "chip.yaml"]
-    result = runner.invoke(app, ["init", "a.onnx", *chosen])
     assert result.stderr.startswith("for QNNExecutionProvider; --provider names another\n")
-    assert "without" not in result.stderr
-    result = runner.invoke(app, ["init", "a.onnx", "--provider", "QNNExecutionProvider", "--force"])
     assert "without soc_model the context is for any chip" in result.stderr
-    assert "--option soc_model=" in result.stderr
+    assert "--option soc_model=" in result.stderr and "Snapdragon X Elite" in result.stderr
     text = Path("epctx.yaml").read_text(encoding="utf-8")
     assert "# without soc_model the context is for any chip" in text
+    chosen = ["--option", "soc_model=snapdragon x elite", "--out", "chip.yaml"]
+    result = runner.invoke(app, ["init", "a.onnx", *chosen])
+    assert result.exit_code == 0 and "without" not in result.stderr
+    (spec,) = load.load(Path("chip.yaml")).targets[0].groups[0].execution_providers
+    assert spec.options == {"soc_model": "sc8380xp"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "written"),
+    [
+        ("\n", None),
+        ("X Elite\n", "Snapdragon X Elite"),
+        ("pentium\n8 elite\n", "Snapdragon 8 Elite"),
+        ("60\n", "60"),
+    ],
+)
+def test_a_chip_is_asked_for_until_it_is_one(
+    monkeypatch: pytest.MonkeyPatch, answers: str, written: str | None
+) -> None:
+    monkeypatch.setattr("epctx.cli.init._is_terminal", lambda ui: True)
+    asked = ["init", "a.onnx", "--provider", "QNNExecutionProvider"]
+    result = runner.invoke(app, asked, input=answers)
+    assert result.exit_code == 0, result.stderr
+    assert "Snapdragon X Elite  sc8380xp" in result.stderr
+    assert ("pentium" in answers) == ('is "pentium"' in result.stderr)
+    document = yaml.safe_load(Path("epctx.yaml").read_text(encoding="utf-8"))
+    options = document["execution_providers"]["qnn"].get("options", {})
+    assert options.get("soc_model") == written
+
+
+def test_sizes_are_asked_for_and_guesses_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx.load("a.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(model, "a.onnx")
+    monkeypatch.setattr("epctx.cli.init._is_terminal", lambda ui: True)
+    result = runner.invoke(app, ["init", "a.onnx", *REFERENCE], input="none\n7\n")
+    assert "Size of 'batch' [1]" in result.stderr and "at least 1, or Enter" in result.stderr
+    text = Path("epctx.yaml").read_text(encoding="utf-8")
+    assert "dimensions: {batch: 7}" in text and "guessed" not in text
+    guess = [*REFERENCE, "--yes", "--force"]
+    assert runner.invoke(app, ["init", "a.onnx", *guess]).exit_code == 0
+    text = Path("epctx.yaml").read_text(encoding="utf-8")
+    assert "dimensions: {batch: 1}" in text and "guessed: [batch]" in text
+    assert runner.invoke(app, ["init", "a.onnx", "--dimension", "batch=3", *guess]).exit_code == 0
+    text = Path("epctx.yaml").read_text(encoding="utf-8")
+    assert "dimensions: {batch: 3}" in text and "guessed" not in text
 
 
 def test_an_example_leaves_nothing_where_its_manifest_cannot_be_written() -> None:

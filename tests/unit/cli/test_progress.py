@@ -13,7 +13,7 @@ from tests.kit.shown import EVENTS, told
 
 LINES = [
     "m: waiting, another command uses the output",
-    "a@x: failed: m.onnx: is broken: why (1 of 2 groups, 1 failed, 0 s)",
+    "a@x: failed (1 of 2 groups, 1 failed, 0 s)",
     "b@x: verified (2 of 2 groups, 1 failed, 0 s)",
 ]
 

@@ -119,7 +119,7 @@ def test_eps_are_named_with_their_options(tmp_path: Path) -> None:
         (["--range", "x=1"], 2, "two numbers"),
         (["--range", "x=2,1"], 2, "x"),
         (["--range", "z=0,1"], 2, "no input"),
-        (["--dimension", "x=0"], 2, "write a size"),
+        (["--dimension", "x=0"], 2, "is not a size"),
         (["--save", "out.txt"], 2, ".npz"),
         (["--input", "absent.npz"], 2, "absent.npz"),
         (["--input", "file.txt"], 4, "not a file of inputs"),

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from epctx.graph import input_ranges
-from epctx.graph.input_ranges import Range
+from epctx.graph.input_ranges import Hint, Range
 from epctx.graph.inputs import specs
 from epctx.runtime import feeds
 from tests.kit import onnx_text
@@ -33,6 +33,10 @@ def model(inputs: Inputs, *nodes: onnx.NodeProto, rows: int = 9) -> onnx.ModelPr
         ],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def ranges(made: onnx.ModelProto) -> dict[str, Range]:
+    return {name: hint[:2] for name, hint in input_ranges.hints(made).items()}
 
 
 def node(op: str, *inputs: str, **attributes: Any) -> onnx.NodeProto:
@@ -77,7 +81,7 @@ CASES: dict[str, tuple[onnx.ModelProto, dict[str, Range]]] = {
     ),
     "a divisor": (
         model([("a", INT64, [4]), ("b", INT64, [4])], node("Div", "a", "b")),
-        {"b": (1, 4)},
+        {"a": (0, 7), "b": (1, 4)},
     ),
     "a step": (
         model(
@@ -120,8 +124,8 @@ CASES: dict[str, tuple[onnx.ModelProto, dict[str, Range]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_model_runs_on_what_is_generated(name: str) -> None:
-    made, ranges = CASES[name]
-    assert input_ranges.ranges(made.graph) == ranges
+    made, expected = CASES[name]
+    assert ranges(made) == expected
     session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     for index in range(5):
         given = feeds.generate(specs(made), seed=0, index=index)
@@ -160,12 +164,12 @@ def test_what_is_quantized_first_fills_its_range(nodes: str, expected: Range | N
         f" int64[2] all = {{2, 2}}> {{ {nodes} }}",
         opsets='"" : 21, "com.microsoft" : 1',
     )
-    found = input_ranges.ranges(made.graph).get("x")
+    found = ranges(made).get("x")
     assert found == (None if expected is None else pytest.approx(expected))
     for tensor in made.graph.initializer:
         tensor.data_location = TensorProto.EXTERNAL
     if expected is not None and "Constant" not in nodes and "Log" not in nodes:
-        assert input_ranges.ranges(made.graph) == {}, "what is in other files is not read"
+        assert ranges(made) == {}, "what is in other files is not read"
 
 
 def test_integers_that_are_cast_and_quantized_keep_their_own_range() -> None:
@@ -173,7 +177,7 @@ def test_integers_that_are_cast_and_quantized_keep_their_own_range() -> None:
         "g (uint8[2] x) => (uint8[2] q) <float s = {0.01}> { f = Cast <to = 1> (x)"
         " q = QuantizeLinear(f, s) }"
     )
-    assert input_ranges.ranges(made.graph) == {}
+    assert ranges(made) == {}
 
 
 def test_what_contradicts_itself_is_not_narrowed() -> None:
@@ -183,14 +187,90 @@ def test_what_contradicts_itself_is_not_narrowed() -> None:
         helper.make_node("Acosh", ["x"], ["b"]),
         node("Add", "a", "b"),
     )
-    assert input_ranges.ranges(made.graph) == {"x": (1, 1)}
+    assert ranges(made) == {"x": (1, 1)}
     both = model([("i", INT64, [1])], node("Gather", "t", "i"), rows=1)
     both.graph.node.append(helper.make_node("Div", ["i", "i"], ["z"]))
-    assert input_ranges.ranges(both.graph) == {"i": (0, 0)}
+    assert ranges(both) == {"i": (0, 0)}
 
 
 def test_a_graph_that_leaves_everything_open_says_nothing() -> None:
     made = model([("i", INT64, [1])], node("Gather", "nowhere", "i"))
     made.graph.node.append(helper.make_node("GatherND", ["i"], ["z"]))
     made.graph.node.append(helper.make_node("Identity", [], ["e"]))
-    assert input_ranges.ranges(made.graph) == {}
+    assert ranges(made) == {}
+
+
+PLAUSIBLE: dict[str, tuple[str, Hint | None]] = {
+    "pixels, divided": ("y = Div(x, c255)", Hint(0, 255, "by its first op, Div")),
+    "pixels, multiplied": ("y = Mul(x, inverse)", Hint(0, 255, "by its first op, Mul")),
+    "pixels, less their means": ("y = Sub(x, means)", Hint(0, 255, "by its first op, Sub")),
+    "shares, less their means": ("y = Sub(x, half)", Hint(0, 1, "by its first op, Sub")),
+    "behind what moves values": (
+        "t = Transpose(x) y = Div(t, c255)", Hint(0, 255, "by its first op, Div")
+    ),
+    "normalized": (
+        "y = BatchNormalization(x, one, one, mean, variance)",
+        Hint(80, 160, "by its first op, BatchNormalization"),
+    ),
+    "a scale that is none of pixels": ("y = Div(x, eight)", None),
+    "a number far beyond pixels": ("y = Div(x, large)", None),
+    "anything": ("y = Relu(x)", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "expected"), PLAUSIBLE.values(), ids=PLAUSIBLE.keys())
+def test_floats_are_what_is_done_with_them_first(nodes: str, expected: Hint | None) -> None:
+    made = onnx_text.proto(
+        "g (float[1,1,2,2] x) => (float[1,1,2,2] y) <float c255 = {255}, float inverse = {0.00392},"
+        " float[1,1,1,2] means = {103.9, 116.8}, float half = {0.5}, float eight = {8},"
+        " float large = {10000}, float[1] one = {1}, float[1] mean = {120},"
+        f" float[1] variance = {{400}}> {{ {nodes} }}"
+    )
+    assert input_ranges.hints(made).get("x") == expected
+
+
+@pytest.mark.parametrize(
+    ("pixels", "expected"),
+    [("NominalRange_0_255", (0, 255)), ("Normalized_1_1", (-1, 1)), ("else", None)],
+)
+def test_what_an_exporter_says_of_pixels(pixels: str, expected: Range | None) -> None:
+    made = onnx_text.proto("g (float[1,3,2,2] x) => (float[1,3,2,2] y) { y = Relu(x) }")
+    made.metadata_props.add(key="Image.NominalPixelRange", value=pixels)
+    assert ranges(made).get("x") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(int64 x) => (bool y) <int64 c = {16000}> { y = Equal(x, c) }", (16000, 16000)),
+        ("(int32[2] x) => (bool[2] y) <int32[2] c = {0, 256}> { y = Equal(x, c) }", (0, 256)),
+        ("(int64[2] x) => (bool[2] y) <int64 c = {1}> { y = Equal(x, c) }", None),
+        ("(int64[2] x) => (int64[2] y) <int64 c = {3}> { y = Mul(x, c) }", (0, 7)),
+        (
+            "(int64[2] x) => (float[2] y) <float c = {3}> { f = Cast <to = 1> (x) y = Mul(f, c) }",
+            (0, 255),
+        ),
+        (
+            "(int64[2] x) => (float[2] y) <float c = {1}> { f = Cast <to = 1> (x) y = Sub(c, f) }",
+            None,
+        ),
+        ("(uint8[2] x) => (uint8[2] y) <uint8 c = {3}> { y = Add(x, c) }", None),
+        ("(int64[2] x) => (int64[2] y) { y = Identity(x) }", None),
+    ],
+)
+def test_integers_are_what_they_are_compared_with_or_count(
+    text: str, expected: Range | None
+) -> None:
+    assert ranges(onnx_text.proto(f"g {text}")).get("x") == expected
+
+
+def test_names_tell_where_nothing_else_does() -> None:
+    made = onnx_text.proto(
+        "g (int64[2] attention_mask, float[2] audio, int64[2] n) => (int64[2] y, float[2] z)"
+        " { y = Mul(attention_mask, n) z = Abs(audio) }"
+    )
+    assert input_ranges.hints(made) == {
+        "attention_mask": Hint(0, 1, "a mask, by its name"),
+        "audio": Hint(-1, 1, "sound, by its name"),
+        "n": Hint(0, 7, "it counts, for its Mul"),
+    }

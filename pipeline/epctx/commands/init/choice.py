@@ -17,8 +17,8 @@ REFERENCE = "ReferenceExecutionProvider"
 def installed() -> tuple[ProviderDiagnosis, ...]:
     """The EPs that compile contexts and are installed here, the most useful first.
 
-    That is one that compiles on this host, then the reference EP, then those that have no device
-    here. Each is asked as by `epctx doctor`.
+    That is a vendor's that compiles on this host, then the reference EP, then those that have no
+    device here. Each is asked as by `epctx doctor`.
     """
     with asking(registry.names()) as answers:
         found = [each for each in answers if each.state != "not installed"]
@@ -26,12 +26,8 @@ def installed() -> tuple[ProviderDiagnosis, ...]:
 
 
 def proposed(found: Sequence[ProviderDiagnosis], options: Mapping[str, str]) -> str:
-    """The EP that is taken where nobody chooses: the most useful one that builds as it stands.
-
-    That is one that has the options which are given, and rarely needs others: which chip it is for
-    nobody but the user knows.
-    """
-    return next((each.name for each in found if _is_enough(each.name, options)), REFERENCE)
+    """Return the EP that is taken where nobody chooses: the first that has the options given."""
+    return next((each.name for each in found if _knows(each.name, options)), REFERENCE)
 
 
 def left_out(provider: str, options: Mapping[str, str]) -> tuple[Advised, ...]:
@@ -41,10 +37,15 @@ def left_out(provider: str, options: Mapping[str, str]) -> tuple[Advised, ...]:
     return tuple(each for each in known if not any(name in options for name in each.options))
 
 
-def _is_enough(provider: str, options: Mapping[str, str]) -> bool:
+def names_of(provider: str, option: str) -> Mapping[str, str]:
+    """The names that an option's values are known by, each with the value."""
     schema = providers.find(provider)
-    known = schema is None or set(options) <= set(schema.properties)
-    return known and not left_out(provider, options)
+    return schema.choices(option) if schema is not None else {}
+
+
+def _knows(provider: str, options: Mapping[str, str]) -> bool:
+    schema = providers.find(provider)
+    return schema is None or set(options) <= set(schema.properties)
 
 
 def _rank(found: ProviderDiagnosis) -> int:

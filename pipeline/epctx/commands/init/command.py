@@ -7,11 +7,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.commands.init import choice, genai, quantized
 from epctx.commands.init.choice import REFERENCE
+from epctx.commands.init.said import NOTHING, Said
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
 from epctx.files import filenames
@@ -20,6 +23,11 @@ from epctx.parsing import document, load
 from epctx.parsing.document import scalars
 from epctx.parsing.schema import apply as schemas
 from epctx.parsing.schema import providers
+
+if TYPE_CHECKING:
+    import onnx
+
+    from epctx.graph.inputs import InputSpec
 
 NAME = "epctx.yaml"
 _SCHEMA = "epctx.manifest.schema.json"
@@ -42,6 +50,7 @@ def write(
     options: Mapping[str, str] | None = None,
     share: bool = False,
     quantize: bool = False,
+    said: Said = NOTHING,
     schema: bool = False,
     force: bool = False,
 ) -> Path:
@@ -54,7 +63,9 @@ def write(
             file = path.with_name(f"{path.stem}.{option}.json")
             given[option], beside[file] = file.name, f"{json.dumps(content)}\n"
     refuse_files((path, *beside), force=force)
-    manifest = text(models, path, provider=provider, options=given, share=share, quantize=quantize)
+    manifest = text(
+        models, path, provider=provider, options=given, share=share, quantize=quantize, said=said
+    )
     check(manifest, path, _refusal)
     if schema:
         manifest = manifest.replace(_HINT, _MODELINE, 1)
@@ -129,6 +140,7 @@ def text(
     options: Mapping[str, str],
     share: bool = False,
     quantize: bool = False,
+    said: Said = NOTHING,
 ) -> str:
     """The starter manifest's text; raises as `write` does."""
     quantizing = [*quantized.lines(models, path, provider, asked=quantize)]
@@ -138,16 +150,16 @@ def text(
         raise UsageError("--share takes two models at least", remedy="name the models that share")
     keys = model_names(models)
     name = manifest_name(models, path)
-    lines = [*HEAD, f"name: {name}", "", *model_lines(models, path)]
+    lines = [*HEAD, f"name: {scalar(name)}", "", *model_lines(models, path, said)]
     lines += ["", "execution_providers:", *provider_lines(provider, options), "", "model_groups:"]
-    lines += ["  main:", f"    models: [{', '.join(keys)}]"]
+    lines += ["  main:", f"    models: [{', '.join(map(scalar, keys))}]"]
     lines += [f"    execution_providers: [{alias(provider)}]", *sharing_lines(keys, share)]
     lines += quantizing
     lines += [
         "    # embed_mode: 1   # in the model, not beside it: QNN cannot reload it after a restart",
         "    # optimize: {level: none}    # the EP gets the model as it is; default: basic",
         "    # partition: {require_coverage: 0.9}    # fail if the EP takes less of the model",
-        "    # verify: {tolerance: {cosine_min: 0.999}, budget: 20m}    # default: by EP; 5m",
+        *_verify_lines(path, said),
     ]
     return "\n".join(lines) + "\n"
 
@@ -163,7 +175,7 @@ def _of_folder(
         )
     found = genai.folder(models[0])
     name = _name(models[0].resolve().name, "llm")
-    lines = [*HEAD, f"name: {name}", "", "models:"]
+    lines = [*HEAD, f"name: {scalar(name)}", "", "models:"]
     lines += genai.models(found, scalar(relative(found.model, path)), scalar)
     lines += ["", "execution_providers:", *provider_lines(provider, options), ""]
     lines += genai.group(found, provider, alias(provider), scalar(relative(found.path, path)))
@@ -187,13 +199,30 @@ def manifest_name(models: Sequence[Path], path: Path) -> str:
     return keys[0] if len(keys) == 1 else _name(path.absolute().parent.name, "models")
 
 
-def model_lines(models: Sequence[Path], path: Path) -> Iterator[str]:
-    """`models`, with sizes for what is dynamic; `path`: of the manifest."""
+def model_lines(models: Sequence[Path], path: Path, said: Said = NOTHING) -> Iterator[str]:
+    """`models`, with sizes for what is dynamic; `path`: of the manifest. Raises as `write`."""
+    from epctx.graph import inputs
+    from epctx.graph.serde import skeleton
+
+    read = [skeleton.read(model) for model in models]
+    fed = [inputs.specs(proto) for proto in read]
+    said.refuse_unknown(fed)
+    samples = (path.parent / quantized.SAMPLES).glob("*.npz")
+    said = replace(said, files=(*said.files, *sorted(samples)))
     yield "models:"
-    for key, model in zip(model_names(models), models, strict=True):
-        yield f"  {key}:"
+    for key, model, proto, specs in zip(model_names(models), models, read, fed, strict=True):
+        yield f"  {scalar(key)}:"
         yield f"    path: {scalar(relative(model, path))}"
-        yield from (f"    {line}" for line in _shapes(model))
+        yield from (f"    {line}" for line in _shapes(model, proto, specs, said))
+
+
+def _verify_lines(path: Path, said: Said) -> Iterator[str]:
+    """`verify`, with the files of inputs that are given."""
+    if said.files:
+        listed = ", ".join(scalar(relative(file, path)) for file in said.files)
+        yield f"    verify: {{inputs: {{files: [{listed}]}}}}"
+    else:
+        yield "    # verify: {tolerance: {cosine_min: 0.999}, budget: 20m}    # default: by EP; 5m"
 
 
 def alias(provider: str) -> str:
@@ -201,32 +230,34 @@ def alias(provider: str) -> str:
     return _name(provider.removesuffix("ExecutionProvider").lower(), "ep")
 
 
-def _shapes(model: Path) -> Iterator[str]:
+def _shapes(
+    model: Path, proto: onnx.ModelProto, inputs: Sequence[InputSpec], said: Said
+) -> Iterator[str]:
     """Sizes for what is dynamic; a comment, where it is not known that the model runs at them."""
-    from epctx.graph import inputs
-    from epctx.graph.serde import skeleton
-
-    found = inputs.specs(skeleton.read(model))
-    if not any(spec.open for spec in found):
-        return
     from epctx.commands.init import sizes
 
-    known = sizes.find(model, found)
-    chosen = known or {}
-    mark = "" if known else "# "
-    yield "# Its shapes are dynamic; NPUs want them fixed. Set the sizes that you run with:"
-    symbols = {d: chosen.get(d, 1) for spec in found for d in spec.shape if isinstance(d, str)}
-    unnamed = {
-        spec.name: list(spec.fixed(dict.fromkeys(spec.open.values(), 1) | dict(chosen)).shape)
-        for spec in found
-        if None in spec.shape
-    }
+    found = sizes.find(model, proto, inputs, said)
+    if not found.sizes:
+        return
+    mark = "" if found.runs else "# "
+    if not found.runs:
+        yield f"# ONNX Runtime does not run it at these sizes: {quoted(found.why)}"
+    axes = [(s, name, s.shape[axis]) for s in inputs for axis, name in s.open.items()]
+    symbols = dict.fromkeys(name for _, name, dim in axes if dim is not None)
+    unnamed = dict.fromkeys(s.name for s, _, dim in axes if dim is None)
+    shapes = {s.name: list(s.fixed(found.sizes).shape) for s in inputs if s.name in unnamed}
     if symbols:
-        told = ", ".join(f"{scalar(name)}: {size}" for name, size in symbols.items())
+        told = ", ".join(f"{scalar(name)}: {found.sizes[name]}" for name in symbols)
         yield f"{mark}dimensions: {{{told}}}"
-    if unnamed:
-        told = ", ".join(f"{scalar(name)}: {shape}" for name, shape in unnamed.items())
+    if shapes:
+        told = ", ".join(f"{scalar(name)}: {shape}" for name, shape in shapes.items())
         yield f"{mark}shapes: {{{told}}}"
+    guessed = dict.fromkeys(
+        name if dim is not None else s.name for s, name, dim in axes if name in found.guessed
+    )
+    if guessed:
+        yield "# NPUs want fixed sizes, and these are guesses. Set yours, and remove their names:"
+        yield f"{mark}guessed: [{', '.join(map(scalar, guessed))}]"
 
 
 def provider_lines(provider: str, options: Mapping[str, str]) -> Iterator[str]:
@@ -247,7 +278,7 @@ def provider_lines(provider: str, options: Mapping[str, str]) -> Iterator[str]:
 
 def sharing_lines(keys: Sequence[str], share: bool) -> Iterator[str]:
     """`sharing_groups`, or how several models would share, in a comment."""
-    listed = f"[{', '.join(keys)}]"
+    listed = f"[{', '.join(map(scalar, keys))}]"
     if share:
         yield "    sharing_groups:    # one context for all: the first names the binary"
         yield f"      main: {listed}"

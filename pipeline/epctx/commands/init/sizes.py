@@ -1,90 +1,245 @@
 """Sizes for what a model leaves open, at which it runs: so a starter manifest builds as it stands.
 
-They are those that its names suggest, if it runs at them on ONNX Runtime's CPU EP, else those that
-a search finds. The model is run in a process of its own: native code may crash.
+They come from what is said, from files of inputs, from what the exporter wrote into the model, from
+conventions, and only then from a search (`actions.find_sizes`). The model is run and loaded in a
+process of its own: native code may crash.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from epctx import limits
-from epctx.actions.numbers import RunSources
-from epctx.engine.executor import Cancelled, Executor, one
+from epctx.actions.find_sizes import FindSizes, SizesResult, total
+from epctx.actions.optimize import Optimize, OptimizeResult
+from epctx.commands.init.said import Said
+from epctx.engine.actions import loading
+from epctx.engine.executor import Executor, one
 from epctx.engine.scheduler import Scheduler
-from epctx.errors import EpctxError, Interrupted
+from epctx.error_codes import Code
+from epctx.errors import CompileError, ManifestError, ModelError, TimedOut
 from epctx.graph.inputs import InputSpec
-from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
-from epctx.verification.numbers import recordings
-from epctx.verification.numbers.sizes import Sizes, open_names
+from epctx.manifest import ModelSource, OptimizeSettings
+from epctx.runtime import feed_files
+from epctx.verification.numbers.sizes import Sizes
 from epctx.worker.pool import Pool
 
-_NAMED: Final = (
-    (re.compile(r"batch|^(n|b|bs)$|\[0\]$", re.IGNORECASE), 1),
-    (re.compile(r"height|width|^(h|w)$", re.IGNORECASE), 224),
-    (re.compile(r"past|total|cache", re.IGNORECASE), None),  # they depend on others
-    (re.compile(r"seq|length|token|time|frame", re.IGNORECASE), 64),
+if TYPE_CHECKING:
+    import onnx
+
+_NAMES: Final = (
+    ("batch", re.compile(r"batch(?!.*([-+*]|plus))|^(n|b|bs)$", re.IGNORECASE)),
+    ("height", re.compile(r"height|^h$", re.IGNORECASE)),
+    ("width", re.compile(r"width|^w$", re.IGNORECASE)),
+    ("channels", re.compile(r"channel|^c$", re.IGNORECASE)),
+    ("length", re.compile(r"past|cache|seq|len|token|time|frame|^[stl]$", re.IGNORECASE)),
 )
-"""What people call dimensions, and a size that such a model is often compiled for."""
-_MODEL: Final = "model"
+"""What people call dimensions."""
+_STATE: Final = re.compile(r"state|hidden|cell|^[hc]\d?$|^[hc]_?(in|0)$", re.IGNORECASE)
+"""Names of what recurrent networks hand on: [layers, batch, features]."""
+_SOUND: Final = re.compile(r"audio|wav|speech|pcm|samples|signal", re.IGNORECASE)
+_CHANNELS: Final = (1, 3, 4)
+_SIDES: Final = (
+    *((224, 224), (48, 320), (256, 256), (320, 320), (384, 384), (512, 512), (640, 640)),
+    *((32, 320), (299, 299), (192, 192), (128, 128), (96, 96), (64, 64), (32, 32)),
+)
+"""Heights and widths of images, of lines of text too."""
+_LENGTHS: Final = (
+    *((64, 16000), (128, 512), (256, 1024), (512, 4096), (32, 256), (16, 128), (16000, 48000)),
+)
+"""Lengths of sequences, and of sound, in samples."""
 
 
-def find(model: Path, inputs: Sequence[InputSpec]) -> Sizes | None:
-    """A size for each open dimension, by the names that `InputSpec.open` gives them.
+class Sized(Struct, frozen=True, kw_only=True):
+    """Sizes of all open dimensions of a model, by the names that `InputSpec.open` gives them.
+
+    Attributes:
+        guessed: those that nobody said.
+        runs: the model runs at them here.
+        why: what ONNX Runtime says if it does not.
+    """
+
+    sizes: Sizes
+    guessed: tuple[str, ...] = ()
+    runs: bool = True
+    why: str = ""
+
+
+def find(
+    model: Path,
+    proto: onnx.ModelProto,
+    inputs: Sequence[InputSpec],
+    said: Said,
+) -> Sized:
+    """Return a size for each open dimension.
 
     Args:
         model: the ONNX file.
+        proto: the model without its weights.
         inputs: what it must be fed.
+        said: what is said of sizes.
 
-    Returns:
-        None: it does not run here at any that was tried, in the time that a search may take, or its
-        weights are missing.
+    Raises:
+        ModelError: it cannot be built; a file cannot be read.
+        UsageError: what is said does not fit it.
     """
+    if not proto.graph.node:
+        raise ModelError(
+            "has no node",
+            file=model.as_posix(),
+            why="there is nothing to compile",
+            remedy="export the model again",
+        )
+    roles = {name: _role(spec, axis) for spec in inputs for axis, name in spec.open.items()}
+    noted = _noted(proto)
+    known = {name: noted[role] for name, role in roles.items() if role in noted}
+    known |= {**_measured(inputs, said.files), **said.of(inputs)}
+    source = ModelSource(name=model.stem, path=model.absolute())
     with tempfile.TemporaryDirectory(prefix="epctx-init-") as scratch:
         folder = Path(scratch)
         with Scheduler(Pool(work=folder / "work", logs=folder / "logs")) as scheduler:
-            for number, asked in enumerate(_proposals(open_names(inputs))):
-                found = _run(scheduler.executor, model, asked, folder / str(number))
-                if found is not None:
-                    return {**asked, **found}
+            missing = _load(scheduler.executor, source, model, folder / "loaded")
+            found = Sized(sizes={})
+            if roles and missing is not None:
+                sizes = next(_proposals(inputs, roles, known))
+                return Sized(sizes=sizes, guessed=tuple(roles), runs=False, why=missing)
+            if roles:
+                found = _search(scheduler.executor, source, inputs, roles, known)
+            if said.ask is not None and found.guessed:
+                answers = {name: said.ask(name, found.sizes[name]) for name in found.guessed}
+                changed = {n: size for n, size in answers.items() if size != found.sizes[n]}
+                if changed:
+                    known |= changed
+                    found = _search(scheduler.executor, source, inputs, roles, known)
+    return found
+
+
+def _search(
+    executor: Executor,
+    source: ModelSource,
+    inputs: Sequence[InputSpec],
+    roles: Mapping[str, str],
+    known: Sizes,
+) -> Sized:
+    proposals = tuple(_proposals(inputs, roles, known))
+    action = FindSizes(
+        source=source,
+        said=known,
+        proposals=proposals,
+        single=tuple(name for name, role in roles.items() if role == "batch"),
+    )
+    guessed = tuple(name for name in roles if name not in known)
+    try:
+        with executor.lane(None) as lane:
+            # The search ends by itself; a model that it runs may not.
+            result: SizesResult = one(lane, action, timeout=4 * limits.SIZE_SECONDS.value)
+    except (CompileError, TimedOut) as error:
+        result = SizesResult(sizes=None, why=error.reason)
+    if result.sizes is None:
+        return Sized(sizes=proposals[0], guessed=guessed, runs=False, why=result.why)
+    return Sized(sizes=result.sizes, guessed=guessed)
+
+
+def _load(executor: Executor, source: ModelSource, model: Path, folder: Path) -> str | None:
+    """Load it as a build does, which says best what is wrong with it. Raises ModelError.
+
+    Returns:
+        What is missing: weights may come later. None: nothing.
+    """
+
+    def carried_out(job: Optimize) -> OptimizeResult:
+        with executor.lane(None) as lane:
+            return one(lane, job)
+
+    job = Optimize.of(source, OptimizeSettings(level="none"), folder)
+    try:
+        loading.optimize(job, carried_out)
+    except ModelError as error:
+        if error.code == Code.DATA_MISSING:
+            return error.reason
+        if error.file == str(source.path):
+            error.file = model.as_posix()
+        raise
     return None
 
 
-def _proposals(names: Sequence[str]) -> Iterator[Mapping[str, int]]:
-    named = {name: size for name in names if (size := _size(name)) is not None}
-    batch = {name: size for name, size in named.items() if size == 1}
-    tried: list[Mapping[str, int]] = []
-    for asked in (named, batch, {}):
-        if asked not in tried:
-            tried.append(asked)
-            yield asked
+def _measured(inputs: Sequence[InputSpec], files: Sequence[Path]) -> dict[str, int]:
+    """Sizes of the first file that fits the model."""
+    for values in feed_files.read(files):
+        with contextlib.suppress(ManifestError):
+            feeds = feed_files.fit(values, inputs)
+            return {
+                name: feeds[spec.name].shape[axis]
+                for spec in inputs
+                for axis, name in spec.open.items()
+            }
+    return {}
 
 
-def _size(name: str) -> int | None:
-    return next((size for pattern, size in _NAMED if pattern.search(name)), None)
+def _noted(proto: onnx.ModelProto) -> dict[str, int]:
+    """Sizes that an exporter wrote into the model, by role, as Ultralytics does."""
+    written = {entry.key: entry.value for entry in proto.metadata_props}
+    image = re.fullmatch(r"\[(\d+), ?(\d+)\]", written.get("imgsz", ""))
+    noted = {} if image is None else {"height": int(image[1]), "width": int(image[2])}
+    batch = written.get("batch", "")
+    return noted | ({"batch": int(batch)} if batch.isdecimal() and int(batch) else {})
 
 
-def _run(executor: Executor, model: Path, asked: Mapping[str, int], kept: Path) -> Sizes | None:
-    """Sizes at which it runs, with those that are asked for; None: it does not."""
-    dimensions = {name: (size,) for name, size in asked.items()}
-    settings = VerifySettings(inputs=VerifyInputs(dimensions=dimensions))
-    source = ModelSource(name=_MODEL, path=model.absolute())
-    action = RunSources(sources=(source,), settings=settings, folder=kept)
-    try:
-        with executor.lane(None) as lane:
-            result = one(
-                lane,
-                action,
-                # The search ends by itself; a model that it runs may not.
-                timeout=2 * limits.SIZE_SECONDS.value,
-            )
-        found = recordings.read_sizes(kept, _MODEL)
-    except (Interrupted, Cancelled):
-        raise
-    except EpctxError:  # a build will say it better
-        return None
-    return None if result.unfed or not found else found[0]
+def _role(spec: InputSpec, axis: int) -> str:
+    """Tell what a dimension is: by its name, else by its place; empty if it could be anything."""
+    dim, rank = spec.shape[axis], len(spec.shape)
+    if isinstance(dim, str):
+        named = next((role for role, pattern in _NAMES if pattern.search(dim)), None)
+        if named is not None:
+            return named
+    image = _image(spec)
+    if axis in image:
+        return image[axis]
+    if rank == 1:
+        return "batch" if spec.dtype is not None and spec.dtype.kind in "iu" else "length"
+    leading = spec.shape[0]
+    state = rank == 3 and axis == 1 and isinstance(leading, int) and isinstance(spec.shape[2], int)
+    if axis == 0 or (state and (_STATE.search(spec.name) or int(leading or 0) > 1)):
+        return "batch"
+    return "length"
+
+
+def _image(spec: InputSpec) -> dict[int, str]:
+    """The axes of an image: channels first, else last; without a batch, too. Empty: it is none."""
+    shape, free = spec.shape, [not isinstance(dim, int) for dim in spec.shape]
+    if len(shape) == 4 and (shape[1] in _CHANNELS or all(free)):
+        return {1: "channels", 2: "height", 3: "width"}
+    if len(shape) == 4 and shape[3] in _CHANNELS:
+        return {1: "height", 2: "width"}
+    if len(shape) == 3 and shape[0] == 3 and all(free[1:]):
+        return {1: "height", 2: "width"}
+    return {0: "height", 1: "width"} if free == [True, True, False] and shape[2] == 3 else {}
+
+
+def _proposals(
+    inputs: Sequence[InputSpec], roles: Mapping[str, str], known: Sizes
+) -> Iterator[Sizes]:
+    """Sizes of all open dimensions, the most usual first."""
+    sound = {name for s in inputs if _SOUND.search(s.name) for name in s.open.values()}
+    tried: list[Sizes] = []
+    for (height, width), (length, samples) in (
+        *((side, _LENGTHS[0]) for side in _SIDES),
+        *((_SIDES[0], each) for each in _LENGTHS[1:]),
+    ):
+        usual = {"batch": 1, "channels": 3, "height": height, "width": width, "length": length}
+        sizes = {n: samples if n in sound and r == "length" else usual[r] for n, r in roles.items()}
+        sizes |= known
+        for name in (name for name in roles if name not in known):
+            term = total(name, roles)
+            if term is not None:
+                sizes[name] = term.number + sum(sizes[each] for each in term.of)
+        if sizes not in tried:
+            tried.append(sizes)
+            yield sizes

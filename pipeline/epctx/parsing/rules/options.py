@@ -40,7 +40,8 @@ def converted(entry: Node) -> Node:
     if options is None:
         return Node(value={}, mark=entry.mark, path=(*entry.path, "options"))
     children = {
-        name: _convert(node, known.get(name, _UNKNOWN)) for name, node in present(options).items()
+        name: _chosen(_convert(node, known.get(name, _UNKNOWN)), name, schema)
+        for name, node in present(options).items()
     }
     return replace(options, value=children)
 
@@ -139,7 +140,7 @@ def of_session(provider: str, options: Mapping[str, OptionValue]) -> dict[str, O
     tree = _node(given, (provider,))
     refused = dict(_refused(tree, schema.knowledge.owned))
     kept = {
-        name: _convert(node, schema.properties.get(name, {}))
+        name: _chosen(_convert(node, schema.properties.get(name, {})), name, schema)
         for name, node in tree.mapping.items()
         if name not in refused
     }
@@ -240,6 +241,18 @@ def _convert(node: Node, option: Mapping[str, Plain]) -> Node:
     if isinstance(kinds, list) and _kind(node) in kinds[1:]:
         return replace(node, value=_as(str(kinds[0]), node))
     return node
+
+
+def _chosen(node: Node, option: str, schema: OptionSchema | None) -> Node:
+    """A value that is one of the option's `choices` as the EP is given it; so a list's items."""
+    choices = {} if schema is None else schema.choices(option)
+    if not choices:
+        return node
+    if isinstance(node.value, tuple):
+        return replace(node, value=tuple(_chosen(item, option, schema) for item in node.items))
+    named = {name.casefold(): value for name, value in choices.items()}
+    value = named.get((node.string or "").casefold())
+    return node if value is None else replace(node, value=value, text=value)
 
 
 def _kind(node: Node) -> str:

@@ -21,6 +21,7 @@ def check(root: Node, places: Places) -> Iterator[Problem]:
     for key in ("model_groups", "targets"):
         yield from of_kind(Code.OUTPUT_CLASH, _folders(root.get(key)))
     yield from of_kind(Code.PATH_REFUSED, _paths(root.get("models"), places))
+    yield from _guessed(root.get("models"))
     yield from of_kind(Code.VERIFY_INPUTS, _inputs(root))
     yield from _targets(root)
 
@@ -45,6 +46,18 @@ def _folders(named: Node | None) -> Iterator[Problem]:
                 f"differs only by case from {quoted(first)}: some systems take them for one folder"
             )
             yield at_key(named, name, what, "rename one of them")
+
+
+def _guessed(models: Node | None) -> Iterator[Problem]:
+    """Entries of `guessed` for which the model has no size."""
+    for model in models.mapping.values() if models is not None else ():
+        guessed = model.get("guessed")
+        sizes = [node for key in ("dimensions", "shapes") if (node := model.get(key)) is not None]
+        known = {name for node in sizes for name in node.mapping}
+        for item in guessed.items if guessed is not None else ():
+            if item.string is not None and item.string not in known:
+                what = f"neither `dimensions` nor `shapes` of the model has {quoted(item.string)}"
+                yield at(item, what, f"remove it, or {did_you_mean(item.string, known)}")
 
 
 _REFERENCE = (("reference", "path"), ("reference", "external_data_dir"))

@@ -148,6 +148,11 @@ class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
         note = _mapping(self.properties.get(option, {}).get("x-epctx"))
         return Code(str(note.get("code", Code.WRONG_OPTION_VALUE)))
 
+    def choices(self, option: str) -> Mapping[str, str]:
+        """Other names of the option's values, each with the value that the EP is given."""
+        note = _mapping(self.properties.get(option, {}).get("x-epctx"))
+        return {name: str(value) for name, value in _mapping(note.get("choices", {})).items()}
+
     @property
     def label_options(self) -> tuple[str, ...]:
         """The options that the label depends on."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from epctx.errors import ModelError, ProviderUnavailable
 from epctx.files.outputs import context_file
 from epctx.graph import inputs as graph_inputs
-from epctx.graph.input_ranges import Range
+from epctx.graph.input_ranges import Hint
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.graph.join.wiring import Interface, Port, Wiring
@@ -75,7 +75,7 @@ def outputs_of(composition: Composition) -> Mapping[str, Port] | None:
 
 def inputs_of(composed: Composed, wired: Wiring, model: ContextModel) -> tuple[InputSpec, ...]:
     """What the whole is fed, with what the parts' sources imply of it."""
-    hints: dict[Port, Range | None] = {}
+    hints: dict[Port, Hint | None] = {}
     for built in composed.parts:
         for spec in sources.inputs(built.source):
             hints[Port(part=built.part.name, name=spec.name)] = spec.hint
@@ -156,16 +156,14 @@ def find_sizes(
     it has none, or is fed from files. Raises NotFound.
     """
 
-    def attempt(at: Sizes) -> int | None:
+    def runs(at: Sizes) -> str | None:
         try:
             run(input_sets.case(inputs, 0, at).feeds)
-        except Exception:  # onnxruntime's errors have no common class
-            return 0
+        except Exception as error:  # onnxruntime's errors have no common class
+            return sessions.words(error)
         return None
 
-    if not input_sets.generated or not sizes.open_names(inputs):
-        return ({},)
-    return input_sets.search(inputs, attempt).find()
+    return input_sets.sizes(inputs, runs)
 
 
 def _interface(built: BuiltPart) -> Interface:
@@ -253,7 +251,7 @@ class _Run(Runs):
                 lambda fed: one_after_the_other(self.composed, wired, [fed], self._run_part),
             )
         except sizes.NotFound as error:
-            reason = f"its parts run at none of {error.runs} sizes that were tried"
+            reason = f"its parts do not run at {sizes.words(error.sizes)}: {error.why}"
             yield unchecked(model, reason, _SIZES)
             return
         cases = tuple(input_sets.cases(inputs, found))

@@ -20,11 +20,9 @@ import numpy as np
 import onnxruntime as ort
 from msgspec import Struct
 
-from epctx import limits
 from epctx.errors import ModelError
 from epctx.graph.checks import judge
 from epctx.graph.inputs import Array, InputSpec
-from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource, VerifySettings
 from epctx.runtime import feeds as feeds_
 from epctx.runtime import values
@@ -33,9 +31,8 @@ from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import recordings, sessions, sizes, source_model
 from epctx.verification.numbers.input_sets import Case, InputSets
-from epctx.verification.numbers.node_order import NodeOrder
 from epctx.verification.numbers.runs import Budget
-from epctx.verification.numbers.sizes import Sizes
+from epctx.verification.numbers.sizes import NotFound, Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import unchecked
 
@@ -47,8 +44,6 @@ _NO_MEMORY: Final = re.compile(r"[Ff]ailed to allocate memory|bad.?alloc")
 _CONSUMERS: Final = "inputs in the range of their consumers"
 _MOST_ELEMENTS: Final = 1 << 24
 """Of an input set at sizes that are tried."""
-_STOCK_FAILURES: Final = 2
-"""So many sizes are tried in a stock session alone: most models run at one of them."""
 ATTEMPTS: Final = (_CONSUMERS, "zeros", "ones")
 """Inputs on which many a model runs that refuses others."""
 
@@ -72,14 +67,17 @@ class NotHere(Exception):
 
 
 class Unsized(Exception):
-    """No sizes were found for the dimensions that a source leaves open; says what it told."""
+    """A source does not run at sizes of the dimensions that it leaves open; says what it told."""
 
-    def __init__(self, message: str, sizes: Sizes) -> None:
-        super().__init__(message)
-        listed = ", ".join(f"{json.dumps(name)}: {size}" for name, size in sizes.items())
+    def __init__(self, error: NotFound) -> None:
+        super().__init__(
+            f"its source model does not run at {sizes.words(error.sizes)} of its open dimensions: "
+            f"{error.why}"
+        )
+        listed = ", ".join(f"{json.dumps(name)}: …" for name in error.sizes)
         self.remedy = (
-            f"set `verify.inputs.dimensions: {{{listed}}}` with sizes that the model runs at, or "
-            "give `verify.inputs.files`"
+            f"set `verify.inputs.dimensions: {{{listed}}}` with sizes that the model runs at "
+            "(`epctx init` finds some), or give `verify.inputs.files`"
         )
 
 
@@ -107,31 +105,37 @@ class Expected(Struct, dict=True):
         first. One empty set where it is fed from files, or nothing is open.
 
         Raises:
-            Unsized: none were found.
+            Unsized: it does not run at them.
             NotHere: this host cannot run it.
             ModelError: no session can be made of it.
         """
-        if not self.sets.generated or not sizes.open_names(self.inputs):
-            return ({},)
         name = self.source.source.name
         found = None if self.kept is None else recordings.read_sizes(self.kept, name)
-        found = found or self._search()
+        try:
+            found = found or self.sets.sizes(self.inputs, self.try_sizes)
+        except sizes.NotFound as error:
+            raise Unsized(error) from error
         self.inputs = sizes.fixed(self.inputs, found[0])
         return found
 
-    def _search(self) -> tuple[Sizes, ...]:
+    def try_sizes(self, at: Sizes, *, optimized: bool = True) -> str | None:
+        """Run it at sizes of its open dimensions, on any values: as `sizes.Runs`; raises as
+        `find_sizes`.
+
+        Args:
+            optimized: whether a stock session runs, or the model's own nodes.
+        """
         self._open()
-        trial = Trial(self)
+        inputs = sizes.fixed(self.inputs, at)
+        if sum(math.prod(int(dim or 0) for dim in spec.shape) for spec in inputs) > _MOST_ELEMENTS:
+            return f"its inputs would have more than {_MOST_ELEMENTS:,} elements"
         try:
-            return self.sets.search(self.inputs, trial.attempt, trial.order.sizes).find()
-        except sizes.NotFound as error:
-            ended = f" until {limits.SIZE_SECONDS.variable} or {limits.SIZE_RUNS.variable} ended it"
-            raise Unsized(
-                f"its source model runs at none of {error.runs} sizes that were tried for its "
-                f"open dimensions{ended if error.limited else ''}; "
-                f"at {sizes.words(error.first)}: {trial.first}",
-                error.first,
-            ) from error
+            feeds = self.sets.case(inputs, 0).feeds
+            with contextlib.suppress(sessions.NotComparable):
+                self.compute(feeds, optimized)
+        except Exception as error:  # onnxruntime's errors have no common class
+            return None if self.fallback(inputs) is not None else sessions.words(error)
+        return None
 
     def of(self, case: Case) -> dict[str, Array]:
         """The outputs for an input set.
@@ -214,11 +218,6 @@ class Expected(Struct, dict=True):
                 return attempt
         return None
 
-    def run(self, feeds: Feeds) -> None:
-        """Run it for nothing but to see that it runs. Raises what ONNX Runtime raises."""
-        with contextlib.suppress(sessions.NotComparable):
-            self._run(feeds)
-
     def compute(self, feeds: Feeds, optimized: bool) -> dict[str, Array]:
         """Return the outputs for any inputs. Raises as `of` does, or what ONNX Runtime raises.
 
@@ -243,42 +242,6 @@ class Expected(Struct, dict=True):
             return names.index(output)
         places = (i for i, own in enumerate(names) if values.suffix(output, own) is not None)
         return next(places, len(names))
-
-
-class Trial(Struct, dict=True):
-    """Runs a source at sizes that may not fit it. `first`: what ONNX Runtime said first."""
-
-    expected: Expected
-    first: str = ""
-    _failures: int = 0
-
-    @cached_property
-    def order(self) -> NodeOrder:
-        """Where the source's nodes are."""
-        return NodeOrder.of(skeleton.read(self.expected.source.source.path))
-
-    def attempt(self, at: Sizes) -> int | None:
-        """As `sizes.Attempt`.
-
-        What nodes a stock session runs has other names, once they are fused; so a search that goes
-        on runs a session without optimizations first.
-        """
-        inputs = sizes.fixed(self.expected.inputs, at)
-        if sum(math.prod(int(dim or 0) for dim in spec.shape) for spec in inputs) > _MOST_ELEMENTS:
-            return -1
-        feeds = self.expected.sets.case(inputs, 0).feeds
-        try:
-            if self._failures >= _STOCK_FAILURES:
-                with contextlib.suppress(sessions.NotComparable):
-                    sessions.run_source(self.expected.unoptimized, feeds)
-            self.expected.run(feeds)
-        except Exception as error:  # onnxruntime's errors have no common class
-            self.first = self.first or sessions.words(error)
-            self._failures += 1
-            if self._failures <= _STOCK_FAILURES and self.expected.fallback(inputs) is not None:
-                return None  # it is the values
-            return self.order.reached(str(error))
-        return None
 
 
 def differing(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> frozenset[str]:

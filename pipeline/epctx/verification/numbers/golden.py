@@ -30,7 +30,14 @@ from epctx.runtime.session import Session
 from epctx.verification import layout
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
-from epctx.verification.numbers import golden_files, nonfinite, sessions, tolerances, unoptimized
+from epctx.verification.numbers import (
+    golden_files,
+    nonfinite,
+    sessions,
+    sizes,
+    tolerances,
+    unoptimized,
+)
 from epctx.verification.numbers.composed import (
     find_sizes,
     inputs_of,
@@ -130,9 +137,10 @@ def make_composed(composed: Composed, built: Path, folder: Path) -> tuple[Output
             found = find_sizes(input_sets, inputs, lambda fed: run([fed]))
         except NotFound as error:
             raise ManifestError(
-                f"there are no golden inputs for the composition {name}: its parts run at none of "
-                f"{error.runs} sizes that were tried",
+                f"there are no golden inputs for the composition {name}: its parts do not run at "
+                f"{sizes.words(error.sizes)}",
                 where=where(composition),
+                why=error.why,
                 remedy="set `verify.inputs.dimensions` of the composition",
             ) from error
         cases = _cases(name, inputs, input_sets, found)

@@ -18,7 +18,7 @@ from epctx.runtime.feed_files import InputSet
 from epctx.runtime.feeds import Feeds
 from epctx.text import did_you_mean
 from epctx.verification.numbers import sizes
-from epctx.verification.numbers.sizes import Attempt, Search, Sizes
+from epctx.verification.numbers.sizes import Runs, Sizes
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -70,13 +70,13 @@ class InputSets:
         never = (spec.remedy for spec in inputs)
         return next(filter(None, never), "give values with `verify.inputs.files`")
 
-    def search(
-        self, inputs: Sequence[InputSpec], attempt: Attempt, known: Sequence[int] = ()
-    ) -> Search:
-        """The search for sizes of a model's open dimensions, as the manifest asks for them."""
-        names = sizes.open_names(inputs)
-        asked = {n: each for n, each in self._settings.dimensions.items() if n in names}
-        return Search(inputs=inputs, asked=asked, attempt=attempt, known=known)
+    def sizes(self, inputs: Sequence[InputSpec], runs: Runs) -> tuple[Sizes, ...]:
+        """Return the sets of sizes of a model's open dimensions, as the manifest asks for them; an
+        empty one where nothing is open, or it is fed from files. Raises NotFound.
+        """
+        if not self.generated or not sizes.open_names(inputs):
+            return ({},)
+        return sizes.choose(inputs, self._settings.dimensions, runs)
 
     def cases(self, inputs: Sequence[InputSpec], found: Sequence[Sizes] = ({},)) -> Iterator[Case]:
         """The input sets of a model, one after the other.

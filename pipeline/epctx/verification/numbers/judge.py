@@ -13,18 +13,19 @@ from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Outcome
-from epctx.verification.findings import Comparison, Finding, Inputs, OutputNumbers, Sessions
+from epctx.verification.findings import (
+    WRONG,
+    Comparison,
+    Finding,
+    Inputs,
+    OutputNumbers,
+    Sessions,
+)
 from epctx.verification.numbers import compare, floats, scale, tolerances, unoptimized
 from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.floats import Fit
 from epctx.verification.numbers.precision import Precisions, of_output
 from epctx.verification.numbers.scale import Scale
-
-_REMEDY = (
-    "if the EP's precision explains it, set `verify.tolerance`; else find the first wrong node, "
-    "and what repairs it, with `epctx bisect MANIFEST GROUP MODEL`"
-)
-
 
 _QUANTIZED = (
     "give real inputs with `verify.inputs.files` (random ones may lie beyond what it was "
@@ -111,7 +112,7 @@ class Judge:
         if self.variant:
             label = f"{label}, {self.variant}"
         for name in sorted(actual.keys() - expected.keys()):
-            yield self._finding("fail", f"{label}: output '{name}' is one too many", _REMEDY)
+            yield self._finding("fail", f"{label}: output '{name}' is one too many", WRONG)
         names = [name for name in expected if name not in self.random]
         limits = {name: self.limits(name, str(expected[name].dtype)) for name in names}
         compared = hashing.of_each(
@@ -126,7 +127,7 @@ class Judge:
         )
         for name in names:
             if name not in actual:
-                yield self._finding("fail", f"{label}: output '{name}' is missing", _REMEDY)
+                yield self._finding("fail", f"{label}: output '{name}' is missing", WRONG)
                 continue
             found, allowed = compared[name], limits[name]
             excess, own = compare.excess(found, allowed), self._own(name, found)
@@ -152,7 +153,7 @@ class Judge:
             if excess is not None:
                 own = self._own(name, found)
                 message = f"{label}: output '{name}': {excess}{_worst(found)}{own}"
-                remedy = _QUANTIZED if self.sessions == "quantized" else _REMEDY
+                remedy = _QUANTIZED if self.sessions == "quantized" else WRONG
                 if own and self.sessions == "quantized":
                     remedy = _SHARED
                 yield self._finding("fail", message, remedy)
@@ -343,7 +344,7 @@ class Judge:
         if allowed.floor and largest <= 1 + scale.SUM and error > allowed.floor:
             told.append(f"mean error of probabilities {error:.3g} > {allowed.floor:g} (floor)")
         if told:
-            yield self._finding("fail", f"{what}: {'; '.join(told)}", _REMEDY)
+            yield self._finding("fail", f"{what}: {'; '.join(told)}", WRONG)
 
     def _non_finite(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
         words = _shares(max(found, key=lambda comparison: comparison.nan + comparison.infinite))

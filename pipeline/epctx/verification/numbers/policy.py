@@ -16,8 +16,10 @@ from typing import Final
 from epctx.errors import ManifestError
 from epctx.graph.inputs import InputSpec
 from epctx.manifest import VerifySettings
+from epctx.runtime.feeds import assumed
 from epctx.verification import layout
 from epctx.verification.findings import (
+    GENERATED,
     NOT_CHECKED,
     REBUILD,
     Finding,
@@ -201,6 +203,9 @@ class _Run(_Loads):
             found = expected.find_sizes()
             self.preparation.feed(task, found)
             yield from _told(task, found)
+            if self.preparation.inputs.generated and expected.inputs:
+                words = assumed(expected.inputs, self.settings.inputs.ranges)
+                yield finding(task.model, GENERATED, "pass", f"generated: {words}")
             for case in task.cases:
                 if self.budget.used_up:
                     break

@@ -47,14 +47,14 @@ def test_without_any_it_is_the_reference_ep() -> None:
 @pytest.mark.parametrize(
     ("options", "proposed"),
     [
-        ({}, REFERENCE),  # for which chip nobody has said
+        ({}, "QNNExecutionProvider"),
         ({"soc_model": "60"}, "QNNExecutionProvider"),
         ({"soc_model": "60", "vtcm_mb": "8"}, "QNNExecutionProvider"),
         ({"source": "npu"}, REFERENCE),
         ({"nobody": "knows"}, REFERENCE),
     ],
 )
-def test_it_builds_as_it_stands_with_the_options_that_are_given(
+def test_it_is_the_first_that_has_the_options_that_are_given(
     options: dict[str, str], proposed: str
 ) -> None:
     found = [
@@ -62,3 +62,10 @@ def test_it_builds_as_it_stands_with_the_options_that_are_given(
         for name in ("QNNExecutionProvider", REFERENCE)
     ]
     assert choice.proposed(found, options) == proposed
+
+
+def test_chips_have_the_names_that_they_are_sold_under() -> None:
+    names = choice.names_of("QNNExecutionProvider", "soc_model")
+    assert names["Snapdragon X Elite"] == "sc8380xp" and names["Snapdragon 8 Gen 3"] == "sm8650"
+    assert choice.names_of("QNNExecutionProvider", "vtcm_mb") == {}
+    assert choice.names_of("NobodysExecutionProvider", "soc_model") == {}

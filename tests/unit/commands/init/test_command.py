@@ -1,6 +1,7 @@
 """The starter manifest: valid as it stands, for whatever models and names."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import jsonschema
@@ -13,9 +14,13 @@ from epctx import api
 from epctx.commands.init import command as init
 from epctx.commands.init import sizes
 from epctx.commands.init.choice import REFERENCE
+from epctx.commands.init.said import Said
+from epctx.commands.init.sizes import Sized
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
+from epctx.graph.inputs import InputSpec
 from epctx.parsing import load
 from epctx.parsing.document import build, recognize
+from epctx.verification.numbers.sizes import open_names
 from scripts import bundled_schema
 
 
@@ -31,7 +36,12 @@ def model(path: Path, *shape: int | str | None, name: str = "x") -> Path:
 @pytest.fixture
 def no_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The models run at no size that was tried, so sizes are proposed in comments."""
-    monkeypatch.setattr(sizes, "find", lambda model, inputs: None)
+
+    def find(model: Path, proto: onnx.ModelProto, inputs: Sequence[InputSpec], said: Said) -> Sized:
+        found = dict.fromkeys(open_names(inputs), 1)
+        return Sized(sizes=found, guessed=tuple(found), runs=False, why="it does\nnot fit")
+
+    monkeypatch.setattr(sizes, "find", find)
 
 
 def test_it_is_valid_and_loads(tmp_path: Path) -> None:
@@ -50,9 +60,12 @@ def test_what_is_commented_is_valid_too(tmp_path: Path) -> None:
     path = init.write(models, tmp_path / "epctx.yaml")
     lines = path.read_text(encoding="utf-8").splitlines()
     proposed = [line.replace("# ", "", 1) for line in lines if line.lstrip().startswith("# ")]
-    settings = [line for line in proposed if line.startswith("    ") and ": {" in line]
+    settings = [
+        line for line in proposed if line.startswith("    ") and (": {" in line or ": [" in line)
+    ]
     assert {line.split(":")[0].strip() for line in settings} == {
-        "dimensions", "shapes", "options", "sharing_groups", "optimize", "partition", "verify",
+        "dimensions", "shapes", "guessed", "options", "sharing_groups", "optimize", "partition",
+        "verify",
     }  # fmt: skip
     text = "\n".join(
         line.replace("# ", "", 1) if line.replace("# ", "", 1) in settings else line
@@ -62,6 +75,7 @@ def test_what_is_commented_is_valid_too(tmp_path: Path) -> None:
     (group,) = load.load(path).targets[0].groups
     assert group.models[0].dimensions == {"batch": 1}
     assert group.models[0].shapes == {"x": (1, 1)}
+    assert group.models[0].guessed == ("batch", "x")
     assert group.sharing_groups == {"main": ("a", "b")}
     assert group.partition.require_coverage == 0.9
 
@@ -128,6 +142,17 @@ def test_a_list_is_an_option_too(tmp_path: Path) -> None:
 def test_model_names_are_safe_and_told_apart(files: list[str], keys: list[str]) -> None:
     found = init.model_names([Path(file) for file in files])
     assert found == keys
+
+
+@pytest.mark.parametrize("name", ["1", "1e3", "null", "true", "0x1F", ".5"])
+def test_a_model_whose_name_is_a_number_to_yaml_is_quoted(tmp_path: Path, name: str) -> None:
+    other = model(tmp_path / "b.onnx", 1)
+    path = init.write([model(tmp_path / f"{name}.onnx", 1), other], tmp_path / "m.yaml", share=True)
+    (group,) = load.load(path).targets[0].groups
+    assert [each.path.stem for each in group.models] == [name, "b"]
+    assert group.sharing_groups == {"main": tuple(each.name for each in group.models)}
+    init.write([tmp_path / f"{name}.onnx"], tmp_path / "one.yaml")
+    assert load.load(tmp_path / "one.yaml").name == group.models[0].name
 
 
 @pytest.mark.usefixtures("no_sizes")

@@ -63,17 +63,13 @@ def test_nothing_is_golden_that_is_drawn_at_random(tmp_path: Path) -> None:
     assert "training mode" in raised.value.remedy and raised.value.model == "m"
 
 
-def test_what_no_size_fits_has_no_golden_inputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EPCTX_LIMIT_SIZE_RUNS", "1")
+def test_what_no_size_fits_has_no_golden_inputs(tmp_path: Path) -> None:
     folders.write(tmp_path / "out", sums=False)
     context = onnx.load(tmp_path / "out" / "m_ctx.onnx", load_external_data=False)
     context.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     onnx.save(context, tmp_path / "out" / "m_ctx.onnx")
-    group = folders.group(models=(source(tmp_path, "Tanh"),))
-    with pytest.raises(
-        ManifestError, match=r"no golden inputs for the model m: .* at n=2: "
-    ) as told:
+    verify = VerifySettings(inputs=VerifyInputs(dimensions={"n": (5,)}))
+    group = folders.group(models=(source(tmp_path, "Tanh"),), verify=verify)
+    with pytest.raises(ManifestError, match=r"for the model m: .* at n=5 of its open") as told:
         golden.make(group, tmp_path / "out", tmp_path / FOLDER)
     assert "verify.inputs.dimensions" in told.value.remedy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,12 @@ SCHEMA = json.loads(
 def test_the_schema_and_the_table_have_the_same_chips() -> None:
     chip = SCHEMA["$defs"]["chip"]
     _, names = chip["anyOf"]
-    assert sorted(names["enum"]) == sorted([*socs.NAMED, *map(str.upper, socs.NAMED)])
+    sold = chip["x-epctx"]["choices"]
+    assert sorted(names["enum"]) == sorted([*socs.NAMED, *map(str.upper, socs.NAMED), *sold])
+    assert set(sold.values()) <= set(socs.NAMED)
+    chips = (ROOT / "docs/chips.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (Snapdragon [^|]+?) \| `(\w+)` \| \d+ \| v\d+ \| \S", chips, re.M)
+    assert dict(listed) == sold, "each has its source in docs/chips.md"
     for name in socs.NAMED:
         assert name in chip["x-epctx"]["expects"]
 

@@ -1,0 +1,130 @@
+"""The failure of a group whose numbers are wrong (E0704): what may explain it, and the way out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from epctx.engine.plan import PlannedGroup
+from epctx.error_codes import Code
+from epctx.errors import EpctxError, VerificationError
+from epctx.files.outputs import context_file
+from epctx.manifest import ModelSource
+from epctx.parsing.precedence import DEFAULT_TARGET
+from epctx.verification.findings import (
+    GENERATED,
+    WRONG,
+    Finding,
+    FolderReport,
+    OutputNumbers,
+    error_of,
+)
+
+_DIGITS: Final = 2
+"""Digits of a tolerance that would have passed."""
+
+
+def explain(
+    error: EpctxError, found: FolderReport, planned: PlannedGroup, manifest: Path
+) -> EpctxError:
+    """Return the error about the worst output, with remedies in this order: guessed sizes,
+    generated inputs, float16, the tolerance that would have passed, `epctx bisect`.
+
+    Args:
+        error: why the group failed; another one than wrong outputs is returned as it is.
+        found: all that verification found.
+        manifest: the path of the manifest.
+    """
+    failed = [f for f in found.findings if f.check == "outputs" and f.outcome == "fail"]
+    if error.code != Code.NUMBERS or not failed:
+        return error
+    wrong = [each for each in found.numbers if not each.passed]
+    told, outputs = failed[0], {(each.model, each.output) for each in wrong}
+    if wrong:
+        worst = max(wrong, key=lambda each: error_of(each.comparison))
+        words = f"{worst.input_set}: output '{worst.output}': "
+        told = next((f for f in failed if f.message.startswith(words)), told)
+        wrong = [each for each in wrong if each.sessions == worst.sessions]
+    more = f" (the worst of {len(outputs)} outputs that are wrong)" if len(outputs) > 1 else ""
+    model = next((m for m in planned.group.models if context_file(m.name) == told.subject), None)
+    explained = VerificationError(
+        f"numbers: {told.message}{more}",
+        file=told.subject,
+        remedy="\n".join(_remedies(told, found, wrong, model, planned, manifest)),
+        code=Code.NUMBERS,
+    )
+    explained.log = error.log
+    return explained
+
+
+def _remedies(
+    told: Finding,
+    found: FolderReport,
+    wrong: Sequence[OutputNumbers],
+    model: ModelSource | None,
+    planned: PlannedGroup,
+    manifest: Path,
+) -> Iterator[str]:
+    own = [each for each in found.findings if each.subject == told.subject]
+    if model is not None and model.guesses:
+        keys = f"`dimensions` and `shapes` of `models.{model.name}`"
+        yield (
+            f"its sizes are guesses of `epctx init` ({model.guesses}): set yours in {keys}, and "
+            "remove their names from `guessed`"
+        )
+    for each in own:
+        if each.check == GENERATED:
+            keys = "`verify.inputs.files`, or set `verify.inputs.ranges`"
+            yield f"its inputs are {each.message}: give real ones with {keys}"
+    for each in own:
+        if each.check == "headroom" and each.message.startswith("overflows"):
+            yield f"it {each.message}: {each.remedy}"
+    if told.remedy != WRONG:
+        yield told.remedy
+    yield from _tolerance(wrong)
+    if model is not None:
+        group = planned.group.name if planned.target == DEFAULT_TARGET else planned.label
+        path = f'"{manifest.as_posix()}"' if " " in manifest.as_posix() else manifest.as_posix()
+        yield f"find the first wrong node: `epctx bisect {path} {group} {model.name}`"
+
+
+def _tolerance(wrong: Sequence[OutputNumbers]) -> Iterator[str]:
+    """The tolerance that would have passed, if there is one."""
+    # With numpy, which only a failure needs here.
+    from epctx.verification.numbers import compare
+
+    passing: dict[str, float] = {}
+    for each in wrong:
+        found, top_k = each.comparison, each.comparison.top_k
+        share = top_k.agreeing / top_k.decided if top_k is not None and top_k.decided else None
+        for name, value, least in (
+            ("max_abs", found.max_abs, False),
+            ("max_rel", found.max_rel, False),
+            ("cosine_min", found.cosine, True),
+            ("sqnr_min", found.sqnr, True),
+            ("top_k_min", share, True),
+        ):
+            limit = getattr(each.tolerance, name)
+            limit = 1.0 if limit is None and name == "top_k_min" else limit
+            if limit is None or value is None or (value >= limit if least else value <= limit):
+                continue
+            rounded = _rounded(value, up=not least)
+            passing[name] = (min if least else max)(passing.get(name, rounded), rounded)
+    if passing and not any(
+        compare.excess(each.comparison, replace(each.tolerance, **passing)) for each in wrong
+    ):
+        key = "quantize.tolerance" if wrong[0].sessions == "quantized" else "verify.tolerance"
+        listed = ", ".join(f"{name}: {value:g}" for name, value in passing.items())
+        yield f"if the EP's precision explains it, this passes: `{key}: {{{listed}}}`"
+
+
+def _rounded(value: float, *, up: bool) -> float:
+    """A number of few digits, not less (`up`) or not more than the value."""
+    if not value or not math.isfinite(value):
+        return value
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - _DIGITS + 1)
+    return float(f"{(math.ceil if up else math.floor)(value / step) * step:.{_DIGITS + 1}g}")
