@@ -174,6 +174,17 @@ def test_verify_and_plan_know_what_it_was_made_from(folder: Path) -> None:
     assert exit_code == 0 and "100.0% of" in output, output
 
 
+def test_plan_explains_a_build_that_failed(folder: Path) -> None:
+    for name in ("m.ranges.json", "m.lock.yaml"):
+        Path(name).unlink()
+    text = MANIFEST.replace("range_floor: -50", "range_floor: -50, tolerance: {max_abs: 1.0e-9}")
+    Path("m.yaml").write_text(text, encoding="utf-8")
+    exit_code, output = epctx("build", "m.yaml")
+    assert exit_code == 7 and not Path("m.ranges.json").exists(), output
+    exit_code, output = epctx("plan", "m.yaml", "--partition")
+    assert exit_code == 0 and "100.0% of" in output, output
+
+
 def test_another_sample_calibrates_again(folder: Path) -> None:
     before = Path("m.ranges.json").read_bytes()
     np.savez("calib/9.npz", **sample(9))
