@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from epctx.cache import Cache, locate
 from epctx.cache.check import info
 from epctx.cli.app import app
+from tests.kit import onnx_text
 
 pytestmark = pytest.mark.needs("module onnxruntime_qnn")
 MANIFEST = """\
@@ -271,3 +272,29 @@ def test_batch_normalizations_are_computed_right(
     assert min(told) > 0.9999, "the quantized model and QNN, each output"
     metadata = onnx.load("dist/m/default/g/a_ctx.onnx").metadata_props
     assert "me" in {each.value for each in metadata if each.key == "author"}
+
+
+@pytest.mark.parametrize("options", ["", ', options: {soc_model: "30"}'])
+def test_a_mask_of_constants_is_kept_off_the_oldest_chips(
+    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = onnx_text.proto(
+        "g (float[1,4,16] x, bool[1,4,16] c) => (float[1,4,16] y) <float z = {0.0}, float m = "
+        "{-1000000000.0}> { w = Where(c, z, m) s = Add(x, w) y = Softmax(s) }"
+    )
+    onnx.save(made, "a.onnx")
+    Path("calib").mkdir()
+    for number in range(2):
+        rng = np.random.default_rng(number)
+        x, c = rng.standard_normal((1, 4, 16), np.float32), rng.random((1, 4, 16)) > 0.5
+        np.savez(f"calib/{number}.npz", x=x, c=c)
+    text = MANIFEST.replace("-50", "-100").replace(', options: {soc_model: "60"}', options)
+    Path("m.yaml").write_text(text, encoding="utf-8")
+    exit_code, output = epctx("build", "m.yaml")
+    remedy = "partition: {exclude: {op_types: [Where]}}"
+    assert exit_code == 6 and "QNN_COMMON_ERROR_MEM_ALLOC" in output and remedy in output, output
+    assert ("set `soc_model`" in output) is (not options)
+    Path("m.yaml").write_text(f"{text}    {remedy}\n", encoding="utf-8")
+    exit_code, output = epctx("build", "m.yaml")
+    assert exit_code == 0 and "verified" in output, output
