@@ -72,12 +72,9 @@ def fold(model: onnx.ModelProto, kept: Collection[str]) -> None:
             nodes.append(node)
             continue
         (x, *names), y = node.input[:3], node.output[0]
-        if (
-            constants.uses[x] == 1
-            and x in makers
-            and _multiply(makers[x], node, *factors, constants)
-        ):
-            makers[x].output[0], makers[y] = y, makers[x]
+        maker = makers.get(x) if constants.uses[x] == 1 else None
+        if maker is not None and _multiply(maker, node, *factors, constants):
+            maker.output[0], makers[y] = y, maker
             continue
         shape = (-1, *[1] * (ranks[x] - 2))
         scale, shift = map(constants.put, (each.reshape(shape) for each in factors), names)
@@ -94,7 +91,7 @@ def _factors(node: onnx.NodeProto, constants: _Constants) -> tuple[Array, Array]
     node is another one, if it trains, or if a parameter is no constant.
     """
     given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-    if node.op_type != "BatchNormalization" or node.output[1:] or given.get("training_mode"):
+    if node.op_type != "BatchNormalization" or node.output[1:]:
         return None
     scale, bias, mean, variance = map(constants.array, node.input[1:])
     if scale is None or bias is None or mean is None or variance is None:
@@ -111,9 +108,8 @@ def _multiply(
     """
     given = {each.name: helper.get_attribute_value(each) for each in maker.attribute}
     axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1 - given.get("transB", 0)}
-    if maker.op_type not in axes or (
-        maker.op_type == "ConvTranspose" and given.get("group", 1) > 1
-    ):
+    grouped = maker.op_type == "ConvTranspose" and given.get("group", 1) > 1
+    if maker.op_type not in axes or grouped:
         return False
     name = next(iter(maker.input[2:]), "")
     weights, bias = constants.array(maker.input[1]), constants.array(name) if name else np.zeros(1)
