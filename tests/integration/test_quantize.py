@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from epctx.cache import Cache, locate
 from epctx.cache.check import info
 from epctx.cli.app import app
+from tests.kit import onnx_text
 
 pytestmark = pytest.mark.needs("module onnxruntime_qnn")
 MANIFEST = """\
@@ -174,6 +175,17 @@ def test_verify_and_plan_know_what_it_was_made_from(folder: Path) -> None:
     assert exit_code == 0 and "100.0% of" in output, output
 
 
+def test_plan_explains_a_build_that_failed(folder: Path) -> None:
+    for name in ("m.ranges.json", "m.lock.yaml"):
+        Path(name).unlink()
+    text = MANIFEST.replace("range_floor: -50", "range_floor: -50, tolerance: {max_abs: 1.0e-9}")
+    Path("m.yaml").write_text(text, encoding="utf-8")
+    exit_code, output = epctx("build", "m.yaml")
+    assert exit_code == 7 and not Path("m.ranges.json").exists(), output
+    exit_code, output = epctx("plan", "m.yaml", "--partition")
+    assert exit_code == 0 and "100.0% of" in output, output
+
+
 def test_another_sample_calibrates_again(folder: Path) -> None:
     before = Path("m.ranges.json").read_bytes()
     np.savez("calib/9.npz", **sample(9))
@@ -215,3 +227,74 @@ def test_weights_in_blocks_whose_bytes_vary_are_told(
     assert exit_code == 0 and "May not be reproducible: QAIRT 2.51" in Path("page.html").read_text(
         encoding="utf-8"
     )
+
+
+def normalized() -> onnx.ModelProto:
+    """A convolution, a BatchNormalization behind it, and one alone, whose parameters are some that
+    QNN 2.7.0 computes wrongly when they are quantized. It has metadata, as many exports do.
+    """
+    rng = np.random.default_rng(3)
+    value = helper.make_tensor_value_info
+    weights: dict[str, Any] = {"w": rng.standard_normal((8, 8, 3, 3)) / 8}
+    for i in "12":
+        weights |= {f"{name}{i}": rng.standard_normal(8) for name in "bm"}
+        weights[f"s{i}"] = rng.uniform(0.05, 4, 8) * rng.choice([-1, 1], 8)
+        weights[f"v{i}"] = rng.uniform(0.01, 5, 8)
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "s1", "b1", "m1", "v1"], ["y"], "alone"),
+        helper.make_node("Conv", ["y", "w"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["c", "s2", "b2", "m2", "v2"], ["z"], "behind"),
+    ]
+    shape = [1, 8, 8, 8]
+    ends = [value(name, TensorProto.FLOAT, shape) for name in "xyz"]
+    arrays = {name: each.astype(np.float32) for name, each in weights.items()}
+    initializers = [numpy_helper.from_array(each, name) for name, each in arrays.items()]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], initializers)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    helper.set_model_props(made, {"author": "me"})
+    return made
+
+
+def test_batch_normalizations_are_computed_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(normalized(), "a.onnx")
+    Path("calib").mkdir()
+    for number in range(4):
+        x = np.random.default_rng(number).standard_normal((1, 8, 8, 8), np.float32)
+        np.savez(f"calib/{number}.npz", x=x)
+    Path("m.yaml").write_text(MANIFEST.replace(", range_floor: -50", ""), encoding="utf-8")
+    exit_code, output = epctx("build", "m.yaml")
+    assert exit_code == 0, output
+    (group,) = report()["groups"]
+    told = [each["comparison"]["cosine"] for each in group["verify"]["numbers"]]
+    assert min(told) > 0.9999, "the quantized model and QNN, each output"
+    metadata = onnx.load("dist/m/default/g/a_ctx.onnx").metadata_props
+    assert "me" in {each.value for each in metadata if each.key == "author"}
+
+
+@pytest.mark.parametrize("options", ["", ', options: {soc_model: "30"}'])
+def test_a_mask_of_constants_is_kept_off_the_oldest_chips(
+    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = onnx_text.proto(
+        "g (float[1,4,16] x, bool[1,4,16] c) => (float[1,4,16] y) <float z = {0.0}, float m = "
+        "{-1000000000.0}> { w = Where(c, z, m) s = Add(x, w) y = Softmax(s) }"
+    )
+    onnx.save(made, "a.onnx")
+    Path("calib").mkdir()
+    for number in range(2):
+        rng = np.random.default_rng(number)
+        x, c = rng.standard_normal((1, 4, 16), np.float32), rng.random((1, 4, 16)) > 0.5
+        np.savez(f"calib/{number}.npz", x=x, c=c)
+    text = MANIFEST.replace("-50", "-100").replace(', options: {soc_model: "60"}', options)
+    Path("m.yaml").write_text(text, encoding="utf-8")
+    exit_code, output = epctx("build", "m.yaml")
+    remedy = "partition: {exclude: {op_types: [Where]}}"
+    assert exit_code == 6 and "QNN_COMMON_ERROR_MEM_ALLOC" in output and remedy in output, output
+    assert ("set `soc_model`" in output) is (not options)
+    Path("m.yaml").write_text(f"{text}    {remedy}\n", encoding="utf-8")
+    exit_code, output = epctx("build", "m.yaml")
+    assert exit_code == 0 and "verified" in output, output

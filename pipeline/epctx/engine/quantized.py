@@ -23,7 +23,13 @@ from epctx.worker.pool import Lane
 
 
 def again(
-    group: ModelGroup, ranges: Ranges, digests: FileDigests, folder: Path, lane: Lane
+    group: ModelGroup,
+    ranges: Ranges,
+    digests: FileDigests,
+    folder: Path,
+    lane: Lane,
+    *,
+    calibrate: bool = False,
 ) -> ModelGroup:
     """The group with the sources that it was built from; its own, if it is not quantized.
 
@@ -32,6 +38,7 @@ def again(
         digests: how samples are digested.
         folder: gets the quantized models; need not exist.
         lane: carries out the jobs.
+        calibrate: find ranges that are not known, as those of a build that failed.
 
     Raises:
         ManifestError: the ranges of a model are not known.
@@ -42,7 +49,7 @@ def again(
         return group
     samples = [make.sample(path, digests) for path in settings.calibration.files]
     models = tuple(
-        _model(group, settings, source, samples, ranges, folder / f"m{number}", lane)
+        _model(group, settings, source, samples, ranges, folder / f"m{number}", lane, calibrate)
         for number, source in enumerate(group.models)
     )
     return replace(group, models=models)
@@ -56,6 +63,7 @@ def _model(
     ranges: Ranges,
     folder: Path,
     lane: Lane,
+    calibrate: bool,
 ) -> ModelSource:
     plain, made = folder / "o", folder / "q"
     job = Optimize.of(source, group.optimize, plain)
@@ -64,7 +72,7 @@ def _model(
     if settings.calibrated:
         asked = make.calibration(digest, settings, group.preset, samples)
         known = ranges.find(key(asked))
-        if known is None:
+        if known is None and not calibrate:
             raise ManifestError(
                 "nothing tells the ranges that it is quantized with",
                 model=source.name,

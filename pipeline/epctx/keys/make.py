@@ -45,6 +45,10 @@ def calibration(
         samples: digests of the files with samples.
     """
     asked = settings.calibration
+    shaping = {
+        "exclude_nodes": sorted(set(settings.exclude_nodes)),
+        "weight_only": settings.weight_only,
+    }
     return CalibrationRecord(
         model=str(optimized),
         preset=preset,
@@ -54,6 +58,7 @@ def calibration(
             "method": settings.method,
             "symmetric": settings.symmetric,
             "weights": settings.weights,
+            **{name: value for name, value in shaping.items() if value},
         },
         samples=tuple(map(str, samples)),
         count=asked.count,

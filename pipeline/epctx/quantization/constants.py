@@ -39,16 +39,17 @@ def separate(model: onnx.ModelProto) -> bool:
                 continue
             copy = onnx.TensorProto()
             copy.CopyFrom(small[name])
-            copy.name = _free(name, names)
-            names.add(copy.name)
+            copy.name = free(name, names)
             node.input[place] = copy.name
             made.append(copy)
     graph.initializer.extend(made)
     return bool(made)
 
 
-def _free(name: str, taken: set[str]) -> str:
+def free(name: str, taken: set[str]) -> str:
+    """Return a name like this one that is not taken, and take it."""
     number = 1
     while f"{name}/{number}" in taken:
         number += 1
+    taken.add(f"{name}/{number}")
     return f"{name}/{number}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,7 +29,7 @@ from epctx.errors import EpctxError, ManifestError, ModelError
 from epctx.graph.serde import protos
 from epctx.manifest import Preset, QuantizeSettings
 from epctx.providers.default import registered
-from epctx.quantization import constants, norms, presets
+from epctx.quantization import batchnorms, constants, norms, presets
 from epctx.quantization import ranges as ranges_
 from epctx.quantization.ranges import Ranges
 from epctx.quantization.samples import Samples
@@ -76,16 +76,18 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         prepared = self.plain.with_name("prepared.onnx")
         large = is_large(self.plain)
         data = f"{prepared.name}.data"
+        metadata: Mapping[str, str] = {}
         with self._blamed("preparing it"):
             if self.preset == "qnn":
+                source, metadata = self._bare()
                 changed = qnn_preprocess_model(
-                    self.plain,
+                    source,
                     prepared,
                     save_as_external_data=large,
                     all_tensors_to_one_file=True,
                     external_data_location=data,
                 )
-                prepared = prepared if changed else self.plain
+                prepared = prepared if changed else source
             else:
                 quant_pre_process(
                     self.plain,
@@ -96,16 +98,39 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                     all_tensors_to_one_file=True,
                     external_data_location=data,
                 )
-            return self._changed(prepared)
+            return self._changed(prepared, metadata)
 
-    def _changed(self, prepared: Path) -> Path:
-        """The model with what its EP, its types and blocks of weights ask for."""
+    def _bare(self) -> tuple[Path, dict[str, str]]:
+        """The model as onnxruntime's preprocessing for QNN takes it: without BatchNormalization
+        where possible, and without metadata, on which that fails (1.32.0); and its metadata.
+        """
+        model = onnx.load(self.plain, load_external_data=False)
+        metadata = {each.key: each.value for each in model.metadata_props}
+        if not metadata and all(node.op_type != "BatchNormalization" for node in model.graph.node):
+            return self.plain, {}
+        onnx.load_external_data_for_model(model, str(self.plain.parent))
+        batchnorms.fold(model, [node.name for node in model.graph.node if self._keeps(node)])
+        del model.metadata_props[:]
+        bare, large = self.plain.with_name("bare.onnx"), is_large(self.plain)
+        onnx.save(model, bare, save_as_external_data=large, location=f"{bare.name}.data")
+        return bare, metadata
+
+    def _keeps(self, node: onnx.NodeProto) -> bool:
+        """Whether the settings name a node, or its op type, to stay float."""
+        named = any(fnmatchcase(node.name, pattern) for pattern in self.settings.exclude_nodes)
+        return named or node.op_type in self.settings.exclude_op_types
+
+    def _changed(self, prepared: Path, metadata: Mapping[str, str]) -> Path:
+        """The model with its metadata, and what its EP, its types and blocks of weights ask for."""
         model = onnx.load(prepared)
         self._refuse_few_values(model)
-        changed = False
+        changed = bool(metadata)
+        if changed:
+            theirs = {each.key: each.value for each in model.metadata_props}
+            onnx.helper.set_model_props(model, {**theirs, **metadata})
         if self.preset == "qnn":
             divided, separated = norms.divide(model), constants.separate(model)
-            changed = divided or separated
+            changed = changed or divided or separated
         bits = (self.settings.weights, *(o.type for o in self.settings.overrides.values()))
         opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
         if opset < _FOUR_BITS and any(each in ("int4", "uint4") for each in bits):
@@ -307,7 +332,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         return ManifestError(
             f"there is no range of its tensor {name!r}",
             model=self.name,
-            why="the file of ranges was edited, or made from another model",
+            why="the ranges are those of another model, of other `exclude` or of an older epctx",
             remedy="restore it, or run `epctx build --recalibrate`",
             code=Code.CALIBRATION,
         )

@@ -26,7 +26,7 @@ def built(project: Project) -> Project:
     return project
 
 
-def again(project: Project, folder: Path) -> ModelGroup:
+def again(project: Project, folder: Path, *, calibrate: bool = False) -> ModelGroup:
     manifest = load.load(project.manifest)
     pool = Pool(work=folder / "work", logs=folder / "logs")
     with pool.lane(None) as lane:
@@ -36,6 +36,7 @@ def again(project: Project, folder: Path) -> ModelGroup:
             FreshDigests(),
             folder / "q",
             lane,
+            calibrate=calibrate,
         )
 
 
@@ -53,6 +54,16 @@ def test_without_ranges_nobody_knows_what_was_built(built: Project, tmp_path: Pa
     with pytest.raises(ManifestError, match="nothing tells the ranges") as caught:
         again(built, tmp_path / "v")
     assert caught.value.failure.file == str(built.folder / "m.ranges.json")
+
+
+def test_what_was_not_built_is_calibrated_where_that_is_asked_for(
+    built: Project, tmp_path: Path
+) -> None:
+    (known,) = again(built, tmp_path / "v").models
+    ranges.place(built.manifest).unlink()
+    (found,) = again(built, tmp_path / "w", calibrate=True).models
+    assert found.path.read_bytes() == known.path.read_bytes()
+    assert not ranges.place(built.manifest).exists()
 
 
 def test_a_group_that_is_not_quantized_is_what_it_is(project: Project, tmp_path: Path) -> None:

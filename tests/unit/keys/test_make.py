@@ -32,10 +32,12 @@ from epctx.manifest import (
     OptimizeSettings,
     PartitionSettings,
     ProviderSpec,
+    QuantizeSettings,
     Reference,
     Tolerance,
     VerifyInputs,
     VerifySettings,
+    WeightOnly,
 )
 from epctx.providers import registry
 from epctx.providers.base import Fingerprint
@@ -567,3 +569,16 @@ def test_the_form_of_keys_is_pinned(case: Case) -> None:
     """A key that changes without its version is a cache that misses, or worse, that hits."""
     fixed = replace(case, group=replace(case.group, execution_providers=()))
     assert [key(record).hex[:16] for record in make(fixed)] == PINNED
+
+
+def test_ranges_are_those_of_the_nodes_that_are_quantized() -> None:
+    model = digest.of_bytes(b"model")
+    settings = (
+        QuantizeSettings(),
+        QuantizeSettings(range_floor=-100, per_channel=False),  # nothing that calibration looks at
+        QuantizeSettings(exclude_nodes=("norm",)),
+        QuantizeSettings(weight_only=WeightOnly()),
+        QuantizeSettings(weight_only=WeightOnly(block_size=64)),
+    )
+    plain, same, *others = (key(making.calibration(model, each, "qnn", ())) for each in settings)
+    assert plain == same and len({plain, *others}) == 4

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 import pytest
-from onnx import version_converter
+from onnx import helper, version_converter
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError, ModelError
@@ -72,6 +72,43 @@ def test_for_qnn_no_two_nodes_share_a_constant(preset: Preset, scales: int, tmp_
     found = run(tool(tmp_path, made, preset))
     taken = [t for t in found.graph.initializer if t.name.endswith("_scale") and t.name[0] == "w"]
     assert len(taken) == scales
+
+
+@pytest.mark.parametrize("preset", ["qnn", "cpu"])
+def test_metadata_is_kept_and_no_fault_of_a_model(preset: Preset, tmp_path: Path) -> None:
+    made = mlp(width=32, layers=2)
+    helper.set_model_props(made, {"author": "me", "onnx.infer": "another tool"})
+    found = run(tool(tmp_path, made, preset))
+    metadata = {each.key: each.value for each in found.metadata_props}
+    assert metadata["author"] == "me" and "onnx.infer" in metadata
+    plain = run(tool(tmp_path / "plain", mlp(width=32, layers=2), preset))
+    del found.metadata_props[:], plain.metadata_props[:]
+    assert found == plain
+
+
+def normalized() -> onnx.ModelProto:
+    """A convolution, and a BatchNormalization behind it."""
+    return onnx_text.proto(
+        "g (float[1,1,4] x) => (float[1,2,4] y) <float[2,1,1] w = {1.0, 2.0}, float[2] s ="
+        " {0.5, 3.0}, float[2] b = {0.1, 0.2}, float[2] m = {0.5, 0.5}, float[2] v = {1.0, 2.0}>"
+        " { [conv] c = Conv(x, w) [norm] y = BatchNormalization(c, s, b, m, v) }"
+    )
+
+
+def test_for_qnn_no_normalization_of_a_batch_is_quantized(tmp_path: Path) -> None:
+    made = run(tool(tmp_path, normalized()))
+    assert inputs_of(made, "conv") == {"DequantizeLinear": 3}
+    assert "BatchNormalization" not in {node.op_type for node in made.graph.node}
+
+
+@pytest.mark.parametrize(
+    "excluded", [{"exclude_nodes": ("no*",)}, {"exclude_op_types": ("BatchNormalization",)}]
+)
+def test_a_normalization_that_is_excluded_stays_float(
+    excluded: dict[str, Any], tmp_path: Path
+) -> None:
+    made = run(tool(tmp_path, normalized(), **excluded))
+    assert inputs_of(made, "norm") == {"DequantizeLinear": 1, "": 4}
 
 
 @pytest.mark.parametrize("preset", ["qnn", "cpu"])

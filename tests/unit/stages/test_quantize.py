@@ -66,9 +66,11 @@ def test_weights_alone_need_no_ranges(tmp_path: Path) -> None:
 
 
 def test_weights_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = run(tmp_path / "a" / "q", mlp(width=64))
+    model = mlp(width=64)
+    helper.set_model_props(model, {"author": "me"})  # the weights pass through another file
+    whole = run(tmp_path / "a" / "q", model)
     monkeypatch.setattr(quantize, "_ONE_FILE", 1000)
-    made = run(tmp_path / "b" / "q", mlp(width=64), ranges=whole.ranges)
+    made = run(tmp_path / "b" / "q", model, ranges=whole.ranges)
     assert [file.location for file in made.files] == ["model.onnx", "model.onnx.data"]
     feeds = {"x": normal((1, 64))}
     values = [

@@ -57,7 +57,9 @@ def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
 
 def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> GroupPreview:
     with pool.lane(None) as lane:
-        group = quantized.again(planned.group, known, FreshDigests(), folder / "q", lane)
+        group = quantized.again(
+            planned.group, known, FreshDigests(), folder / "q", lane, calibrate=True
+        )
         optimized: dict[str, Path] = {}
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"

@@ -72,6 +72,7 @@ _WHERE_LOADED: Final = frozenset(
         *("enable_htp_shared_memory_allocator", "skip_qnn_version_check"),
     }
 )
+_OLDEST: Final = 68
 _NO_MEMORY: Final = "QNN_COMMON_ERROR_MEM_ALLOC"
 _OPENVINO: Final = "OpenVINOExecutionProvider"
 _X86_LINUX: Final = sys.platform == "linux" and platform.machine() == "x86_64"
@@ -224,13 +225,19 @@ class QNNExecutionProvider(OrtProvider):
         )
 
     def failed_remedy(self, why: str) -> str | None:
-        """HTP 68, which any chip has at least, compiles no HardSigmoid of float32 (QAIRT 2.51)."""
-        if _NO_MEMORY not in why or any(self._options.chips):
+        """Return what lets QNN compile for HTP 68, which any chip has at least: for it QAIRT 2.51
+        compiles no HardSigmoid and no Where in floating point.
+        """
+        old = {soc.number for soc in socs.NAMED.values() if soc.arch == _OLDEST}
+        chips = {*self._options.chips} - {0}
+        if _NO_MEMORY not in why or (chips and chips.isdisjoint(old)):
             return None
-        return (
-            "set `soc_model`: without it the context is for any chip, and for the oldest of them "
-            "QNN does not compile every operator in floating point (2.7.0: no HardSigmoid)"
+        remedy = (
+            "keep what the oldest chips do not compute in floating point off QNN (2.7.0: "
+            "HardSigmoid, and Where of a mask): `partition: {exclude: {op_types: [Where]}}`"
         )
+        anyones = "set `soc_model`, without which the context is for any chip; or "
+        return remedy if chips else anyones + remedy
 
     def nothing_compiled_remedy(self) -> str:
         """What of the options decides what QNN takes."""

@@ -15,6 +15,17 @@ g (uint8[1, 1, 8, 8] x) => (float[1, 1, 6, 6] y) <float s = {0.1}, uint8 z = {0}
     y = AveragePool <kernel_shape = [3, 3]> (d)
 }
 """
+BATCH = """
+g (float[1, 2] x) => (float[1, 2] y) <float[2] s = {0.1, 0.2}> {
+    y = BatchNormalization(x, s, s, s, s)
+}
+"""
+QUANTIZED_BATCH = """
+g (uint8[1, 2] x) => (float[1, 2] y) <float[2] s = {0.1, 0.2}, float f = {0.1}, uint8 z = {0}> {
+    d = DequantizeLinear(x, f, z)
+    y = BatchNormalization(d, s, s, s, s)
+}
+"""
 
 
 def norm(rows: int) -> str:
@@ -25,7 +36,11 @@ g (float[1, {rows}, 8] x) => (float[1, {rows}, 8] y)
 
 
 @pytest.mark.parametrize(
-    ("body", "known"), [(POOL, True), (QUANTIZED, False), (norm(1), True), (norm(2), False)]
+    ("body", "known"),
+    [
+        *((POOL, True), (QUANTIZED, False), (norm(1), True), (norm(2), False)),
+        *((BATCH, False), (QUANTIZED_BATCH, True)),
+    ],
 )
 def test_the_faults_are_those_that_were_measured(body: str, known: bool) -> None:
     graph = onnx_text.model(body, opsets='"" : 23').graph
