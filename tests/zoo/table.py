@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ COLUMNS = (
     "script on QNN",
     "tokens",
 )
+STRANGERS = ("E0404", "E0704")
+"""Errors that no stranger may get: no sizes in the manifest, other numbers than the source's."""
 STRANGER_COLUMNS = ("model", "from", "sizes that `epctx init` wrote", "build", "coverage", "s")
 TOLERANCE = {"reference": 1e-4, "qnn": 0.2}
 """Largest difference of the zoo's own comparison, relative to an output's largest magnitude."""
@@ -98,8 +101,9 @@ def stranger_verdict(result: Result | None) -> str:
     word = verdict(result, "qnn")
     if result is None or "error" not in result:
         return word
-    if result["error"] == "E0704" or word.startswith("NO"):
-        return f"NO: {result['error']}: {result['message']}"
+    if result["error"] in STRANGERS or word.startswith("NO"):
+        message = textwrap.shorten(result["message"], 160, placeholder=" …")
+        return f"NO: {result['error']}: {message}"
     return word
 
 
