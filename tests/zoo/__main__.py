@@ -2,7 +2,7 @@
 
     python -m tests.zoo STEP [--only GLOB] [--again GLOB] [--jobs N]
 
-where STEP is make, stock, reference, qnn, bare, tokens, table or all.
+where STEP is make, stock, reference, qnn, bare, tokens, stranger, table or all.
 
 Results are kept below build/zoo, by step and model: what is there is not done again, but for the
 models that `--again` names. The table is build/zoo/TABLE.md; docs/zoo.md is a copy of it.
@@ -22,7 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from tests.zoo import building, table
+from tests.zoo import building, stranger, table
 from tests.zoo.processes import ROOT, python, run
 
 FOLDER = ROOT / "build" / "zoo"
@@ -119,6 +119,17 @@ def tokens(name: str) -> dict[str, Any] | None:
     return asdict(ended) | told
 
 
+def strange(name: str) -> dict[str, Any] | None:
+    """Build a trained model with what `epctx init` writes; None for models of other sources."""
+    if not name.endswith(".wheel") or not made(name).is_file():
+        return None
+    folder = FOLDER / "stranger" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    told = stranger.build(made(name), folder)
+    shutil.rmtree(folder)
+    return told
+
+
 STEPS: dict[str, Callable[[str], dict[str, Any] | None]] = {
     "make": make,
     "stock": stock,
@@ -126,6 +137,7 @@ STEPS: dict[str, Callable[[str], dict[str, Any] | None]] = {
     "qnn": _built("qnn"),
     "bare": bare,
     "tokens": tokens,
+    "stranger": strange,
 }
 
 

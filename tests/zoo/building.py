@@ -55,13 +55,12 @@ def build(source: Path, provider: str, sizes: Mapping[str, int], folder: Path) -
         TIMEOUT,
         {"NO_COLOR": "1", "COLUMNS": "200"},
     )
-    return _told(ended, folder) | _agreement(ended, source, folder)
+    return figures(ended, folder / "dist" / "zoo.build.json") | _agreement(ended, source, folder)
 
 
-def _told(ended: Ended, folder: Path) -> dict[str, Any]:
-    """The end of the command and the part of the report that the table shows."""
+def figures(ended: Ended, report: Path) -> dict[str, Any]:
+    """Return the end of the command and the part of the report that the table shows."""
     told: dict[str, Any] = asdict(ended)
-    report = folder / "dist" / "zoo.build.json"
     if ended.code is None or not report.is_file():
         return told
     group = json.loads(report.read_text(encoding="utf-8"))["groups"][0]

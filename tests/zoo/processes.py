@@ -33,16 +33,19 @@ class Ended:
 
 
 def run(
-    command: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+    folder: Path = ROOT,
 ) -> Ended:
-    """Run `command` in the checkout; end it and its children after `timeout` seconds."""
+    """Run `command` in a folder; end it and its children after `timeout` seconds."""
     start = time.monotonic()
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
     )
     try:

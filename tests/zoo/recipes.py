@@ -18,6 +18,7 @@ SOURCES = (
     "quantized",
     "converters",
     "onnx_wheel",
+    "trained",
     "versions",
     "oddities",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ COLUMNS = (
     "script on QNN",
     "tokens",
 )
+STRANGERS = ("E0404", "E0704")
+"""Errors that no stranger may get: no sizes in the manifest, other numbers than the source's."""
+STRANGER_COLUMNS = ("model", "from", "sizes that `epctx init` wrote", "build", "coverage", "s")
 TOLERANCE = {"reference": 1e-4, "qnn": 0.2}
 """Largest difference of the zoo's own comparison, relative to an output's largest magnitude."""
 
@@ -50,6 +54,7 @@ class Line:
         qnn: What epctx does for QNN.
         bare: What a script does for QNN.
         tokens: What onnxruntime-genai generates, of a folder of its builder.
+        stranger: Build of a trained model with what `epctx init` writes.
     """
 
     name: str
@@ -60,6 +65,7 @@ class Line:
     qnn: Result | None
     bare: Result | None
     tokens: Result | None = None
+    stranger: Result | None = None
 
     @property
     def runs(self) -> bool:
@@ -68,8 +74,9 @@ class Line:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the reference EP's build is what must not be."""
-        return self.runs and verdict(self.reference, "reference").startswith("NO")
+        """Whether the reference EP's build, or a stranger's, is what must not be."""
+        ours = self.runs and verdict(self.reference, "reference").startswith("NO")
+        return ours or stranger_verdict(self.stranger).startswith("NO")
 
 
 def verdict(result: Result | None, provider: str) -> str:
@@ -89,6 +96,17 @@ def verdict(result: Result | None, provider: str) -> str:
     return "built"
 
 
+def stranger_verdict(result: Result | None) -> str:
+    """Describe a stranger's build; "NO" before a failure that is nobody's listed limit."""
+    word = verdict(result, "qnn")
+    if result is None or "error" not in result:
+        return word
+    if result["error"] in STRANGERS or word.startswith("NO"):
+        message = textwrap.shorten(result["message"], 160, placeholder=" …")
+        return f"NO: {result['error']}: {message}"
+    return word
+
+
 def _refused(result: Result) -> str:
     for heading, (code, words) in LIMITATIONS.items():
         if result["code"] == code and re.search(words, _flat(result["output"])):
@@ -102,7 +120,40 @@ def _flat(text: str) -> str:
 
 def write(lines: Sequence[Line]) -> str:
     """The counts and the table, in Markdown."""
-    return "\n".join([*_counts(lines), "", *_head(), *map(_row, lines), ""])
+    return "\n".join(
+        [*_counts(lines), "", *_head(COLUMNS), *map(_row, lines), *_strangers(lines), ""]
+    )
+
+
+def _strangers(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the table of the trained models, if there are any."""
+    built = [line for line in lines if line.stranger is not None]
+    if not built:
+        return
+    wrong = sum(stranger_verdict(line.stranger).startswith("NO") for line in built)
+    yield from ("", "## Trained models, as a stranger builds them", "")
+    yield "`epctx init MODEL --provider QNNExecutionProvider --option soc_model=60 --yes`, then"
+    yield f"`epctx build`: {len(built)} models, {wrong} fail for no listed limit."
+    yield from ("", *_head(STRANGER_COLUMNS))
+    for line in built:
+        result = line.stranger or {}
+        cells = [
+            line.name,
+            line.source.removeprefix("wheel: "),
+            _sizes(result.get("model", {})),
+            stranger_verdict(result).replace("|", "\\|"),
+            f"{result['coverage']:.1%}" if "coverage" in result else "",
+            _number(result.get("seconds")),
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _sizes(model: Result) -> str:
+    """Return the sizes that a manifest gives a model, and the names of those that are guessed."""
+    sizes = {**model.get("dimensions", {}), **model.get("shapes", {})}
+    words = [f"{name}: {size}" for name, size in sizes.items()]
+    guessed = model.get("guessed", [])
+    return ", ".join(words) + (f"; guessed: {', '.join(map(str, guessed))}" if guessed else "")
 
 
 def _counts(lines: Sequence[Line]) -> Iterator[str]:
@@ -137,9 +188,9 @@ def _by_script(line: Line) -> bool:
     )
 
 
-def _head() -> Iterator[str]:
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield "|" + "---|" * len(COLUMNS)
+def _head(columns: Sequence[str]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield "|" + "---|" * len(columns)
 
 
 def _row(line: Line) -> str:

