@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from epctx.errors import CompileError
+from epctx.errors import CompileError, ModelError
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.epcontext import COMPATIBILITY, is_epcontext
 from epctx.graph.model import Partition, Replacement
@@ -188,6 +188,11 @@ def _describe(partition: Partition, new: ir.Value, given: ir.Value, old: ir.Valu
     try:
         new.merge_shapes(shape)
     except ValueError as error:
+        if old.is_graph_output():
+            raise ModelError(
+                f"declares its output '{old.name}' as {old.shape}, and it is made as {shape}",
+                remedy="export the model with the shape that the output has: `epctx run` shows it",
+            ) from error
         raise _misfit(partition, f'"{old.name}" has shape {shape}, not {old.shape}') from error
 
 

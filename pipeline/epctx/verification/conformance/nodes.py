@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
@@ -140,15 +141,20 @@ def main_contexts(subject: Subject) -> Iterator[Fault]:
 
 
 def names(subject: Subject) -> Iterator[Fault]:
-    """Node names are unique over the model; partitions over a context (EPs look graphs up so)."""
-    seen: set[str] = set()
+    """Node names are unique in their graph, those of EPContext nodes over the model; partitions
+    are over a context (EPs look graphs up so).
+    """
+    places = Counter(node.name for node in protos.nodes(subject.proto))
+    twice: set[str] = set()
     for graph in protos.graphs(subject.proto):
+        own = Counter(node.name for node in graph.node)
         for node in graph.node:
-            if epcontext.is_epcontext(node) and not node.name:
+            is_context = epcontext.is_epcontext(node)
+            if is_context and not node.name:
                 yield Fault(message=f"an EPContext node has no name; it makes {list(node.output)}")
-            if node.name and node.name in seen:
-                yield Fault(message=f"two nodes are named '{node.name}'")
-            seen.add(node.name)
+            elif node.name and (places if is_context else own)[node.name] > 1:
+                twice.add(node.name)
+    yield from (Fault(message=f"two nodes are named '{name}'") for name in sorted(twice))
     partitions: set[tuple[str | None, str | None, str]] = set()
     for each in subject.model.nodes:
         if each.partition_name is None or not each.main_context:

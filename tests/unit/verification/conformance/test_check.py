@@ -328,6 +328,10 @@ def test_names_inside_control_flow_count(tmp_path: Path) -> None:
     folder = folders.write(tmp_path, both, sums=False)
     messages = {f.message for f in found(folder, "names", "fail")}
     assert messages == {"two nodes are named 'main_0'"}
+    body.node[0].name = "n"  # as tf2onnx has it: nodes of bodies are named alike
+    for branch in both.graph.node[1].attribute:
+        branch.g.CopyFrom(body)
+    assert not found(folders.write(tmp_path / "own", both, sums=False), "names", "fail")
 
 
 def test_the_prefix_is_on_node_and_partition(tmp_path: Path) -> None:
