@@ -78,9 +78,14 @@ class Inquiry:
             nodes = self._region(cause.kind)
         elif cause.kind == "known EP fault":
             nodes = [n for n in self.node.graph or () if known_fault(n, self.providers)]
-        names = sorted({glob.escape(node.name) for node in nodes if node.name})
-        yield self._exclude(names, sorted({_operator(node) for node in nodes if not node.name}))
-        yield self._exclude([], [_operator(self.node)])
+        yield self.without(nodes)
+        yield self.exclude([], [operator(self.node)])
+
+    def without(self, nodes: Iterable[ir.Node]) -> Change:
+        """Keep nodes off the EPs: by their names, those without a name by their operators."""
+        given = list(nodes)
+        names = sorted({glob.escape(node.name) for node in given if node.name})
+        return self.exclude(names, sorted({operator(node) for node in given if not node.name}))
 
     def _override(self, names: Sequence[str]) -> Change:
         settings = self.group.quantize
@@ -96,7 +101,8 @@ class Inquiry:
         proposal = Proposal(what=what, manifest=self._written({"quantize": written}))
         return proposal, replace(self.group, quantize=quantize)
 
-    def _exclude(self, names: Sequence[str], op_types: Sequence[str]) -> Change:
+    def exclude(self, names: Sequence[str], op_types: Sequence[str]) -> Change:
+        """Keep nodes of these names and operators off the EPs."""
         old = self.group.partition
         nodes = tuple(dict.fromkeys((*old.exclude_nodes, *names)))
         ops = tuple(dict.fromkeys((*old.exclude_op_types, *op_types)))
@@ -172,7 +178,8 @@ def _values(node: ir.Node) -> Iterator[ir.Value]:
             yield value
 
 
-def _operator(node: ir.Node) -> str:
+def operator(node: ir.Node) -> str:
+    """Return the op type of a node as `exclude.op_types` has it."""
     return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
 
