@@ -1,8 +1,8 @@
-"""Nodes that QNN is known to compute wrongly (onnxruntime-qnn 2.7.0, QAIRT 2.51, x86 simulator)."""
+"""Nodes that QNN computes wrongly, or not at all (onnxruntime-qnn 2.7.0, QAIRT 2.51, x86)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from epctx.providers.hooks import KnownFault
@@ -43,6 +43,52 @@ FAULTS: Final = (
         remedy="keep it off QNN, or write the norm as Mul, ReduceMean, Add, Sqrt and Div",
     ),
 )
+
+
+_LAYOUT: Final = frozenset(
+    {
+        *("Conv", "ConvTranspose", "AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"),
+        *("BatchNormalization", "InstanceNormalization", "Resize", "DepthToSpace", "SpaceToDepth"),
+    }
+)
+"""For QNN, ONNX Runtime puts Transposes about these: it has the channels last."""
+
+
+def why_kept_off(node: ir.Node) -> str | None:
+    """Return why a node must not be given to QNN, since it ends the process; None if it may.
+
+    ONNX Runtime 1.31.1 moves the Transposes about a Conv down the graph to meet others. Through a
+    Reshape to one dimension it moves one that has no such dimension: an assertion, SIGABRT. So
+    does `as_strided` in the dynamo exports of ConvNeXt and EdgeNeXt (timm). A Squeeze does not.
+    """
+    if node.op_type != "Reshape" or node.domain or node.inputs[0] is None:
+        return None
+    before, after = node.inputs[0].shape, node.outputs[0].shape
+    if before is None or after is None or len(before) < 3 or len(after) != 1:
+        return None
+    above = _reaches(node, _LAYOUT, lambda each: each.predecessors())
+    below = _reaches(node, _LAYOUT | {"Transpose"}, lambda each: each.successors())
+    if not (above and below):
+        return None
+    return (
+        "a Reshape to one dimension between a Conv and a Transpose ends ONNX Runtime by SIGABRT in "
+        "QNN's compile (onnxruntime 1.31.1)"
+    )
+
+
+def _reaches(
+    node: ir.Node, op_types: frozenset[str], beside: Callable[[ir.Node], Iterable[ir.Node]]
+) -> bool:
+    """Whether a node of these types is among its neighbours, theirs, and so on."""
+    seen, left = {node}, [node]
+    while left:
+        for each in beside(left.pop()):
+            if each.op_type in op_types:
+                return True
+            if each not in seen:
+                seen.add(each)
+                left.append(each)
+    return False
 
 
 def why_unstable(nodes: Sequence[ir.Node]) -> str | None:
