@@ -118,6 +118,22 @@ def test_what_does_not_compile_is_found_by_halves_and_kept_off(tmp_path: Path) -
     assert command_line.epctx("build", "epctx.yaml", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.needs_device(QNN)
+def test_eight_bits_that_are_too_few_are_made_sixteen(tmp_path: Path) -> None:
+    settings = {"preset": "qnn", "calibration": {"random": True}, "activations": "uint8"}
+    wrong.write(tmp_path, wrong.uneven, layers=6, quantize=settings)
+    ran = command_line.epctx(
+        *("bisect", "epctx.yaml", "g", "net", "--cuts", "20", "--format", "json", "--quiet"),
+        cwd=tmp_path,
+    )
+    found = json.loads(ran.stdout)
+    assert (found["sessions"], found["first"][0]["node"]) == ("quantized", "unscaled")
+    assert [each["failure"] is None for each in found["tried"]] == [False, False, True]
+    assert found["tried"][2]["manifest"] == {
+        "model_groups": {"g": {"quantize": {"activations": "uint16"}}}
+    }
+
+
 def test_of_a_model_that_is_right_nothing_is_wrong(tmp_path: Path) -> None:
     wrong.write(tmp_path, wrong.nothing, layers=10, **REFERENCE)
     ran = command_line.inside("bisect", "epctx.yaml", "g", "net", cwd=tmp_path)

@@ -117,6 +117,13 @@ def hard(net: Net) -> None:
     net("HardSigmoid", "hard")
 
 
+def uneven(net: Net) -> None:
+    """One channel a thousand times as large as the others: of eight bits these have none."""
+    scale = np.where(np.arange(16) == 0, 1000.0, 1.0)
+    net("Mul", "scaled", net.weight("scale", scale))
+    net("Mul", "unscaled", net.weight("unscale", 1 / scale))
+
+
 def pool(net: Net) -> None:
     """An average over an image as large as QNN's x86 simulator computes wrongly."""
     net("AveragePool", "pooled", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])

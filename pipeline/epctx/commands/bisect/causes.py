@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -16,6 +16,7 @@ from epctx.manifest import ModelGroup, TensorOverride, Written
 from epctx.parsing.precedence import DEFAULT_TARGET
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import FLOAT16_MAX, KnowsFaults, SetsTolerance
+from epctx.quantization.presets import choose
 from epctx.quantization.ranges import Ranges
 
 _FLOAT16_LEAST: Final = 2.0**-14
@@ -27,6 +28,8 @@ _FLOAT16: Final[Mapping[Kind, str]] = {
 _CLIPPED: Final = 1.05
 _TOO_WIDE: Final = 4.0
 """So many times as wide as the numbers a range loses two bits of eight."""
+_NARROW: Final = ("uint8", "int8")
+_WIDE: Final = "uint16"
 Change = tuple[Proposal, ModelGroup]
 
 
@@ -71,7 +74,9 @@ class Inquiry:
             for ranges in (cause.ranges, self.ranges):
                 misfits = [name for name in ranges if self._misfit(name) is not None]
                 if misfits:
-                    yield self._override(misfits)
+                    given = {n: tuple(float(f"{e:.6g}") for e in self.ranges[n]) for n in misfits}
+                    yield self._override({name: {"range": both} for name, both in given.items()})
+            yield from self._quantized_otherwise()
             return
         nodes = [self.node]
         if cause.kind in _FLOAT16:
@@ -80,6 +85,8 @@ class Inquiry:
             nodes = [n for n in self.node.graph or () if known_fault(n, self.providers)]
         yield self.without(nodes)
         yield self.exclude([], [operator(self.node)])
+        if self.group.quantize is not None:
+            yield from self._quantized_otherwise()
 
     def without(self, nodes: Iterable[ir.Node]) -> Change:
         """Keep nodes off the EPs: by their names, those without a name by their operators."""
@@ -87,17 +94,45 @@ class Inquiry:
         names = sorted({glob.escape(node.name) for node in given if node.name})
         return self.exclude(names, sorted({operator(node) for node in given if not node.name}))
 
-    def _override(self, names: Sequence[str]) -> Change:
+    def _quantized_otherwise(self) -> Iterator[Change]:
+        """More bits for the node's tensors; the node float; more bits for all; its type float."""
         settings = self.group.quantize
         assert settings is not None
-        ranges = {name: tuple(float(f"{e:.6g}") for e in self.ranges[name]) for name in names}
-        overrides = {
-            name: replace(settings.overrides.get(name, TensorOverride()), range=both)
-            for name, both in ranges.items()
+        names = [str(value.name) for value in _values(self.node) if value.name in self.quantized]
+        bits = choose(settings, self.group.preset).activations
+        narrow = settings.calibrated and bits in _NARROW
+        if narrow and names:
+            yield self._override({name: {"type": _WIDE} for name in names})
+        if self.node.name:
+            yield self._leave_float("nodes", glob.escape(self.node.name))
+        if narrow:
+            what = f"quantize.activations {_WIDE}"
+            yield self._quantize(what, {"activations": _WIDE}, activations=_WIDE)
+        if not self.node.domain:
+            yield self._leave_float("op_types", self.node.op_type)
+
+    def _leave_float(self, kind: Literal["nodes", "op_types"], entry: str) -> Change:
+        old = self.group.quantize
+        assert old is not None
+        every = {"nodes": old.exclude_nodes, "op_types": old.exclude_op_types}
+        every[kind] = tuple(dict.fromkeys((*every[kind], entry)))
+        written = {key: list(all_) for key, all_ in every.items() if all_}
+        changes = {f"exclude_{key}": all_ for key, all_ in every.items()}
+        return self._quantize(f"quantize.exclude of {entry!r}", {"exclude": written}, **changes)
+
+    def _override(self, given: Mapping[str, Mapping[str, Any]]) -> Change:
+        assert self.group.quantize is not None
+        old = self.group.quantize.overrides
+        new = {
+            each: replace(old.get(each, TensorOverride()), **keys) for each, keys in given.items()
         }
-        quantize = replace(settings, overrides={**settings.overrides, **overrides})
-        written = {"overrides": {name: {"range": list(both)} for name, both in ranges.items()}}
-        what = f"quantize.overrides of {_listed(names)}"
+        written = {each: _plain(keys) for each, keys in given.items()}
+        what = f"quantize.overrides of {_listed(given)}"
+        return self._quantize(what, {"overrides": written}, overrides={**old, **new})
+
+    def _quantize(self, what: str, written: Written, **changes: Any) -> Change:
+        assert self.group.quantize is not None
+        quantize = replace(self.group.quantize, **changes)
         proposal = Proposal(what=what, manifest=self._written({"quantize": written}))
         return proposal, replace(self.group, quantize=quantize)
 
@@ -157,6 +192,10 @@ def known_fault(node: ir.Node, providers: Iterable[ExecutionProvider]) -> Cause 
             if (node.domain, node.op_type) == ("", fault.op_type) and fault.concerns(node):
                 return Cause(kind="known EP fault", why=fault.what, remedy=fault.remedy)
     return None
+
+
+def _plain(keys: Mapping[str, Any]) -> Written:
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in keys.items()}
 
 
 def _beyond(found: tuple[float, float] | None, kind: Kind) -> bool:
