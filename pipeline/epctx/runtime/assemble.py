@@ -212,34 +212,28 @@ class PipelineBuilder:
         self, given: str | bytes, options: ort.SessionOptions, names: Sequence[str] | None
     ) -> tuple[str, str]:
         """Return why a session cannot be made, as far as the EP does not say it, and what helps."""
-        again = "build the model again for the versions of onnxruntime and EPs that are to load it"
-        if not self._contexts:
-            return "", again
         level = options.graph_optimization_level
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            ort.InferenceSession(given, options, providers=names, enable_fallback=0)
-        except Exception:
-            return self._unusable() or ("", again)
-        finally:
-            options.graph_optimization_level = level
-        return (
-            "ONNX Runtime makes constants of inputs of an EPContext node while it loads the model",
-            "set graph_optimization_level to ORT_DISABLE_ALL in the session options, or build the "
-            "source with `epctx build`, which folds constants before it compiles",
-        )
-
-    def _unusable(self) -> tuple[str, str] | None:
-        """Return what is wrong with a context binary, and what helps; None if nothing is."""
-        for provider, nodes in self._contexts.items():
-            for node in nodes:
-                try:
+            for provider, nodes in self._contexts.items():
+                for node in nodes:
                     file = binary_of(node, self._source.folder) if node.main_context else None
                     if file is not None and isinstance(provider, ReadsBinaries):
                         provider.inspect_binary(file.path)
-                except InvalidGraph as error:
-                    return f"{error.where}: {error.reason}", error.remedy
-        return None
+            if self._contexts:
+                options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+                ort.InferenceSession(given, options, providers=names, enable_fallback=0)
+                return (
+                    "ONNX Runtime makes constants of inputs of an EPContext node as it loads it",
+                    "set graph_optimization_level to ORT_DISABLE_ALL in the session options, or "
+                    "build the source with `epctx build`, which folds constants before it compiles",
+                )
+        except InvalidGraph as error:
+            return f"{error.where}: {error.reason}", error.remedy
+        except Exception:  # whatever else is wrong, onnxruntime has said it
+            pass
+        finally:
+            options.graph_optimization_level = level
+        return "", "build the model again for the versions of onnxruntime and EPs that load it"
 
 
 def _kernel_runner(

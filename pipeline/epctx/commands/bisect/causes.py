@@ -30,6 +30,7 @@ _TOO_WIDE: Final = 4.0
 """So many times as wide as the numbers a range loses two bits of eight."""
 _NARROW: Final = ("uint8", "int8")
 _WIDE: Final = "uint16"
+Section = Literal["partition", "quantize"]
 Change = tuple[Proposal, ModelGroup]
 
 
@@ -85,67 +86,53 @@ class Inquiry:
             nodes = [n for n in self.node.graph or () if known_fault(n, self.providers)]
         yield self.without(nodes)
         yield self.exclude([], [operator(self.node)])
-        if self.group.quantize is not None:
-            yield from self._quantized_otherwise()
+        yield from self._quantized_otherwise()
 
-    def without(self, nodes: Iterable[ir.Node]) -> Change:
-        """Keep nodes off the EPs: by their names, those without a name by their operators."""
-        given = list(nodes)
-        names = sorted({glob.escape(node.name) for node in given if node.name})
-        return self.exclude(names, sorted({operator(node) for node in given if not node.name}))
+    def without(self, nodes: Sequence[ir.Node], key: Section = "partition") -> Change:
+        """Exclude nodes by their names, those without a name by their operators."""
+        names = sorted({glob.escape(node.name) for node in nodes if node.name})
+        return self.exclude(names, sorted({operator(node) for node in nodes if not node.name}), key)
+
+    def exclude(
+        self, names: Sequence[str], op_types: Sequence[str], key: Section = "partition"
+    ) -> Change:
+        """Keep nodes of these names and operators off the EPs, or float."""
+        old = getattr(self.group, key)
+        nodes = tuple(dict.fromkeys((*old.exclude_nodes, *names)))
+        ops = tuple(dict.fromkeys((*old.exclude_op_types, *op_types)))
+        written = {each: list(all_) for each, all_ in (("nodes", nodes), ("op_types", ops)) if all_}
+        what = f"exclude of {_listed((*names, *op_types))}"
+        fields = {"exclude_nodes": nodes, "exclude_op_types": ops}
+        return self._change(key, what, {"exclude": written}, **fields)
 
     def _quantized_otherwise(self) -> Iterator[Change]:
         """More bits for the node's tensors; the node float; more bits for all; its type float."""
         settings = self.group.quantize
-        assert settings is not None
+        if settings is None:
+            return
         names = [str(value.name) for value in _values(self.node) if value.name in self.quantized]
-        bits = choose(settings, self.group.preset).activations
-        narrow = settings.calibrated and bits in _NARROW
+        narrow = choose(settings, self.group.preset).activations in _NARROW and settings.calibrated
         if narrow and names:
             yield self._override({name: {"type": _WIDE} for name in names})
-        if self.node.name:
-            yield self._leave_float("nodes", glob.escape(self.node.name))
+        yield self.without([self.node], "quantize")
         if narrow:
-            what = f"quantize.activations {_WIDE}"
-            yield self._quantize(what, {"activations": _WIDE}, activations=_WIDE)
-        if not self.node.domain:
-            yield self._leave_float("op_types", self.node.op_type)
-
-    def _leave_float(self, kind: Literal["nodes", "op_types"], entry: str) -> Change:
-        old = self.group.quantize
-        assert old is not None
-        every = {"nodes": old.exclude_nodes, "op_types": old.exclude_op_types}
-        every[kind] = tuple(dict.fromkeys((*every[kind], entry)))
-        written = {key: list(all_) for key, all_ in every.items() if all_}
-        changes = {f"exclude_{key}": all_ for key, all_ in every.items()}
-        return self._quantize(f"quantize.exclude of {entry!r}", {"exclude": written}, **changes)
+            wide = {"activations": _WIDE}
+            yield self._change("quantize", f"activations {_WIDE}", wide, **wide)
+        yield self.exclude([], [operator(self.node)], "quantize")
 
     def _override(self, given: Mapping[str, Mapping[str, Any]]) -> Change:
         assert self.group.quantize is not None
-        old = self.group.quantize.overrides
-        new = {
-            each: replace(old.get(each, TensorOverride()), **keys) for each, keys in given.items()
-        }
-        written = {each: _plain(keys) for each, keys in given.items()}
-        what = f"quantize.overrides of {_listed(given)}"
-        return self._quantize(what, {"overrides": written}, overrides={**old, **new})
+        every = dict(self.group.quantize.overrides)
+        for name, keys in given.items():
+            every[name] = replace(every.get(name, TensorOverride()), **keys)
+        written = {name: _plain(keys) for name, keys in given.items()}
+        what = f"overrides of {_listed(given)}"
+        return self._change("quantize", what, {"overrides": written}, overrides=every)
 
-    def _quantize(self, what: str, written: Written, **changes: Any) -> Change:
-        assert self.group.quantize is not None
-        quantize = replace(self.group.quantize, **changes)
-        proposal = Proposal(what=what, manifest=self._written({"quantize": written}))
-        return proposal, replace(self.group, quantize=quantize)
-
-    def exclude(self, names: Sequence[str], op_types: Sequence[str]) -> Change:
-        """Keep nodes of these names and operators off the EPs."""
-        old = self.group.partition
-        nodes = tuple(dict.fromkeys((*old.exclude_nodes, *names)))
-        ops = tuple(dict.fromkeys((*old.exclude_op_types, *op_types)))
-        written = {key: list(all_) for key, all_ in (("nodes", nodes), ("op_types", ops)) if all_}
-        partition = replace(old, exclude_nodes=nodes, exclude_op_types=ops)
-        what = f"partition.exclude of {_listed((*names, *op_types))}"
-        manifest = self._written({"partition": {"exclude": written}})
-        return Proposal(what=what, manifest=manifest), replace(self.group, partition=partition)
+    def _change(self, key: Section, what: str, written: Written, **fields: Any) -> Change:
+        group = replace(self.group, **{key: replace(getattr(self.group, key), **fields)})
+        manifest = self._written({key: written})
+        return Proposal(what=f"{key}.{what}", manifest=manifest), group
 
     def _written(self, settings: Mapping[str, Written]) -> Written:
         """What the group is to have, where nothing else in the manifest outdoes it."""

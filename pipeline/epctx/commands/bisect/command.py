@@ -154,8 +154,7 @@ class _Search:
         if not culprits and not over:
             raise error
         listed = [f"{name_of(each)!r} ({operator(each)})" for each in culprits]
-        if len(listed) > _LISTED:
-            listed[_LISTED:] = [f"{len(listed) - _LISTED} more"]
+        listed[_LISTED:] = [f"{len(listed) - _LISTED} more"] if listed[_LISTED:] else []
         why = f"{error.what}; it does not without {', '.join(listed)}" if listed else error.what
         cause = Cause(kind="compile failure", why=why)
         if over:

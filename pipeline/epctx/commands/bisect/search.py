@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 from epctx.commands.bisect.cutting import Layer
 
 T = TypeVar("T")
-_KINDS: Final = 4
-"""Kinds of culprits after which `smallest` gives up."""
+_MOST: Final = 4
+"""Culprits that `smallest` looks for one by one."""
 
 
 @dataclass
@@ -80,16 +80,16 @@ class Search:
 
 
 def smallest(
-    items: Sequence[T], passes: Callable[[Sequence[T]], bool], alike: Callable[[T], object]
+    items: Sequence[T], passes: Callable[[Sequence[T]], bool], kind: Callable[[T], object]
 ) -> list[T]:
     """Return the fewest items that must be left out; none if leaving out a few does not help.
 
-    One culprit takes log2(n) + 1 trials. With several culprits, each kind takes as many again.
+    Each culprit takes about log2(n) + 1 trials. Of more than four all items of their kinds count.
 
     Args:
         items: in an order that keeps neighbours together; all of them left out pass.
         passes: whether a trial without these items succeeds.
-        alike: kind of an item: if one is a culprit, the others of its kind are suspects.
+        kind: of an item, by which several are left out together.
     """
     known = {(): False, tuple(items): True}
 
@@ -100,37 +100,25 @@ def smallest(
             known[out] = passes(out)
         return known[out]
 
-    suspects = list(items)
-    while len(suspects) > 1:  # if there is one culprit, each trial tells its half
-        half = suspects[: len(suspects) // 2]
-        suspects = half if good(half) else suspects[len(half) :]
-    if good(suspects):
-        return suspects
-    kinds = {alike(item): item for item in items}
-    if not any(good(set(items) - {one}) for one in list(kinds.values())[:_KINDS]):
+    left = list(items)
+    while len(left) > 1:  # if one item does it, each trial tells its half
+        half = left[: len(left) // 2]
+        left = half if good(half) else left[len(half) :]
+    if good(left):
+        return left
+    kinds = {kind(item): item for item in items}
+    if not any(good(set(items) - {one}) for one in list(kinds.values())[:_MOST]):
         return []  # whatever is left alone fails
     culprits: list[T] = []
     left = list(items)
-    for _ in range(_KINDS):
+    while not good(culprits) and len(culprits) < _MOST:
         low, high = 0, len(left)  # without the culprits and the first `high` it passes
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if good([*culprits, *left[:middle]]) else (middle, high)
-        kind = alike(left[high - 1])
-        culprits += [item for item in left[:high] if alike(item) == kind]
-        left = [item for item in left[:high] if alike(item) != kind]
-        if good(culprits):
-            return _reduced(culprits, good)
-    return []
-
-
-def _reduced(items: list[T], good: Callable[[Iterable[T]], bool]) -> list[T]:
-    """Leave out what is not needed, by halves, quarters and so on."""
-    size = len(items) // 2
-    while size:
-        for start in range(0, len(items), size):
-            rest = items[:start] + items[start + size :]
-            if good(rest):
-                return _reduced(rest, good)
-        size //= 2
-    return items
+        culprits.append(left[high - 1])
+        left = left[: high - 1]
+    if good(culprits):
+        return culprits
+    every = [item for item in items if kind(item) in set(map(kind, culprits))]
+    return every if good(every) else []

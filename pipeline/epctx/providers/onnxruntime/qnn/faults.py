@@ -14,6 +14,8 @@ _COLUMNS: Final = 32
 """With a multiple of it QAIRT 2.51 compiled MatMulNBits of 4 and 8 bits to the same bytes, whatever
 malloc left in memory (`MALLOC_PERTURB_`); with 16, 47, 48, 272, 688, 1000 and 2736 it did not."""
 
+_CONV: Final = frozenset({"Conv", "ConvTranspose"})
+
 
 def _is_float(node: ir.Node) -> bool:
     """What it is given is not what was quantized."""
@@ -45,50 +47,37 @@ FAULTS: Final = (
 )
 
 
-_LAYOUT: Final = frozenset(
-    {
-        *("Conv", "ConvTranspose", "AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"),
-        *("BatchNormalization", "InstanceNormalization", "Resize", "DepthToSpace", "SpaceToDepth"),
-    }
-)
-"""For QNN, ONNX Runtime puts Transposes about these: it has the channels last."""
-
-
 def why_kept_off(node: ir.Node) -> str | None:
     """Return why a node must not be given to QNN, since it ends the process; None if it may.
 
-    ONNX Runtime 1.31.1 moves the Transposes about a Conv down the graph to meet others. Through a
-    Reshape to one dimension it moves one that has no such dimension: an assertion, SIGABRT. So
-    does `as_strided` in the dynamo exports of ConvNeXt and EdgeNeXt (timm). A Squeeze does not.
+    ONNX Runtime 1.31.1 moves the Transposes about a Conv, whose channels QNN has last, down the
+    graph. One that it moves through a Reshape to one dimension ends in an assertion. Such is
+    `as_strided` in the dynamo exports of ConvNeXt and EdgeNeXt (timm).
     """
     if node.op_type != "Reshape" or node.domain or node.inputs[0] is None:
         return None
     before, after = node.inputs[0].shape, node.outputs[0].shape
     if before is None or after is None or len(before) < 3 or len(after) != 1:
         return None
-    above = _reaches(node, _LAYOUT, lambda each: each.predecessors())
-    below = _reaches(node, _LAYOUT | {"Transpose"}, lambda each: each.successors())
-    if not (above and below):
+    above = _op_types(node, lambda each: each.predecessors())
+    below = _op_types(node, lambda each: each.successors())
+    if _CONV.isdisjoint(above) or (_CONV | {"Transpose"}).isdisjoint(below):
         return None
     return (
-        "a Reshape to one dimension between a Conv and a Transpose ends ONNX Runtime by SIGABRT in "
-        "QNN's compile (onnxruntime 1.31.1)"
+        "a Reshape to one dimension between a Conv and a Transpose ends QNN's compile by SIGABRT "
+        "(onnxruntime 1.31.1)"
     )
 
 
-def _reaches(
-    node: ir.Node, op_types: frozenset[str], beside: Callable[[ir.Node], Iterable[ir.Node]]
-) -> bool:
-    """Whether a node of these types is among its neighbours, theirs, and so on."""
-    seen, left = {node}, [node]
+def _op_types(node: ir.Node, beside: Callable[[ir.Node], Iterable[ir.Node]]) -> set[str]:
+    """Return the op types of a node's neighbours, of theirs, and so on."""
+    found: set[ir.Node] = set()
+    left = [node]
     while left:
-        for each in beside(left.pop()):
-            if each.op_type in op_types:
-                return True
-            if each not in seen:
-                seen.add(each)
-                left.append(each)
-    return False
+        new = [each for each in beside(left.pop()) if each not in found]
+        found.update(new)
+        left += new
+    return {each.op_type for each in found}
 
 
 def why_unstable(nodes: Sequence[ir.Node]) -> str | None:

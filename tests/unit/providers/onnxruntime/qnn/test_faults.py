@@ -56,6 +56,7 @@ g (float[1, 4, 2, 2] x, float[4, 4, 1, 1] w) => (y)
         (flattened(last="Conv(u, w)"), True),
         (flattened(first="Relu(x)"), False),
         (flattened(last="Relu(u)"), False),
+        (flattened(first="Relu(x)", last="Conv(u, w)"), False),
         (flattened().replace("int64[1] s = {4}", "int64[2] s = {1, 4}"), False),
         (flattened().replace("Reshape(m, s)", "Squeeze(m)"), False),
     ],
