@@ -98,6 +98,42 @@ def test_the_first_wrong_node_its_cause_and_what_repairs_it(
     assert code == 0, "what it proposes repairs the build"
 
 
+@pytest.mark.needs_device(QNN)
+def test_what_does_not_compile_is_found_by_halves_and_kept_off(tmp_path: Path) -> None:
+    """Without `soc_model` QNN fails on HardSigmoid, which no known fault of it tells."""
+    manifest = wrong.write(tmp_path, wrong.hard, options={}, layers=20)
+    ran = command_line.epctx("build", "epctx.yaml", cwd=tmp_path)
+    assert ran.returncode == 6 and "; its log: " in ran.stderr
+    assert Path(ran.stderr.rpartition("; its log: ")[2].strip()).is_file()
+    bisected = command_line.epctx("bisect", "epctx.yaml", "g", "net", cwd=tmp_path)
+    assert bisected.returncode == 7 and "Traceback" not in bisected.stderr
+    assert "30 of 61 nodes kept off" in bisected.stderr
+    assert "it does not without 'hard' (HardSigmoid)" in bisected.stdout
+    assert "tried: partition.exclude of 'hard': its numbers pass" in bisected.stdout
+    repair = yaml.safe_load(
+        bisected.stdout[bisected.stdout.index("model_groups:") :].split("page:")[0]
+    )
+    document = yaml.safe_load(manifest.read_text(encoding="utf-8"))
+    manifest.write_text(yaml.safe_dump(merged(document, repair)), encoding="utf-8")
+    assert command_line.epctx("build", "epctx.yaml", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.needs_device(QNN)
+def test_eight_bits_that_are_too_few_are_made_sixteen(tmp_path: Path) -> None:
+    settings = {"preset": "qnn", "calibration": {"random": True}, "activations": "uint8"}
+    wrong.write(tmp_path, wrong.uneven, layers=6, quantize=settings)
+    ran = command_line.epctx(
+        *("bisect", "epctx.yaml", "g", "net", "--cuts", "20", "--format", "json", "--quiet"),
+        cwd=tmp_path,
+    )
+    found = json.loads(ran.stdout)
+    assert (found["sessions"], found["first"][0]["node"]) == ("quantized", "unscaled")
+    assert [each["failure"] is None for each in found["tried"]] == [False, False, True]
+    assert found["tried"][2]["manifest"] == {
+        "model_groups": {"g": {"quantize": {"activations": "uint16"}}}
+    }
+
+
 def test_of_a_model_that_is_right_nothing_is_wrong(tmp_path: Path) -> None:
     wrong.write(tmp_path, wrong.nothing, layers=10, **REFERENCE)
     ran = command_line.inside("bisect", "epctx.yaml", "g", "net", cwd=tmp_path)

@@ -359,6 +359,34 @@ def test_a_crash_ends_one_process(tmp_path: Path, sources: dict[str, str]) -> No
     assert not any((tmp_path / "out").iterdir())
 
 
+def test_a_reshape_that_would_end_the_compile_stays_on_the_cpu(tmp_path: Path) -> None:
+    """ConvNeXt's and EdgeNeXt's: `as_strided` between the mean of an image and its norm."""
+    weights = np.random.default_rng(0).standard_normal((8, 8, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("ReduceMean", ["c", "axes"], ["m"]),
+        helper.make_node("Reshape", ["m", "one"], ["f"], name="flat"),
+        helper.make_node("Unsqueeze", ["f", "three"], ["u"]),
+        helper.make_node("Transpose", ["u"], ["t"], perm=[0, 2, 3, 1]),
+        helper.make_node("Tanh", ["t"], ["y"]),
+    ]
+    numbers = {"axes": [2, 3], "one": [8], "three": [0, 2, 3]}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 8, 7, 7))],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (1, 1, 1, 8))],
+        [
+            numpy_helper.from_array(weights, "w"),
+            *(numpy_helper.from_array(np.array(v, np.int64), k) for k, v in numbers.items()),
+        ],
+    )
+    path = models.save(tmp_path / "mean.onnx", helper.make_model(graph, ir_version=10))
+    answer = succeeded(qnn(tmp_path, "mean", sources={"mean": path}, run=True))
+    model = answer.models["mean"]
+    assert model.left == ["flat:Reshape"] and model.cosine > 0.9999
+
+
 def test_a_binary_that_lies_there_already_is_refused(
     tmp_path: Path, sources: dict[str, str]
 ) -> None:

@@ -129,6 +129,16 @@ def test_the_groups_without_a_fault_are_built(all_faults: tuple[Path, str]) -> N
     )
 
 
+def test_every_failure_names_its_log(all_faults: tuple[Path, str]) -> None:
+    manifest, stderr = all_faults
+    for name in FAULTS:
+        remedy = report(manifest)[name]["failure"]["remedy"]
+        log = Path(remedy.rpartition("log: ")[2])
+        assert log.parent == manifest.parent / "dist" / "m.logs", remedy
+        assert log.is_file() and log.name.startswith(name)
+        assert str(log) in stderr
+
+
 def test_a_log_without_an_end_keeps_its_begin_and_its_end(all_faults: tuple[Path, str]) -> None:
     manifest, _ = all_faults
     (log,) = (manifest.parent / "dist" / "m.logs").glob("endless*.log")

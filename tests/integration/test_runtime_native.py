@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
@@ -78,6 +79,75 @@ def test_what_onnxruntime_cannot_load_is_an_invalid_graph(mixed: Path, tmp_path:
     binary.write_bytes(binary.read_bytes()[:1000])
     with pytest.raises(InvalidGraph, match="ONNX Runtime refuses it"):
         InferenceSession(tmp_path / "m_ctx.onnx")
+
+
+@pytest.fixture(scope="module")
+def on_qnn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that QNN takes whole."""
+    folder = tmp_path_factory.mktemp("whole")
+    onnx.save(mlp(), folder / "m.onnx")
+    output = folder / "out" / "m_ctx.onnx"
+    return epctx.compile_model(
+        folder / "m.onnx", output=output, providers=[(QNN, {"soc_model": "60"})]
+    )
+
+
+def refused(model: Path | bytes) -> InvalidGraph:
+    with pytest.raises(InvalidGraph, match="ONNX Runtime refuses it") as raised:
+        InferenceSession(model)
+    assert "build the model again" not in raised.value.remedy, "that would not help"
+    return raised.value
+
+
+@pytest.mark.needs_device(QNN)
+def test_a_model_from_bytes_needs_the_place_of_its_binary(on_qnn: Path) -> None:
+    error = refused(on_qnn.read_bytes())
+    assert "'m_qnn.bin' cannot be found: the model was loaded from bytes" in str(error.why)
+    assert error.remedy.startswith("set the session option ep.context_file_path")
+    own = {"ep.context_file_path": str(on_qnn)}
+    InferenceSession(on_qnn.read_bytes(), session_options=own)
+
+
+@pytest.mark.needs_device(QNN)
+@pytest.mark.parametrize(
+    ("kept", "why", "remedy"),
+    [
+        (0.99, "is no QNN context binary, or a broken one", "copy it again from where"),
+        (0.0, "is no QNN context binary, or a broken one: cannot mmap", "copy it again from where"),
+        (None, "it is not in ", "ship the context binary with the model"),
+    ],
+)
+def test_a_damaged_binary_is_to_be_copied_again(
+    on_qnn: Path, tmp_path: Path, kept: float | None, why: str, remedy: str
+) -> None:
+    binary = on_qnn.with_name("m_qnn.bin").read_bytes()
+    (tmp_path / on_qnn.name).write_bytes(on_qnn.read_bytes())
+    if kept is not None:
+        (tmp_path / "m_qnn.bin").write_bytes(binary[: int(kept * len(binary))])
+    error = refused(tmp_path / on_qnn.name)
+    assert why in str(error.why) and error.remedy.startswith(remedy)
+
+
+@pytest.mark.needs_device(QNN)
+def test_a_model_whose_constants_are_folded_as_it_loads_is_told_how_to_load(
+    on_qnn: Path, tmp_path: Path
+) -> None:
+    """As stock files of several contexts are, with a Shape between two of them (QNN 2.7.0)."""
+    model = onnx.load(on_qnn)
+    (context,) = (node for node in model.graph.node if node.op_type == "EPContext")
+    (value,) = context.input
+    given = onnx.numpy_helper.from_array(np.zeros((1, 64), np.float32), "zeros")
+    model.graph.initializer.append(given)
+    model.graph.node.insert(0, onnx.helper.make_node("Identity", ["zeros"], ["constant"]))
+    context.input[0] = "constant"
+    onnx.save(model, tmp_path / on_qnn.name)
+    (tmp_path / "m_qnn.bin").write_bytes(on_qnn.with_name("m_qnn.bin").read_bytes())
+    error = refused(tmp_path / on_qnn.name)
+    assert "makes constants of inputs" in str(error.why) and "Failed to setup" in str(error.why)
+    own = ort.SessionOptions()
+    own.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (out,) = InferenceSession(tmp_path / on_qnn.name, session_options=own).run(None, {value: X})
+    assert out.shape
 
 
 @pytest.mark.needs_device(QNN)

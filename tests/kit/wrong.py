@@ -112,6 +112,18 @@ def underflow(net: Net) -> None:
     net("Mul", "again", net.weight("more", [1e4]))
 
 
+def hard(net: Net) -> None:
+    """An operator that QNN does not compile in float32 without `soc_model`."""
+    net("HardSigmoid", "hard")
+
+
+def uneven(net: Net) -> None:
+    """One channel a thousand times as large as the others: of eight bits these have none."""
+    scale = np.where(np.arange(16) == 0, 1000.0, 1.0)
+    net("Mul", "scaled", net.weight("scale", scale))
+    net("Mul", "unscaled", net.weight("unscale", 1 / scale))
+
+
 def pool(net: Net) -> None:
     """An average over an image as large as QNN's x86 simulator computes wrongly."""
     net("AveragePool", "pooled", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])

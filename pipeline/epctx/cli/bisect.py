@@ -23,7 +23,7 @@ from epctx.parsing import load
 _ENDED: Final = {
     "budget": "the budget is used up: raise --budget",
     "vanished": "the fault is gone as soon as values are read: the EP computes nodes together",
-    "crashed": "it cannot be run",
+    "crashed": "it does not compile, or cannot be run",
 }
 Group = Annotated[
     str,
@@ -53,12 +53,13 @@ def bisect(
     out: Out = Path("dist"),
     allow_outside: AllowOutside = False,
 ) -> None:
-    """Find the first node of a compiled model whose numbers are wrong, why, and what repairs it.
+    """Find the node of a model that is wrong or does not compile, why, and what repairs it.
 
     The model is built again and again, with inner values as outputs: each
-    time these are compared with the source's. What may repair the build is
+    time these are compared with the source's. If it fails or crashes, nodes
+    are kept off the EPs, half of them first. What may repair the build is
     tried before it is proposed. DIR gets all that was found as JSON and as a
-    page. Ends with 7 where numbers are wrong.
+    page. Ends with 7 where something is wrong.
     """
     seconds = _seconds(budget)
     with progress.live(ui) as listener:
@@ -93,6 +94,8 @@ def _words(found: Bisection, took: str) -> Iterator[RenderableType]:
     if found.readings:
         yield _readings(found.readings)
         yield Text(f"on {found.input_set}, {found.nodes} nodes, {took}", "dim")
+    elif found.nodes:
+        yield Text(f"{found.nodes} nodes, {took}", "dim")
     if found.ended in _ENDED:
         yield Text(_ENDED[found.ended], "bold red")
     for each in found.first:

@@ -14,6 +14,8 @@ from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.graph.serde import protos
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, Kernel, NativeSessions
+from epctx.providers.contexts import binary_of
+from epctx.providers.hooks import ReadsBinaries
 from epctx.runtime import node_sessions
 from epctx.runtime.arguments import NodeArg
 from epctx.runtime.model_source import ModelSource
@@ -39,6 +41,7 @@ class PipelineBuilder:
     Args:
         native: the EPs of onnxruntime that have nodes in the model, or are to take some.
         dimensions: sizes of symbolic dimensions.
+        contexts: the EPContext nodes of each of `native`.
 
     Attributes:
         nodes: how many nodes each EP took in the sessions that were made, where it was recorded.
@@ -51,7 +54,9 @@ class PipelineBuilder:
         options: NativeOptions,
         native: Sequence[ExecutionProvider],
         dimensions: Mapping[str, int] | None = None,
+        contexts: Mapping[ExecutionProvider, Sequence[EPContextNode]] | None = None,
     ) -> None:
+        self._contexts = contexts or {}
         self.nodes: Counter[str] = Counter()
         self._dimensions = dimensions or {}
         self._source = source
@@ -191,16 +196,44 @@ class PipelineBuilder:
         try:
             session = ort.InferenceSession(given, options, providers=names, enable_fallback=0)
         except Exception as error:  # onnxruntime's errors have no base of their own
+            why, remedy = self._diagnosed(given, options, names)
             raise InvalidGraph(
                 "ONNX Runtime refuses it",
                 where=self._source.where,
-                why=str(error),
-                remedy="build the model again for this version of onnxruntime",
+                why=f"{why}: {error}" if why else str(error),
+                remedy=remedy,
             ) from error
         if recorded(options):
             for part in session.get_provider_graph_assignment_info():
                 self.nodes[part.ep_name] += len(part.get_nodes())
         return session
+
+    def _diagnosed(
+        self, given: str | bytes, options: ort.SessionOptions, names: Sequence[str] | None
+    ) -> tuple[str, str]:
+        """Return why a session cannot be made, as far as the EP does not say it, and what helps."""
+        level = options.graph_optimization_level
+        try:
+            for provider, nodes in self._contexts.items():
+                for node in nodes:
+                    file = binary_of(node, self._source.folder) if node.main_context else None
+                    if file is not None and isinstance(provider, ReadsBinaries):
+                        provider.inspect_binary(file.path)
+            if self._contexts:
+                options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+                ort.InferenceSession(given, options, providers=names, enable_fallback=0)
+                return (
+                    "ONNX Runtime makes constants of inputs of an EPContext node as it loads it",
+                    "set graph_optimization_level to ORT_DISABLE_ALL in the session options, or "
+                    "build the source with `epctx build`, which folds constants before it compiles",
+                )
+        except InvalidGraph as error:
+            return f"{error.where}: {error.reason}", error.remedy
+        except Exception:  # whatever else is wrong, onnxruntime has said it
+            pass
+        finally:
+            options.graph_optimization_level = level
+        return "", "build the model again for the versions of onnxruntime and EPs that load it"
 
 
 def _kernel_runner(

@@ -79,7 +79,8 @@ def load(
     native = [found for found in claims if found.provider.native]
     for found in native:
         _require_host(found, nodes, source, sharing=config.share)
-    builder = PipelineBuilder(source, config, options, [found.provider for found in native])
+    contexts = {found.provider: [nodes[i] for i in found.nodes] for found in native}
+    builder = PipelineBuilder(source, config, options, [*contexts], contexts=contexts)
     apart = _why_apart(native, nodes)
     if not kernels and apart is None:
         return Loaded(pipeline=builder.whole(), providers=names, nodes=builder.nodes)

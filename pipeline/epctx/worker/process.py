@@ -123,6 +123,9 @@ class Worker:
             results = self._answer(job, started, deadline, timeout)
         except EpctxError as error:
             error.log = self._job.log_tail()
+            named = str(self.log) in error.remedy
+            if isinstance(error, CompileError | TimedOut) and error.log.lines and not named:
+                error.remedy += f"; its log: {self.log}"
             raise
         self._job.done = True
         return results

@@ -61,8 +61,10 @@ def test_a_search_without_an_end_says_why(
 def test_a_model_that_cannot_be_run_has_no_table(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ran = run(replace(FOUND, ended="crashed", readings=(), first=()), monkeypatch, tmp_path)
-    assert ran.exit_code == 7 and ran.stdout.startswith("it cannot be run")
+    crashed = replace(FOUND, ended="crashed", readings=(), first=(), nodes=31, builds=9)
+    ran = run(crashed, monkeypatch, tmp_path)
+    assert ran.exit_code == 7
+    assert ran.stdout.startswith("31 nodes, 9 builds, 0 s\nit does not compile, or cannot be run")
     assert "first wrong node" not in ran.stdout and "- n2" in ran.stdout
 
 

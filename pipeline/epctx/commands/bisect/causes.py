@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -16,6 +16,7 @@ from epctx.manifest import ModelGroup, TensorOverride, Written
 from epctx.parsing.precedence import DEFAULT_TARGET
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import FLOAT16_MAX, KnowsFaults, SetsTolerance
+from epctx.quantization.presets import choose
 from epctx.quantization.ranges import Ranges
 
 _FLOAT16_LEAST: Final = 2.0**-14
@@ -27,6 +28,9 @@ _FLOAT16: Final[Mapping[Kind, str]] = {
 _CLIPPED: Final = 1.05
 _TOO_WIDE: Final = 4.0
 """So many times as wide as the numbers a range loses two bits of eight."""
+_NARROW: Final = ("uint8", "int8")
+_WIDE: Final = "uint16"
+Section = Literal["partition", "quantize"]
 Change = tuple[Proposal, ModelGroup]
 
 
@@ -71,40 +75,64 @@ class Inquiry:
             for ranges in (cause.ranges, self.ranges):
                 misfits = [name for name in ranges if self._misfit(name) is not None]
                 if misfits:
-                    yield self._override(misfits)
+                    given = {n: tuple(float(f"{e:.6g}") for e in self.ranges[n]) for n in misfits}
+                    yield self._override({name: {"range": both} for name, both in given.items()})
+            yield from self._quantized_otherwise()
             return
         nodes = [self.node]
         if cause.kind in _FLOAT16:
             nodes = self._region(cause.kind)
         elif cause.kind == "known EP fault":
             nodes = [n for n in self.node.graph or () if known_fault(n, self.providers)]
+        yield self.without(nodes)
+        yield self.exclude([], [operator(self.node)])
+        yield from self._quantized_otherwise()
+
+    def without(self, nodes: Sequence[ir.Node], key: Section = "partition") -> Change:
+        """Exclude nodes by their names, those without a name by their operators."""
         names = sorted({glob.escape(node.name) for node in nodes if node.name})
-        yield self._exclude(names, sorted({_operator(node) for node in nodes if not node.name}))
-        yield self._exclude([], [_operator(self.node)])
+        return self.exclude(names, sorted({operator(node) for node in nodes if not node.name}), key)
 
-    def _override(self, names: Sequence[str]) -> Change:
-        settings = self.group.quantize
-        assert settings is not None
-        ranges = {name: tuple(float(f"{e:.6g}") for e in self.ranges[name]) for name in names}
-        overrides = {
-            name: replace(settings.overrides.get(name, TensorOverride()), range=both)
-            for name, both in ranges.items()
-        }
-        quantize = replace(settings, overrides={**settings.overrides, **overrides})
-        written = {"overrides": {name: {"range": list(both)} for name, both in ranges.items()}}
-        what = f"quantize.overrides of {_listed(names)}"
-        proposal = Proposal(what=what, manifest=self._written({"quantize": written}))
-        return proposal, replace(self.group, quantize=quantize)
-
-    def _exclude(self, names: Sequence[str], op_types: Sequence[str]) -> Change:
-        old = self.group.partition
+    def exclude(
+        self, names: Sequence[str], op_types: Sequence[str], key: Section = "partition"
+    ) -> Change:
+        """Keep nodes of these names and operators off the EPs, or float."""
+        old = getattr(self.group, key)
         nodes = tuple(dict.fromkeys((*old.exclude_nodes, *names)))
         ops = tuple(dict.fromkeys((*old.exclude_op_types, *op_types)))
-        written = {key: list(all_) for key, all_ in (("nodes", nodes), ("op_types", ops)) if all_}
-        partition = replace(old, exclude_nodes=nodes, exclude_op_types=ops)
-        what = f"partition.exclude of {_listed((*names, *op_types))}"
-        manifest = self._written({"partition": {"exclude": written}})
-        return Proposal(what=what, manifest=manifest), replace(self.group, partition=partition)
+        written = {each: list(all_) for each, all_ in (("nodes", nodes), ("op_types", ops)) if all_}
+        what = f"exclude of {_listed((*names, *op_types))}"
+        fields = {"exclude_nodes": nodes, "exclude_op_types": ops}
+        return self._change(key, what, {"exclude": written}, **fields)
+
+    def _quantized_otherwise(self) -> Iterator[Change]:
+        """More bits for the node's tensors; the node float; more bits for all; its type float."""
+        settings = self.group.quantize
+        if settings is None:
+            return
+        names = [str(value.name) for value in _values(self.node) if value.name in self.quantized]
+        narrow = choose(settings, self.group.preset).activations in _NARROW and settings.calibrated
+        if narrow and names:
+            yield self._override({name: {"type": _WIDE} for name in names})
+        yield self.without([self.node], "quantize")
+        if narrow:
+            wide = {"activations": _WIDE}
+            yield self._change("quantize", f"activations {_WIDE}", wide, **wide)
+        yield self.exclude([], [operator(self.node)], "quantize")
+
+    def _override(self, given: Mapping[str, Mapping[str, Any]]) -> Change:
+        assert self.group.quantize is not None
+        every = dict(self.group.quantize.overrides)
+        for name, keys in given.items():
+            every[name] = replace(every.get(name, TensorOverride()), **keys)
+        written = {name: _plain(keys) for name, keys in given.items()}
+        what = f"overrides of {_listed(given)}"
+        return self._change("quantize", what, {"overrides": written}, overrides=every)
+
+    def _change(self, key: Section, what: str, written: Written, **fields: Any) -> Change:
+        group = replace(self.group, **{key: replace(getattr(self.group, key), **fields)})
+        manifest = self._written({key: written})
+        return Proposal(what=f"{key}.{what}", manifest=manifest), group
 
     def _written(self, settings: Mapping[str, Written]) -> Written:
         """What the group is to have, where nothing else in the manifest outdoes it."""
@@ -153,6 +181,10 @@ def known_fault(node: ir.Node, providers: Iterable[ExecutionProvider]) -> Cause 
     return None
 
 
+def _plain(keys: Mapping[str, Any]) -> Written:
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in keys.items()}
+
+
 def _beyond(found: tuple[float, float] | None, kind: Kind) -> bool:
     largest = max(map(abs, found or (0.0,)))
     return largest > FLOAT16_MAX if kind == "fp16 overflow" else 0 < largest < _FLOAT16_LEAST
@@ -172,7 +204,8 @@ def _values(node: ir.Node) -> Iterator[ir.Value]:
             yield value
 
 
-def _operator(node: ir.Node) -> str:
+def operator(node: ir.Node) -> str:
+    """Return the op type of a node as `exclude.op_types` has it."""
     return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
 

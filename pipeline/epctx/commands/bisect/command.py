@@ -6,7 +6,7 @@ import dataclasses
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -15,22 +15,25 @@ import onnx_ir as ir
 from msgspec.structs import replace
 
 from epctx.commands import run as running
-from epctx.commands.bisect.causes import Inquiry, known_fault
+from epctx.commands.bisect.causes import Change, Inquiry, known_fault, operator
 from epctx.commands.bisect.cutting import CutModel
 from epctx.commands.bisect.result import Bisection, Cause, Proposal, Reading
-from epctx.commands.bisect.search import Search
+from epctx.commands.bisect.search import Search, smallest
 from epctx.commands.bisect.trials import Spent, Trials
 from epctx.engine import plan as planning
 from epctx.engine.events import Event, Listener
 from epctx.error_codes import Code
-from epctx.errors import CompileError, UsageError, VerificationError
+from epctx.errors import CompileError, TimedOut, UsageError, VerificationError
 from epctx.manifest import ModelGroup, OptimizeSettings, VerifyInputs
 from epctx.providers import registry
 from epctx.quantization.ranges import Ranges
+from epctx.stages.partition import name_of
 from epctx.text import did_you_mean
 from epctx.verification.findings import OutputNumbers
 
 _SET: Final = re.compile(r"set (\d+)")
+_LISTED: Final = 4
+"""Culprits that are named."""
 
 
 def bisect(
@@ -110,7 +113,7 @@ class _Search:
         self.said = replace(
             self.said,
             ended=ended,
-            nodes=model.nodes,
+            nodes=len(model.nodes),
             readings=tuple(sorted(self.readings.values(), key=lambda each: each.place)),
             first=tuple(self.readings[value] for value in values if value in self.readings),
             suspects=len(search.suspects()),
@@ -125,25 +128,76 @@ class _Search:
             quantizing=self.said.sessions == "quantized",
         )
         cause = inquiry.cause()
-        return replace(self.said, cause=cause, tried=self._tried(inquiry, cause))
+        return replace(self.said, cause=cause, tried=self._tried(inquiry.changes(cause)))
 
     def _crashed(self, error: CompileError) -> Bisection:
-        """What repairs a model that cannot be run, if an EP is known to fail on nodes of it.
+        """Find the nodes without which the model compiles and runs; known faults are tried first.
 
         Raises:
-            CompileError: the error; none is known, or without those nodes it fails, too.
+            CompileError: the error; it is not about nodes, or keeping few off the EPs is no help.
         """
-        for layer in self._model().layers:
-            inquiry = self._inquiry(layer.node)
-            cause = known_fault(layer.node, inquiry.providers)
+        nodes = self._model().nodes
+        self.said = replace(self.said, ended="crashed", nodes=len(nodes))
+        for node in nodes:
+            inquiry = self._inquiry(node)
+            cause = known_fault(node, inquiry.providers)
             if cause is not None:
                 cause = replace(cause, why=f"{cause.why}. As it is: {error.what}")
-                tried = self._tried(inquiry, cause)
-                found = replace(self.said, ended="crashed", cause=cause, tried=tried)
+                tried = self._tried(inquiry.changes(cause))
+                found = replace(self.said, cause=cause, tried=tried)
                 if found.repair is not None:
                     return found
                 break
-        raise error
+        if error.code not in (Code.COMPILE, Code.CRASHED):
+            raise error
+        culprits, over = self._culprits(nodes)
+        if not culprits and not over:
+            raise error
+        listed = [f"{name_of(each)!r} ({operator(each)})" for each in culprits]
+        listed[_LISTED:] = [f"{len(listed) - _LISTED} more"] if listed[_LISTED:] else []
+        why = f"{error.what}; it does not without {', '.join(listed)}" if listed else error.what
+        cause = Cause(kind="compile failure", why=why)
+        if over:
+            return replace(self.said, ended="budget", cause=cause, suspects=len(culprits))
+        inquiry, kinds = self._inquiry(culprits[0]), {*map(operator, culprits)}
+        change = inquiry.without(culprits)
+        if 1 < len(culprits) == sum(operator(node) in kinds for node in nodes):
+            change = inquiry.exclude([], sorted(kinds))
+        return replace(self.said, cause=cause, tried=self._tried([change]))
+
+    def _culprits(self, nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], bool]:
+        """Return the fewest nodes without which no build fails, and whether the budget ended the
+        search: then they are the fewest known so far. No nodes: keeping few off is no help.
+        """
+        off = replace(self.group.verify, numbers="off")
+        partition = replace(self.group.partition, require_coverage=None, max_partitions=None)
+        group = replace(self.group, partition=partition, verify=off)
+        best: list[ir.Node] = []
+
+        def passes(out: Sequence[ir.Node]) -> bool:
+            nonlocal best
+            self._tell(f"{len(out)} of {len(nodes)} nodes kept off")
+            inquiry = dataclasses.replace(self._inquiry(out[0]), group=group)
+            passed = not self._fails(inquiry.without(out)[1])
+            if passed and (not best or len(out) < len(best)):
+                best = list(out)
+            return passed
+
+        items = list({node.name or operator(node): node for node in nodes}.values())
+        try:
+            if not self._fails(group):  # it compiles: what fails is the run
+                group = replace(group, verify=self.group.verify)
+            return smallest(items, passes, operator) if passes(items) else [], False
+        except Spent:
+            return best, True
+
+    def _fails(self, group: ModelGroup) -> bool:
+        """Whether a build fails or crashes, wrong numbers aside."""
+        failure = self.trials.run(group)[1]
+        if not isinstance(failure, CompileError | TimedOut | VerificationError | None):
+            raise failure
+        fine = (Code.NOTHING_COMPILED, Code.COVERAGE_MISSED)
+        return isinstance(failure, CompileError | TimedOut) and failure.code not in fine
 
     def _model(self) -> CutModel:
         folder = self.trials.folder / "cut"
@@ -209,10 +263,10 @@ class _Search:
         said = self.said
         return (numbers.sessions, numbers.input_set) == (said.sessions, said.input_set)
 
-    def _tried(self, inquiry: Inquiry, cause: Cause) -> tuple[Proposal, ...]:
+    def _tried(self, changes: Iterable[Change]) -> tuple[Proposal, ...]:
         """What may repair it, each built with, until one does."""
         tried: list[Proposal] = []
-        for proposal, group in inquiry.changes(cause):
+        for proposal, group in changes:
             self._tell(f"tried: {proposal.what}")
             try:
                 failure = self.trials.run(group)[1]

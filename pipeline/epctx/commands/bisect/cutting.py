@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,10 @@ class CutModel:
     Args:
         optimized: the folder that Optimize wrote.
         folder: gets the models; exists.
+
+    Attributes:
+        nodes: those of the main graph, in a topological order.
+        layers: those whose values can be read.
     """
 
     def __init__(self, optimized: Path, folder: Path) -> None:
@@ -51,8 +55,8 @@ class CutModel:
         if data is not None:
             outputs.write(folder / _DATA, data.chunks())
         self._values = {str(v.name): v for node in self._model.graph for v in node.outputs}
-        self.nodes = len(self._model.graph)
-        self.layers = tuple(_layers(self._model.graph))
+        self.nodes = tuple(order(self._model.graph).nodes)
+        self.layers = tuple(_layers(self.nodes))
 
     def write(self, values: Collection[str]) -> Path:
         """The model with these values as outputs, too, those of the model first."""
@@ -68,10 +72,10 @@ class CutModel:
         return path
 
 
-def _layers(graph: ir.Graph) -> Iterator[Layer]:
+def _layers(nodes: Iterable[ir.Node]) -> Iterator[Layer]:
     made: dict[ir.Node, frozenset[int]] = {}
     count = 0
-    for node in order(graph).nodes:
+    for node in nodes:
         used = (*(v for v in node.inputs if v is not None), *dataflow.captured(node))
         producers = (value.producer() for value in used)
         parents = frozenset[int]().union(*(made.get(p, ()) for p in producers if p is not None))

@@ -11,7 +11,14 @@ from epctx.quantization.ranges import Ranges
 from epctx.text import Brief
 from epctx.verification.findings import Comparison
 
-Kind = Literal["fp16 overflow", "fp16 underflow", "known EP fault", "quantization range", "unknown"]
+Kind = Literal[
+    "fp16 overflow",
+    "fp16 underflow",
+    "known EP fault",
+    "quantization range",
+    "compile failure",
+    "unknown",
+]
 """All causes that are told apart."""
 
 
@@ -27,7 +34,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """Why the first wrong node is wrong; `remedy`: what mends a known fault.
+    """Why the first wrong node is wrong, or what does not compile; `remedy`: of a known fault.
 
     Attributes:
         ranges: lowest and highest number of what the node takes and gives, in the source.

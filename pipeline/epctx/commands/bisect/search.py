@@ -1,16 +1,21 @@
-"""The search for the first wrong node: which values are to be read next.
+"""The searches: for the first wrong node, and for the nodes without which a model compiles.
 
-A node is the first wrong one where a value of it is beyond the tolerance and all that it uses is
-within. Of what comes before a wrong node some are read at a time, evenly spread, and what comes
-before a right one is believed to be right until nothing else is left: then it is read, too.
+`Search`: a node is the first wrong one where a value of it is beyond the tolerance and all that it
+uses is within. Of what comes before a wrong node some are read at a time, evenly spread, and what
+comes before a right one is believed to be right until nothing else is left: then it is read, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from epctx.commands.bisect.cutting import Layer
+
+T = TypeVar("T")
+_MOST: Final = 4
+"""Culprits that `smallest` looks for one by one."""
 
 
 @dataclass
@@ -72,3 +77,48 @@ class Search:
                 found.add(place)
                 left.extend(self.layers[place].parents)
         return found
+
+
+def smallest(
+    items: Sequence[T], passes: Callable[[Sequence[T]], bool], kind: Callable[[T], object]
+) -> list[T]:
+    """Return the fewest items that must be left out; none if leaving out a few does not help.
+
+    Each culprit takes about log2(n) + 1 trials. Of more than four all items of their kinds count.
+
+    Args:
+        items: in an order that keeps neighbours together; all of them left out pass.
+        passes: whether a trial without these items succeeds.
+        kind: of an item, by which several are left out together.
+    """
+    known = {(): False, tuple(items): True}
+
+    def good(some: Iterable[T]) -> bool:
+        chosen = set(some)
+        out = tuple(item for item in items if item in chosen)
+        if out not in known:
+            known[out] = passes(out)
+        return known[out]
+
+    left = list(items)
+    while len(left) > 1:  # if one item does it, each trial tells its half
+        half = left[: len(left) // 2]
+        left = half if good(half) else left[len(half) :]
+    if good(left):
+        return left
+    kinds = {kind(item): item for item in items}
+    if not any(good(set(items) - {one}) for one in list(kinds.values())[:_MOST]):
+        return []  # whatever is left alone fails
+    culprits: list[T] = []
+    left = list(items)
+    while not good(culprits) and len(culprits) < _MOST:
+        low, high = 0, len(left)  # without the culprits and the first `high` it passes
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if good([*culprits, *left[:middle]]) else (middle, high)
+        culprits.append(left[high - 1])
+        left = left[: high - 1]
+    if good(culprits):
+        return culprits
+    every = [item for item in items if kind(item) in set(map(kind, culprits))]
+    return every if good(every) else []

@@ -64,9 +64,11 @@ class Trials:
         report, failure = self.run(group)
         numbers = report.verify.numbers if report.verify is not None else ()
         if failure is not None and all(each.passed for each in numbers):
-            gone = str(self.folder) in failure.remedy  # the log goes with the build
-            again = "run `epctx build`, which keeps its log"
-            raise type(failure).of(failure.failure, remedy=again) if gone else failure
+            if str(self.folder) not in failure.remedy:
+                raise failure
+            advice = failure.remedy.rpartition("; its log: ")[0]  # the log goes with the build
+            again = f"{advice}; `epctx build` keeps its log".removeprefix("; ")
+            raise type(failure).of(failure.failure, remedy=again)
         return numbers
 
     def run(self, group: ModelGroup) -> tuple[GroupReport, EpctxError | None]:

@@ -181,7 +181,7 @@ def create(
             f"{provider} cannot compile it",
             where=name,
             why="; ".join([said, *logged[:3]]),
-            remedy="read the log; change the provider's options, or keep the nodes it names off "
+            remedy="change the provider's options, or keep the nodes that its log names off "
             "the EP with `partition: {exclude: {nodes: [...]}}`",
         ) from error
 

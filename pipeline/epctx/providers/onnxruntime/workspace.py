@@ -178,8 +178,8 @@ class OrtWorkspace:
                 f"{self._provider.name} cannot run what it compiled",
                 model=part.model,
                 why=" ".join(str(error).split())[:600],
-                remedy="see the log; change the provider's options, or keep the nodes that it "
-                "cannot run off the EP with `partition: {exclude: {nodes: [...]}}`",
+                remedy="change the provider's options, or keep the nodes that it cannot run "
+                "off the EP with `partition: {exclude: {nodes: [...]}}`",
             ) from error
         return dict(zip(names, values, strict=True))
 
@@ -402,7 +402,7 @@ def _alone(part: Part, provider: OrtEp, spec: SessionGroupSpec, into: Path) -> P
         raise CompileError(
             f"{provider.name} compiled nothing for one device alone",
             model=part.model,
-            remedy="build it for this device alone, and see the log",
+            remedy="build it for this device alone",
             code=Code.NOTHING_COMPILED,
         )
     sources = provider.sources

@@ -161,7 +161,8 @@ def test_a_range_that_does_not_fit_is_made_to(
     asked = inquiry("shrunk", USUAL, group=group, quantized={"s": quantized})
     cause = asked.cause()
     if words is None:
-        assert cause.kind == "unknown" and not list(asked.changes(cause))
+        assert cause.kind == "unknown"
+        assert not any("range" in str(each.manifest) for each, _ in asked.changes(cause))
         return
     assert cause.kind == "quantization range" and words in cause.why
     proposal, changed = next(asked.changes(cause))
@@ -171,3 +172,35 @@ def test_a_range_that_does_not_fit_is_made_to(
     assert proposal.manifest == {
         "model_groups": {"g": {"quantize": {"overrides": {"s": {"range": [-0.5, 0.5]}}}}}
     }
+
+
+def manifests(asked: Inquiry) -> list[object]:
+    """What of `quantize` each change writes; None if it writes none."""
+    every = [each.manifest for each, _ in asked.changes(asked.cause())]
+    return [written["model_groups"]["g"].get("quantize") for written in every]
+
+
+@pytest.mark.parametrize("activations", ["uint8", "uint16"])
+def test_what_is_quantized_gets_more_bits_or_stays_float(activations: str) -> None:
+    settings = QuantizeSettings(activations=activations, exclude_nodes=("cut",))
+    group = ModelGroup(name="g", models=(), quantize=settings)
+    asked = inquiry("shrunk", USUAL, group=group, quantized={"s": (-0.5, 0.5)})
+    more = [{"overrides": {"s": {"type": "uint16"}}}, {"activations": "uint16"}]
+    node, kind = [
+        {"exclude": {"nodes": ["cut", "shrunk"]}},
+        {"exclude": {"nodes": ["cut"], "op_types": ["Mul"]}},
+    ]
+    narrow = activations == "uint8"
+    assert manifests(asked) == ([more[0], node, more[1], kind] if narrow else [node, kind])
+    changed = [each.quantize for _, each in asked.changes(asked.cause())]
+    assert changed[-1] is not None
+    assert (changed[-1].exclude_nodes, changed[-1].exclude_op_types) == (("cut",), ("Mul",))
+
+
+def test_what_the_ep_computes_wrongly_of_a_quantized_model_may_stay_float() -> None:
+    """QNN computes some quantized nodes wrongly and their float ones right (BatchNormalization)."""
+    group = ModelGroup(name="g", models=(), quantize=QuantizeSettings(activations="uint16"))
+    asked = inquiry("last", USUAL, group=group)
+    off, types, node, kind = manifests(asked)
+    assert (off, types) == (None, None), "kept off the EP first"
+    assert node == {"exclude": {"nodes": ["last"]}} and kind == {"exclude": {"op_types": ["Tanh"]}}

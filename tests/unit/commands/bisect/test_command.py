@@ -1,15 +1,18 @@
 """The search on the reference EP: found, ended by the budget, and gone when looked at."""
 
 import importlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from epctx.commands.bisect import command
 from epctx.commands.bisect.result import Bisection
-from epctx.commands.bisect.trials import Trials
+from epctx.commands.bisect.trials import Spent, Trials
+from epctx.error_codes import Code
 from epctx.errors import CompileError, Interrupted, UsageError
 from epctx.manifest import ModelGroup, VerifyInputs
 from epctx.providers.hooks import KnownFault
@@ -104,7 +107,8 @@ def test_of_a_model_that_crashes_the_known_faults_are_tried(
     monkeypatch.setattr(faulty, "faults", (fault,), raising=False)
 
     def build(self: Trials, group: ModelGroup) -> Sequence[OutputNumbers]:
-        raise CompileError("the worker process crashed", remedy="see its log")
+        code = Code.CRASHED if known else Code.OUT_OF_MEMORY
+        raise CompileError("the worker process crashed", remedy="see its log", code=code)
 
     monkeypatch.setattr(Trials, "build", build)
     if not known:
@@ -116,6 +120,90 @@ def test_of_a_model_that_crashes_the_known_faults_are_tried(
     assert found.cause is not None and found.cause.kind == "known EP fault"
     assert found.cause.why == "it is known. As it is: the worker process crashed"
     assert found.repair is not None and found.repair.what.count("product") == 10
+
+
+def fail(
+    monkeypatch: pytest.MonkeyPatch, needed: set[str] | None, *, running: bool = False
+) -> list[str]:
+    """Let each build crash that gives these nodes to the EP, or any; return what was tried.
+
+    Args:
+        running: the build compiles, and crashes where it runs.
+    """
+    tried: list[str] = []
+
+    def run(self: Trials, group: ModelGroup) -> object:
+        if self.count and self.deadline is not None and len(tried) >= self.deadline:
+            raise Spent
+        self.count += 1
+        tried.append(group.verify.numbers)
+        out = set(group.partition.exclude_nodes)
+        if running and group.verify.numbers == "off" and not out:
+            return SimpleNamespace(verify=None), None
+        if needed is not None and needed <= out:
+            kept = len(out) < 30
+            nothing = CompileError("nothing", remedy="", code=Code.NOTHING_COMPILED)
+            return SimpleNamespace(verify=None), None if kept else nothing
+        if needed is not None and group.partition.exclude_op_types == ("MatMul",):
+            return SimpleNamespace(verify=None), None
+        error = CompileError("QNN crashed", remedy="see the log", code=Code.CRASHED)
+        return SimpleNamespace(verify=None), error
+
+    monkeypatch.setattr(Trials, "run", run)
+    return tried
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_the_one_node_that_does_not_compile_is_found_and_kept_off(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, *, running: bool
+) -> None:
+    tried = fail(monkeypatch, {"small6"}, running=running)
+    found, told = bisect(damaged)
+    assert found.ended == "crashed" and found.cause is not None and found.repair is not None
+    assert found.cause.kind == "compile failure"
+    assert found.cause.why == "QNN crashed; it does not without 'small6' (Tanh)"
+    assert found.repair.manifest == {
+        "model_groups": {"g": {"partition": {"exclude": {"nodes": ["small6"]}}}}
+    }
+    assert found.builds == len(tried) <= 3 + 6 + 1, "as it is, without numbers, without all"
+    assert "15 of 30 nodes kept off" in told
+    assert tried[-1] == "full", "what is proposed has its numbers checked"
+    assert set(tried[2:-1]) == {"full" if running else "off"}
+
+
+def test_nodes_that_are_all_of_their_type_are_kept_off_by_it(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch, {f"product{number}" for number in range(10)})
+    found, _ = bisect(damaged)
+    assert found.cause is not None and "'product3' (MatMul), 6 more" in found.cause.why
+    assert found.repair is not None and found.repair.manifest == {
+        "model_groups": {"g": {"partition": {"exclude": {"op_types": ["MatMul"]}}}}
+    }
+
+
+def test_a_spent_budget_tells_which_nodes_are_left(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = fail(monkeypatch, {"product0"})
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)  # the deadline counts trials
+    found, _ = bisect(damaged, budget=1)
+    assert (found.ended, found.suspects, found.builds) == ("budget", 0, 1)
+    assert found.cause is not None and found.cause.why == "QNN crashed"
+    tried.clear()
+    found, _ = bisect(damaged, budget=5)
+    assert (found.ended, found.suspects, found.builds) == ("budget", 7, 5)
+    assert found.cause is not None and "without 'product0' (MatMul), 'small0'" in found.cause.why
+    assert not found.tried
+
+
+def test_what_fails_whatever_is_kept_off_fails_as_it_is(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = fail(monkeypatch, None)
+    with pytest.raises(CompileError, match="QNN crashed"):
+        bisect(damaged)
+    assert len(tried) == 3
 
 
 def test_an_interrupt_ends_it_at_once(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,4 +29,4 @@ def test_the_page_has_first_node_cause_repair_plot_and_table(tmp_path: Path) -> 
 def test_of_nothing_wrong_the_page_says_so(tmp_path: Path) -> None:
     nothing = Bisection(name="m", target="default", group="g", model="a")
     text = page.write(nothing, tmp_path).read_text(encoding="utf-8")
-    assert "nothing wrong" in text and "<rect" not in text
+    assert "nothing wrong" in text and "<rect" not in text and "<table" not in text

@@ -1,12 +1,14 @@
 """The search finds the first wrong node, whatever the graph, and reads few values for it."""
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from epctx.commands.bisect.cutting import Layer
-from epctx.commands.bisect.search import Search
+from epctx.commands.bisect.search import Search, smallest
 
 
 def layers(parents: list[list[int]]) -> list[Layer]:
@@ -97,3 +99,47 @@ def test_a_layer_of_two_values_is_right_if_both_are() -> None:
     assert search.values() == ("v0", "w0")
     search.known.update({"v0": True, "w0": False})
     assert search.wrong is two and search.values() == ()
+
+
+def culprits(count: int, needed: set[int], *, kinds: int = 5) -> tuple[list[int], int]:
+    """The items without which nothing fails, and how many trials that took."""
+    trials = 0
+
+    def passes(out: Sequence[int]) -> bool:
+        nonlocal trials
+        trials += 1
+        return needed <= set(out)
+
+    return smallest(range(count), passes, lambda item: item % kinds), trials
+
+
+@pytest.mark.parametrize("one", [0, 1, 77, 298, 299])
+def test_one_culprit_of_300_takes_ten_trials(one: int) -> None:
+    found, trials = culprits(300, {one})
+    assert found == [one] and trials <= 10
+
+
+def test_several_culprits_are_found_one_by_one() -> None:
+    found, trials = culprits(300, {10, 150, 290})
+    assert set(found) == {10, 150, 290} and trials <= 45
+
+
+def test_many_culprits_are_left_out_by_their_kind() -> None:
+    found, trials = culprits(300, set(range(0, 300, 5)))
+    assert found == list(range(0, 300, 5)) and trials <= 50
+
+
+def test_what_fails_with_any_item_is_given_up_at_once() -> None:
+    found, trials = culprits(300, set(range(300)))
+    assert found == [] and trials <= 15
+
+
+def test_many_culprits_of_many_kinds_are_given_up() -> None:
+    found, trials = culprits(300, set(range(0, 300, 7)) | {299}, kinds=300)
+    assert found == [] and trials <= 50
+
+
+@given(st.sets(st.integers(0, 59), min_size=1, max_size=3), st.integers(1, 3))
+def test_leaving_out_what_is_found_passes_and_no_less_does(needed: set[int], kinds: int) -> None:
+    found, _ = culprits(60, needed, kinds=kinds)
+    assert set(found) == needed

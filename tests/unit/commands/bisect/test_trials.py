@@ -2,13 +2,14 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from epctx.commands.bisect.trials import Spent, Trials
 from epctx.engine import plan
-from epctx.errors import EpctxError
+from epctx.errors import CompileError, EpctxError
 from epctx.manifest import ModelGroup, PartitionSettings
 
 
@@ -39,6 +40,25 @@ def test_a_build_that_fails_otherwise_is_no_result(trials: Trials, group: ModelG
     misspelt = replace(group, partition=PartitionSettings(exclude_nodes=("produkt",)))
     with pytest.raises(EpctxError, match="nothing in the optimized models matches"):
         trials.build(misspelt)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "told"),
+    [
+        ("use another SDK; its log: {}/a.log", "use another SDK; `epctx build` keeps its log"),
+        ("see the whole log: {}/a.log", "`epctx build` keeps its log"),
+        ("use another SDK", "use another SDK"),
+    ],
+)
+def test_a_failure_names_no_log_that_is_gone(
+    trials: Trials, group: ModelGroup, monkeypatch: pytest.MonkeyPatch, remedy: str, told: str
+) -> None:
+    error = CompileError("it failed", remedy=remedy.format(trials.folder))
+    nothing = SimpleNamespace(verify=None)
+    monkeypatch.setattr(Trials, "run", lambda trials, group: (nothing, error))
+    with pytest.raises(CompileError) as raised:
+        trials.build(group)
+    assert raised.value.remedy == told
 
 
 def test_the_first_build_is_made_whatever_the_budget(trials: Trials, group: ModelGroup) -> None:

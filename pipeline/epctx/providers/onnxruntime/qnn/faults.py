@@ -1,8 +1,8 @@
-"""Nodes that QNN is known to compute wrongly (onnxruntime-qnn 2.7.0, QAIRT 2.51, x86 simulator)."""
+"""Nodes that QNN computes wrongly, or not at all (onnxruntime-qnn 2.7.0, QAIRT 2.51, x86)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from epctx.providers.hooks import KnownFault
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _COLUMNS: Final = 32
 """With a multiple of it QAIRT 2.51 compiled MatMulNBits of 4 and 8 bits to the same bytes, whatever
 malloc left in memory (`MALLOC_PERTURB_`); with 16, 47, 48, 272, 688, 1000 and 2736 it did not."""
+
+_CONV: Final = frozenset({"Conv", "ConvTranspose"})
 
 
 def _is_float(node: ir.Node) -> bool:
@@ -49,6 +51,39 @@ FAULTS: Final = (
         remedy="keep it off QNN, or write the norm as Mul, ReduceMean, Add, Sqrt and Div",
     ),
 )
+
+
+def why_kept_off(node: ir.Node) -> str | None:
+    """Return why a node must not be given to QNN, since it ends the process; None if it may.
+
+    ONNX Runtime 1.31.1 moves the Transposes about a Conv, whose channels QNN has last, down the
+    graph. One that it moves through a Reshape to one dimension ends in an assertion. Such is
+    `as_strided` in the dynamo exports of ConvNeXt and EdgeNeXt (timm).
+    """
+    if node.op_type != "Reshape" or node.domain or node.inputs[0] is None:
+        return None
+    before, after = node.inputs[0].shape, node.outputs[0].shape
+    if before is None or after is None or len(before) < 3 or len(after) != 1:
+        return None
+    above = _op_types(node, lambda each: each.predecessors())
+    below = _op_types(node, lambda each: each.successors())
+    if _CONV.isdisjoint(above) or (_CONV | {"Transpose"}).isdisjoint(below):
+        return None
+    return (
+        "a Reshape to one dimension between a Conv and a Transpose ends QNN's compile by SIGABRT "
+        "(onnxruntime 1.31.1)"
+    )
+
+
+def _op_types(node: ir.Node, beside: Callable[[ir.Node], Iterable[ir.Node]]) -> set[str]:
+    """Return the op types of a node's neighbours, of theirs, and so on."""
+    found: set[ir.Node] = set()
+    left = [node]
+    while left:
+        new = [each for each in beside(left.pop()) if each not in found]
+        found.update(new)
+        left += new
+    return {each.op_type for each in found}
 
 
 def why_unstable(nodes: Sequence[ir.Node]) -> str | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epctx.providers.onnxruntime.qnn.faults import FAULTS
+from epctx.providers.onnxruntime.qnn.faults import FAULTS, why_kept_off
 from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
 from tests.kit import onnx_text
 
@@ -48,3 +48,35 @@ def test_the_faults_are_those_that_were_measured(body: str, known: bool) -> None
     concerned = [each for each in FAULTS if each.op_type == node.op_type and each.concerns(node)]
     assert bool(concerned) is known
     assert QNNExecutionProvider.faults is FAULTS
+
+
+def flattened(first: str = "Conv(x, w)", last: str = "Transpose(u)") -> str:
+    """A Reshape of four channels between two nodes."""
+    return f"""
+g (float[1, 4, 2, 2] x, float[4, 4, 1, 1] w) => (y)
+<int64[1] s = {{4}}, int64[2] a = {{2, 3}}, int64[3] r = {{0, 2, 3}}> {{
+    c = {first}
+    m = ReduceMean(c, a)
+    f = Reshape(m, s)
+    u = Unsqueeze(f, r)
+    y = {last}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "kept_off"),
+    [
+        (flattened(), True),
+        (flattened(last="Conv(u, w)"), True),
+        (flattened(first="Relu(x)"), False),
+        (flattened(last="Relu(u)"), False),
+        (flattened(first="Relu(x)", last="Conv(u, w)"), False),
+        (flattened().replace("int64[1] s = {4}", "int64[2] s = {1, 4}"), False),
+        (flattened().replace("Reshape(m, s)", "Squeeze(m)"), False),
+    ],
+)
+def test_a_reshape_that_ends_the_compile_is_kept_off(body: str, kept_off: bool) -> None:
+    graph = onnx_text.model(body, opsets='"" : 23').graph
+    told = {node.op_type: why for node in graph if (why := why_kept_off(node)) is not None}
+    assert list(told) == ["Reshape"] * kept_off
