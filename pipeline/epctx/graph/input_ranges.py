@@ -74,8 +74,16 @@ _PIXELS: Final = {
 """Values of `Image.NominalPixelRange`. Source: onnx/docs/MetadataProps.md."""
 _LARGE: Final = 64
 """From this divisor on, and from this inverse of a factor, values are pixels."""
-_MASK: Final = re.compile(r"mask", re.IGNORECASE)
-_SOUND: Final = re.compile(r"audio|wav|speech|pcm|signal", re.IGNORECASE)
+_NAMED: Final = (
+    (re.compile(r"mask", re.IGNORECASE), Hint(0, 1, "a mask, by its name")),
+    (re.compile(r"^sr$|sampl\w*_?rate", re.IGNORECASE), Hint(16000, 16000, "a rate, by its name")),
+)
+"""Names of inputs that tell more than what is done with them."""
+_FLOATS_NAMED: Final = (
+    (re.compile(r"(^|_)mel|fbank", re.IGNORECASE), Hint(-8, 2, "log-mel features, by its name")),
+    (re.compile(r"audio|wav|speech|pcm|signal", re.IGNORECASE), Hint(-1, 1, "sound, by its name")),
+)
+"""Names of inputs of floating point, where nothing else tells."""
 _ARITHMETIC: Final = frozenset({"Add", "Div", "Gemm", "MatMul", "Mul", "Pow", "Sub"})
 _FLOATS: Final = frozenset({1, 10, 11, 16})
 _Uses = Sequence[tuple["onnx.NodeProto", int, bool]]
@@ -138,16 +146,17 @@ def _plausible(
     name: str, kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]
 ) -> Hint | None:
     """What its first ops and its name suggest."""
-    if _MASK.search(name):
-        return Hint(0, 1, "a mask, by its name")
+    told = next((hint for pattern, hint in _NAMED if pattern.search(name)), None)
+    if told is not None:
+        return told
     if kind not in _FLOATS:
         return _counted(kind, uses, constants)
     for node, place, _ in uses:
         others = [_numbers(constants.get(value)) for value in node.input if value in constants]
-        told = _pixels(node.op_type, others) if place == 0 else None
-        if told is not None:
-            return Hint(*told, f"by its first op, {node.op_type}")
-    return Hint(-1, 1, "sound, by its name") if _SOUND.search(name) else None
+        pixels = _pixels(node.op_type, others) if place == 0 else None
+        if pixels is not None:
+            return Hint(*pixels, f"by its first op, {node.op_type}")
+    return next((hint for pattern, hint in _FLOATS_NAMED if pattern.search(name)), None)
 
 
 def _pixels(op_type: str, constants: Sequence[Sequence[float]]) -> Range | None:

@@ -266,10 +266,13 @@ def test_integers_are_what_they_are_compared_with_or_count(
 
 def test_names_tell_where_nothing_else_does() -> None:
     made = onnx_text.proto(
-        "g (int64[2] attention_mask, float[2] audio, int64[2] n) => (int64[2] y, float[2] z)"
-        " { y = Mul(attention_mask, n) z = Abs(audio) }"
+        "g (int64[2] attention_mask, float[2] audio, int64[2] n, int64 sr, float[2] mel) =>"
+        " (int64[2] y, float[2] z, int64 r, float[2] m)"
+        " { y = Mul(attention_mask, n) z = Abs(audio) r = Neg(sr) m = Abs(mel) }"
     )
     assert input_ranges.hints(made) == {
+        "sr": Hint(16000, 16000, "a rate, by its name"),
+        "mel": Hint(-8, 2, "log-mel features, by its name"),
         "attention_mask": Hint(0, 1, "a mask, by its name"),
         "audio": Hint(-1, 1, "sound, by its name"),
         "n": Hint(0, 7, "it counts, for its Mul"),

@@ -52,9 +52,10 @@ _SIDES: Final = (
 )
 """Heights and widths of images, of lines of text too."""
 _LENGTHS: Final = (
-    *((64, 16000), (128, 512), (256, 1024), (512, 4096), (32, 256), (16, 128), (16000, 48000)),
+    *((64, 512, 16000), (128, 16000, 512), (256, 1024, 1024), (512, 256, 4096), (32, 128, 256)),
+    *((16, 64, 128), (16000, 32, 48000)),
 )
-"""Lengths of sequences, and of sound, in samples."""
+"""Lengths of sequences, of signals, and of sound, in samples."""
 
 
 class Sized(Struct, frozen=True, kw_only=True):
@@ -193,22 +194,19 @@ def _noted(proto: onnx.ModelProto) -> dict[str, int]:
 
 
 def _role(spec: InputSpec, axis: int) -> str:
-    """Tell what a dimension is: by its name, else by its place; empty if it could be anything."""
+    """Tell what a dimension is, by its name, else by its place."""
     dim, rank = spec.shape[axis], len(spec.shape)
-    if isinstance(dim, str):
-        named = next((role for role, pattern in _NAMES if pattern.search(dim)), None)
-        if named is not None:
-            return named
-    image = _image(spec)
-    if axis in image:
-        return image[axis]
-    if rank == 1:
-        return "batch" if spec.dtype is not None and spec.dtype.kind in "iu" else "length"
-    leading = spec.shape[0]
-    state = rank == 3 and axis == 1 and isinstance(leading, int) and isinstance(spec.shape[2], int)
-    if axis == 0 or (state and (_STATE.search(spec.name) or int(leading or 0) > 1)):
+    name = dim if isinstance(dim, str) else ""
+    length = "length" if rank > 2 or spec.dtype is None or spec.dtype.kind in "iub" else "signal"
+    named = next((role for role, pattern in _NAMES if pattern.search(name)), None)
+    role = named or _image(spec).get(axis)
+    if role is not None:
+        return length if role == "length" else role
+    first = spec.shape[0]
+    state = rank == 3 and axis == 1 and isinstance(first, int) and isinstance(spec.shape[2], int)
+    if state and (_STATE.search(spec.name) or int(first or 0) > 1):
         return "batch"
-    return "length"
+    return length if axis or (rank == 1 and length == "signal") else "batch"
 
 
 def _image(spec: InputSpec) -> dict[int, str]:
@@ -229,12 +227,16 @@ def _proposals(
     """Sizes of all open dimensions, the most usual first."""
     sound = {name for s in inputs if _SOUND.search(s.name) for name in s.open.values()}
     tried: list[Sizes] = []
-    for (height, width), (length, samples) in (
+    for (height, width), (length, signal, samples) in (
         *((side, _LENGTHS[0]) for side in _SIDES),
         *((_SIDES[0], each) for each in _LENGTHS[1:]),
     ):
-        usual = {"batch": 1, "channels": 3, "height": height, "width": width, "length": length}
-        sizes = {n: samples if n in sound and r == "length" else usual[r] for n, r in roles.items()}
+        usual = {"batch": 1, "channels": 3, "height": height, "width": width}
+        usual |= {"length": length, "signal": signal}
+        sizes = {
+            n: samples if n in sound and r in ("length", "signal") else usual[r]
+            for n, r in roles.items()
+        }
         sizes |= known
         for name in (name for name in roles if name not in known):
             term = total(name, roles)

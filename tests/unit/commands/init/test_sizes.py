@@ -31,8 +31,10 @@ def sized(
     [
         ("g (float[batch, 3] x) => (float[batch, 3] y) { y = Relu(x) }", {"batch": 1}),
         ("g (float[unk__7, 9] x) => (float[unk__7, 9] y) { y = Relu(x) }", {"unk__7": 1}),
-        ("g (float[N, seq_len] x) => (float[N, seq_len] y) { y = Relu(x) }",
+        ("g (int64[N, seq_len] x) => (int64[N, seq_len] y) { y = Abs(x) }",
          {"N": 1, "seq_len": 64}),
+        ("g (float[N, seq_len] x) => (float[N, seq_len] y) { y = Relu(x) }",
+         {"N": 1, "seq_len": 512}),
         ("g (float[1, height, width] x) => (float[1, height, width] y) { y = Relu(x) }",
          {"height": 224, "width": 224}),
         # By their places alone: images, a state of two layers, sound, text.
@@ -52,7 +54,7 @@ def sized(
          "{ y = Relu(x) z = Relu(n) }", {"batch_plus_1": 2, "batch": 1}),
         ("g (float[1, past_seq_len] p, float[1, seq_len] x, float[1, total_seq_len] m) "
          "=> (float[1, total_seq_len] y) { k = Concat<axis = 1>(p, x) y = Add(k, m) }",
-         {"past_seq_len": 64, "seq_len": 64, "total_seq_len": 128}),
+         {"past_seq_len": 512, "seq_len": 512, "total_seq_len": 1024}),
         # A line of text, for a model that does not run at the usual side.
         ("g (float[1, 1, h, w] x) => (float[1, 1, k, w] y) <float[1, 1, 1, 48] a> "
          "{ y = MatMul(a, x) }", {"h": 48, "w": 320}),
@@ -97,7 +99,7 @@ def test_who_is_asked_may_say_another_and_the_others_are_found_beside_it(tmp_pat
 
     body = "g (float[p] x, float[q] z) => (float[p] y) { y = Add(x, z) }"
     found = sized(tmp_path, body, Said(ask=ask))
-    assert asked == [("p", 64), ("q", 64)]
+    assert asked == [("p", 512), ("q", 512)]
     assert found.sizes["p"] == 6 and found.sizes["q"] in (1, 6) and found.guessed == ("q",)
 
 
