@@ -17,7 +17,6 @@ from itertools import combinations, pairwise, permutations, product
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from epctx import limits
 from epctx.actions.action import Action, StageStarted, WorkerContext
@@ -26,7 +25,6 @@ from epctx.manifest import ModelSource, VerifyInputs
 if TYPE_CHECKING:
     import onnx
 
-    from epctx.graph.inputs import InputSpec
     from epctx.verification.numbers.expected import Expected
 
 Sizes = Mapping[str, int]
@@ -68,7 +66,8 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
     Attributes:
         source: the model.
         said: sizes that are not to be changed, by name of the dimension.
-        proposals: sizes of all open dimensions; the first ones at which it runs are taken.
+        proposals: sizes of all open dimensions, one set at least; the first ones at which it runs
+            are taken.
         single: dimensions that should be 1: others are searched for beside them first.
     """
 
@@ -96,10 +95,10 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
             trial.nodes = NodeOrder.of(skeleton.read(self.source.path))
             for asked in ({**dict.fromkeys(self.single, 1), **self.said}, self.said):
                 search = Search(
-                    inputs=model.inputs,
+                    start=self.proposals[0],
                     asked=asked,
                     attempt=trial.attempt,
-                    start=next(iter(self.proposals), {}),
+                    neighbours=[p for i in model.inputs for p in pairwise(i.open.values())],
                     known=trial.nodes.sizes,
                 )
                 found = search.find()
@@ -171,32 +170,21 @@ class NodeOrder(Struct, frozen=True, kw_only=True):
         return self.names.get(name, self.op_types.get(op_type, -1))
 
 
-class Term(Struct, frozen=True):
-    """The size of a dimension: a number, and the sizes of others that are added to it."""
-
-    number: int = 0
-    of: tuple[str, ...] = ()
-
-
-Plan = Mapping[str, Term]
-"""The terms of all open dimensions."""
-
-
 class Search(Struct, kw_only=True):
-    """Looks for sizes of one model.
+    """Looks for sizes of one model, from sizes to begin with.
 
     Attributes:
-        inputs: some of whose dimensions are open.
+        start: sizes of all open dimensions, by name.
         asked: sizes that are not to be changed, by name.
         attempt: runs the model.
-        start: sizes to begin with, if there are some.
+        neighbours: pairs of dimensions side by side, as a height and a width are.
         known: sizes that occur in the model, the most frequent first.
     """
 
-    inputs: Sequence[InputSpec]
+    start: Sizes
     asked: Sizes
     attempt: Attempt
-    start: Sizes = field(default_factory=dict)
+    neighbours: Sequence[tuple[str, str]] = ()
     known: Sequence[int] = ()
     runs: int = 0
     _tried: dict[tuple[int, ...], int | None] = field(default_factory=dict)
@@ -205,53 +193,24 @@ class Search(Struct, kw_only=True):
     def find(self) -> Sizes | None:
         """Return sizes of all open dimensions; None: it runs at none that a search may try."""
         self._deadline = time.monotonic() + limits.SIZE_SECONDS.value
+        apart = dict(zip(self.start, (*_FIRST, *range(14, 14 + len(self.start))), strict=False))
+        plans = [{**plan, **self.asked} for plan in (self.start, apart, dict.fromkeys(apart, 2))]
         try:
-            plan = self._first()
+            reached = [self._try(plan) for plan in plans]
+            for sizes, result in zip(plans, reached, strict=True):
+                if result is None:
+                    return sizes
+            for most in (_BRIEFLY, limits.SIZE_RUNS.value):
+                for place in sorted(range(len(plans)), key=lambda place: -(reached[place] or 0)):
+                    found = self._climb(plans[place], reached[place] or 0, most)
+                    if found is not None:
+                        return found
         except _Ended:
-            return None
-        return None if plan is None else dict(self._sizes(plan))
-
-    def _first(self) -> Plan | None:
-        starts = self._starts()
-        reached = []
-        for plan in starts:
-            result = self._try(plan)
-            if result is None:
-                return plan
-            reached.append(result)
-        nearest = sorted(range(len(starts)), key=lambda place: -reached[place])
-        for most in (_BRIEFLY, limits.SIZE_RUNS.value):
-            for place in nearest:
-                found = self._climb(starts[place], reached[place], most)
-                if found is not None:
-                    return found
+            pass
         return None
 
-    def _starts(self) -> list[Plan]:
-        """Plans to begin with: `start`; all sizes differ; one sample; all are the same."""
-        apart: dict[str, Term] = {}
-        axes: dict[int, str] = {}
-        sizes = iter((*_FIRST, *range(14, 14 + sum(len(spec.open) for spec in self.inputs))))
-        for spec in self.inputs:
-            for axis, name in spec.open.items():
-                if name in apart:
-                    continue
-                # Dimensions without a name are the same along an axis until a run says otherwise.
-                same = axes.setdefault(axis, name) if spec.shape[axis] is None else name
-                apart[name] = Term(next(sizes)) if same == name else Term(of=(same,))
-        totals = {name: term for name in apart if (term := total(name, apart)) is not None}
-        begun: Plan = {**{name: Term(size) for name, size in self.start.items()}, **totals}
-        apart |= totals
-        alike: Plan = {name: Term(2) for name in apart}
-        leading = {name for spec in self.inputs for axis, name in spec.open.items() if axis == 0}
-        single = {**apart, **dict.fromkeys(leading, Term(1))}
-        given = {name: Term(size) for name, size in self.asked.items()}
-        return [
-            {**plan, **given} for plan in (begun, apart, single, alike) if len(plan) == len(apart)
-        ]
-
-    def _climb(self, plan: Plan, reached: int, most: int) -> Plan | None:
-        """Change the plan for one with which more nodes run, until all do.
+    def _climb(self, sizes: Sizes, reached: int, most: int) -> Sizes | None:
+        """Change sizes for others with which more nodes run, until all do.
 
         Returns:
             None: no change brings it further, or more than so many were tried since one did.
@@ -259,57 +218,37 @@ class Search(Struct, kw_only=True):
         moved = True
         while moved:
             moved, before = False, self.runs
-            for move in self._moves(plan):
+            for move in self._moves(sizes):
                 if self.runs - before > most:
                     return None
-                changed = {**plan, **move}
+                changed = {**sizes, **move}
                 result = self._try(changed)
                 if result is None:
                     return changed
                 if result > reached:
-                    plan, reached, moved = changed, result, True
+                    sizes, reached, moved = changed, result, True
                     break
         return None
 
-    def _moves(self, plan: Plan) -> Iterator[Plan]:
+    def _moves(self, sizes: Sizes) -> Iterator[Sizes]:
         """Changes to try: what follows from others, likely sizes of one, larger and larger ones."""
-        free = [name for name in plan if name not in self.asked]
-        free.sort(key=lambda name: bool(plan[name].of))  # those that others follow come first
+        free = [name for name in sizes if name not in self.asked]
         for count in (1, 2):
             for name in free:
-                others = [each for each in plan if each != name]
-                yield from ({name: Term(of=each)} for each in combinations(others, count))
-        yield {name: Term(1) for name in free}
+                others = (size for other, size in sizes.items() if other != name)
+                yield from ({name: sum(each)} for each in combinations(others, count))
+        yield dict.fromkeys(free, 1)
         own = self.known[:_OF_THE_MODEL]
         for name in free:
-            if not plan[name].of:
-                yield from ({name: Term(size)} for size in dict.fromkeys((*own, *_SINGLE)))
-        together = [*((name,) for name in free), *self._neighbours(free)]
+            yield from ({name: size} for size in dict.fromkeys((*own, *_SINGLE)))
+        pairs = [pair for pair in self.neighbours if set(pair) <= set(free)]
         for size in dict.fromkeys((1, 2, 3, 4, *sorted(own), *_USUAL)):
-            for names in together:
-                move = dict.fromkeys(names, Term(size))
-                yield move
-                yield {**self._freed(plan, names), **move}
+            yield from (dict.fromkeys(names, size) for names in (*((n,) for n in free), *pairs))
         for one, other in permutations(free, 2):
-            yield from ({one: Term(a), other: Term(b)} for a, b in product(own, own))
+            yield from ({one: a, other: b} for a, b in product(own, own))
 
-    def _freed(self, plan: Plan, names: Sequence[str]) -> Plan:
-        """The dimensions that follow these, at the sizes that they have."""
-        sizes = self._sizes(plan)
-        return {each: Term(sizes[each]) for each in plan if not {*names}.isdisjoint(plan[each].of)}
-
-    def _neighbours(self, free: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Dimensions side by side, as a height and a width are."""
-        pairs = (pair for spec in self.inputs for pair in pairwise(spec.open.values()))
-        for one, other in dict.fromkeys(pairs):
-            if one != other and one in free and other in free:
-                yield one, other
-
-    def _try(self, plan: Plan) -> int | None:
-        sizes = self._sizes(plan)
+    def _try(self, sizes: Sizes) -> int | None:
         values = tuple(sizes.values())
-        if min(values, default=1) < 1:
-            return -1
         if values not in self._tried:
             if self.runs >= limits.SIZE_RUNS.value or time.monotonic() > self._deadline:
                 raise _Ended
@@ -317,53 +256,44 @@ class Search(Struct, kw_only=True):
             self._tried[values] = self.attempt(sizes)
         return self._tried[values]
 
-    def _sizes(self, plan: Plan) -> Sizes:
-        """What the terms come to; less than 0 where they go in a circle."""
-
-        def size(name: str, within: frozenset[str]) -> int:
-            term = plan[name]
-            if name in within:
-                return -1_000_000
-            return term.number + sum(size(each, within | {name}) for each in term.of)
-
-        return {name: max(size(name, frozenset()), -1) for name in plan}
-
 
 class _Ended(Exception):
     """The search has taken all that it may."""
 
 
-def total(name: str, names: Mapping[str, object]) -> Term | None:
-    """Return what a name says of a size: `past + 1`, `total_length` beside a past and a length."""
+def total(name: str, sizes: Sizes) -> int | None:
+    """Return the size that a name says: `past + 1`, `total_length` beside a past and a length.
+
+    Args:
+        sizes: of other dimensions, by name.
+    """
     try:
-        term = _linear(ast.parse(name.replace("_plus_", "+"), mode="eval").body, names)
+        size = _sum(ast.parse(name.replace("_plus_", "+"), mode="eval").body, sizes)
     except (SyntaxError, ValueError, RecursionError):
-        term = None
-    if term is not None and term.of and name not in term.of:
-        return term
-    if "total" not in name:
-        return None
-    past = [each for each in names if "past" in each and "total" not in each]
-    new = [each for each in names if "seq" in each and each not in past and "total" not in each]
-    return Term(of=(past[0], new[0])) if len(past) == len(new) == 1 else None
+        size = None
+    if size is not None or "total" not in name:
+        return size
+    past = [each for each in sizes if "past" in each and "total" not in each]
+    new = [each for each in sizes if "seq" in each and each not in past and "total" not in each]
+    return sizes[past[0]] + sizes[new[0]] if len(past) == len(new) == 1 else None
 
 
-def _linear(tree: ast.expr, names: Mapping[str, object]) -> Term | None:
-    """A sum of names and numbers."""
+def _sum(tree: ast.expr, sizes: Sizes) -> int | None:
+    """A sum of sizes and numbers, or a multiple of one."""
     match tree:
-        case ast.Name(id=name) if name in names:
-            return Term(of=(name,))
+        case ast.Name(id=name):
+            return sizes.get(name)
         case ast.Constant(value=int(number)):
-            return Term(number)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            one, other = _linear(left, names), _linear(right, names)
-            if one is not None and other is not None:
-                return Term(one.number + other.number, one.of + other.of)
-        case ast.BinOp(left=left, op=ast.Sub(), right=ast.Constant(value=int(number))):
-            one = _linear(left, names)
-            return None if one is None else replace(one, number=one.number - number)
-        case ast.BinOp(left=ast.Constant(value=int(number)), op=ast.Mult(), right=right):
-            one = _linear(right, names)
-            if one is not None and 0 < number < 64:
-                return Term(one.number * number, one.of * number)
+            return number
+        case ast.BinOp(left=left, op=operator, right=right):
+            one, other = _sum(left, sizes), _sum(right, sizes)
+            if one is None or other is None:
+                return None
+            match operator:
+                case ast.Add():
+                    return one + other
+                case ast.Sub():
+                    return one - other
+                case ast.Mult():
+                    return one * other
     return None

@@ -239,9 +239,8 @@ def _proposals(
         }
         sizes |= known
         for name in (name for name in roles if name not in known):
-            term = total(name, roles)
-            if term is not None:
-                sizes[name] = term.number + sum(sizes[each] for each in term.of)
+            others = {other: size for other, size in sizes.items() if other != name}
+            sizes[name] = total(name, others) or sizes[name]
         if sizes not in tried:
             tried.append(sizes)
             yield sizes
