@@ -117,10 +117,33 @@ class _Trial(Struct):
     first: str = ""
 
     def runs(self, sizes: Sizes) -> bool:
-        """Tell whether it runs at sizes."""
-        why = self.expected.try_sizes(sizes)
+        """Tell whether it runs at sizes, and whether ONNX Runtime loads it with these fixed."""
+        why = self.expected.try_sizes(sizes) or self._refusal(sizes)
         self.first = self.first or why or ""
         return why is None
+
+    def _refusal(self, sizes: Sizes) -> str | None:
+        """What ONNX Runtime says against the model with fixed sizes: a branch that is not taken may
+        not fit them. None: nothing.
+        """
+        import onnx
+
+        from epctx.graph.serde import protos
+        from epctx.verification.numbers import sessions
+
+        source = self.expected.source.source
+        proto = onnx.load(source.path, load_external_data=False)
+        if len(list(protos.graphs(proto))) == 1:
+            return None
+        shapes = {spec.name: spec.fixed(sizes).shape for spec in self.expected.inputs}
+        for info in proto.graph.input:
+            for axis, size in enumerate(shapes.get(info.name, ())):
+                info.type.tensor_type.shape.dim[axis].dim_value = int(size or 1)
+        try:
+            sessions.open_source(source, changed=proto.SerializeToString())
+        except Exception as error:  # onnxruntime's errors have no common class
+            return sessions.words(error)
+        return None
 
     def attempt(self, sizes: Sizes) -> int | None:
         """Run it as `Attempt`. A session with optimizations has other names for its nodes, so one

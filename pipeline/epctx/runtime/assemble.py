@@ -223,7 +223,8 @@ class PipelineBuilder:
                 options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
                 ort.InferenceSession(given, options, providers=names, enable_fallback=0)
                 return (
-                    "ONNX Runtime makes constants of inputs of an EPContext node as it loads it",
+                    "ONNX Runtime loads it only without its optimizations, which make constants of "
+                    "inputs of an EPContext node, or find a branch wrong that is not taken",
                     "set graph_optimization_level to ORT_DISABLE_ALL in the session options, or "
                     "build the source with `epctx build`, which folds constants before it compiles",
                 )

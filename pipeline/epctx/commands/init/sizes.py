@@ -98,7 +98,10 @@ def find(
             why="there is nothing to compile",
             remedy="export the model again",
         )
-    roles = {name: _role(spec, axis) for spec in inputs for axis, name in spec.open.items()}
+    roles: dict[str, str] = {}
+    for spec in inputs:
+        for axis, name in spec.open.items():
+            roles.setdefault(name, _role(spec, axis))
     noted = _noted(proto)
     known = {name: noted[role] for name, role in roles.items() if role in noted}
     known |= {**_measured(inputs, said.files), **said.of(inputs)}

@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 from msgspec.structs import replace
 
-from epctx.errors import CompileError
+from epctx.errors import CompileError, ModelError
 from epctx.graph.model import Partition, Refusal
 from epctx.providers.onnxruntime import alternatives, probe, session
 from epctx.providers.onnxruntime.ep import OrtEp
@@ -51,5 +51,5 @@ def one_by_one(model: ir.Model, partition: Partition, provider: OrtEp) -> Mappin
 def _takes(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
     try:
         return probe.takes_whole(model, node, provider)
-    except CompileError:
+    except (CompileError, ModelError):
         return True  # alone it is no model; in the whole one it may well be taken

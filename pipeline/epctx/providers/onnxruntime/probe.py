@@ -14,6 +14,8 @@ from typing import Final
 
 import onnx_ir as ir
 
+from epctx.errors import CompileError, ModelError
+from epctx.graph.checks import judge
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
@@ -21,6 +23,8 @@ from epctx.graph.weights import tensors
 from epctx.providers.onnxruntime import session, staging
 from epctx.providers.onnxruntime.ep import OrtEp
 
+_NOT_LOADED: Final = "Load model from"
+"""What ONNX Runtime says of a model that is wrong, whatever an EP makes of it."""
 _STANDS: Final = 4096
 """Bytes from which on a weight's content is left out: an EP decides by type and shape."""
 _WEIGHTS: Final = "zeros.weights"
@@ -34,12 +38,24 @@ def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
 
     Raises:
         CompileError: onnxruntime or the EP failed on it.
+        ModelError: ONNX Runtime does not load it: at fixed sizes a body may be wrong.
         ProviderUnavailable: as from `add_to`.
     """
     # The path's string matters to nothing here: no byte of it is kept.
     with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
         path = write(model, part_of(node), Path(folder))
-        return session.needs_compilation(str(path), provider)
+        try:
+            return session.needs_compilation(str(path), provider)
+        except CompileError as error:
+            if _NOT_LOADED not in error.reason:
+                raise
+            raise ModelError(
+                f"ONNX Runtime does not load its {node.op_type} with these sizes fixed",
+                node=name_of(node),
+                why=judge.words(error.reason),
+                remedy="give `dimensions` and `shapes` that all branches fit, or export the model "
+                "with the branch alone that they are for",
+            ) from error
 
 
 def write(model: ir.Model, partition: Partition, folder: Path) -> Path:
