@@ -24,6 +24,9 @@ PROMPT = generating.PROMPTS[4]
 """A token more than a window."""
 
 
+REFERENCE = ("--provider", "ReferenceExecutionProvider")
+
+
 def run(folder: Path, *arguments: str) -> str:
     """A command that succeeds, in a folder, with a cache of its own."""
     ran = epctx(*arguments, cwd=folder, EPCTX_CACHE_DIR=str(folder / "cache"))
@@ -34,7 +37,7 @@ def run(folder: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("name", ["llama-int4", pytest.param("qwen3-fp16", marks=pytest.mark.soak)])
 def test_from_the_builders_folder_to_the_same_tokens(name: str, tmp_path: Path) -> None:
     source = genai_folder.write(tmp_path / name, KINDS[name])
-    run(tmp_path, "init", name)
+    run(tmp_path, "init", name, *REFERENCE)
     run(tmp_path, "package", "epctx.yaml")
     package = tmp_path / "dist" / f"{name}.ortpackage"
     made = package / "cpu" / "llm"
@@ -57,7 +60,7 @@ def test_turns_of_a_conversation_are_one_prompt_of_all_that_was_said(tmp_path: P
     and does not feed the token before a turn that it generated last, of its source neither.
     """
     source = genai_folder.write(tmp_path / "llama", Config(precision="fp32"))
-    run(tmp_path, "init", "llama")
+    run(tmp_path, "init", "llama", *REFERENCE)
     run(tmp_path, "package", "epctx.yaml")
     made = tmp_path / "dist" / "llama.ortpackage" / "cpu" / "llm"
     first, second = generating.PROMPTS[2], generating.PROMPTS[1]
@@ -79,7 +82,7 @@ def test_turns_of_a_conversation_are_one_prompt_of_all_that_was_said(tmp_path: P
 
 def test_sizes_that_cannot_generate_are_told_before_anything_is_compiled(tmp_path: Path) -> None:
     genai_folder.write(tmp_path / "llama")
-    run(tmp_path, "init", "llama")
+    run(tmp_path, "init", "llama", *REFERENCE)
     manifest = tmp_path / "epctx.yaml"
     text = manifest.read_text(encoding="utf-8")
     manifest.write_text(text.replace(" sequence_length: 64", " sequence_length: 1"))

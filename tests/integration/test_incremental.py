@@ -115,6 +115,18 @@ def test_an_alias_is_no_change_and_is_told_as_it_is_now(project: Project) -> Non
     assert report.groups[0].models[0].partitions[0].provider == "other"
 
 
+def test_that_a_size_is_a_guess_is_no_change_and_is_told(project: Project) -> None:
+    model = project.section("models", "a")
+    (given,) = onnx.load(project.folder / "a.onnx", load_external_data=False).graph.input
+    shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+    model["shapes"] = {given.name: shape}
+    assert project.build().groups[0].guessed == {}
+    model["guessed"] = [given.name]
+    report = project.build()
+    assert ran(report) == [] and set(states(report).values()) == {"up to date"}
+    assert report.groups[0].guessed == {"a": f"{given.name}: {shape}"}
+
+
 def test_no_weight_is_read_once_it_is_remembered(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -655,26 +667,12 @@ def test_a_file_that_an_option_names_is_an_input(tmp_path: Path) -> None:
     assert "nothing to do" not in run("build", "m.yaml")
 
 
-@pytest.mark.parametrize("limit", ["INPUT_BYTES", "SIZE_RUNS"])
 def test_what_a_limit_decided_is_decided_anew(
-    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = projects.make(tmp_path, {"g": ["a"]})
-
-    def open_batch(model: onnx.ModelProto) -> None:
-        """It runs at a single size of `n`, which is not the first one that is tried."""
-        for each in (*model.graph.input, *model.graph.output):
-            each.type.tensor_type.shape.dim[0].dim_param = "n"
-        (given,) = model.graph.input
-        width = given.type.tensor_type.shape.dim[1].dim_value
-        model.graph.initializer.append(numpy_helper.from_array(np.array([5, width]), "shape"))
-        model.graph.node[0].input[0] = "five"
-        reshape = helper.make_node("Reshape", [given.name, "shape"], ["five"], name="five")
-        model.graph.node.insert(0, reshape)
-
-    made.edit("a", open_batch)
     with monkeypatch.context() as patch:
-        patch.setenv(f"EPCTX_LIMIT_{limit}", "1")
+        patch.setenv("EPCTX_LIMIT_INPUT_BYTES", "1")
         found = made.build().groups[0].verify
     assert found is not None and any("EPCTX_LIMIT_" in each.message for each in found.findings)
     found = made.build().groups[0].verify

@@ -162,9 +162,13 @@ def verification_error(project: Project) -> str:
     project.manifest["models"]["m"]["dimensions"] = {"batch": 3}
     group["verify"] = {"tolerance": {"max_rel": 0.0, "cosine_min": 1.0}}
     told = project.told("build", "m.yaml")
-    first, second = told.quoted.split(".")
-    group[first][second] = {"max_rel": 0.01}
+    proposed = re.search(r"`verify\.tolerance: (\{.*\})` would pass", told.remedy)
+    assert proposed is not None, told.remedy
+    group["verify"]["tolerance"] = yaml.safe_load(proposed[1])
     assert project.run("build", "m.yaml").returncode == 0
+    del group["verify"]
+    bisect = re.search(r"`epctx (bisect [^`]+)`", told.remedy)
+    assert bisect is not None and project.run(*bisect[1].split()).returncode == 0
     return told.kind
 
 

@@ -94,7 +94,8 @@ def line(event: Event) -> Text:
     if event.state == "notice":
         return Text(f"{event.group}: {event.detail}", style="yellow")
     if event.state == "verified" and event.detail and not event.detail.startswith("on "):
-        return Text(f"{event.group}: built, {event.detail}", style="yellow")
+        unrun, _, _ = event.detail.partition(":")  # why is told once, at the end
+        return Text(f"{event.group}: built, {unrun}", style="yellow")
     text = Text(f"{event.group}: {event.state}", style=STATE_STYLES[event.state])
     if event.state == "verified" and event.detail:
         text.append(f" {event.detail}")

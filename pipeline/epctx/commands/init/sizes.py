@@ -175,15 +175,16 @@ def _load(executor: Executor, source: ModelSource, model: Path, folder: Path) ->
 
 
 def _measured(inputs: Sequence[InputSpec], files: Sequence[Path]) -> dict[str, int]:
-    """Sizes of the first file that fits the model."""
-    for values in feed_files.read(files):
-        with contextlib.suppress(ManifestError):
-            feeds = feed_files.fit(values, inputs)
-            return {
-                name: feeds[spec.name].shape[axis]
-                for spec in inputs
-                for axis, name in spec.open.items()
-            }
+    """Sizes of the first file, or tensors of one folder, that fit the model."""
+    alone = [[path] for path in files if path.suffix != ".pb"]
+    for few in (*alone, [path for path in files if path.suffix == ".pb"]):
+        for values in feed_files.read(few):
+            with contextlib.suppress(ManifestError):
+                feeds = feed_files.fit(values, inputs)
+                sizes = [
+                    (n, feeds[s.name].shape[axis]) for s in inputs for axis, n in s.open.items()
+                ]
+                return {name: size for name, size in sizes if size}
     return {}
 
 
@@ -228,16 +229,17 @@ def _proposals(
     inputs: Sequence[InputSpec], roles: Mapping[str, str], known: Sizes
 ) -> Iterator[Sizes]:
     """Sizes of all open dimensions, the most usual first."""
-    sound = {name for s in inputs if _SOUND.search(s.name) for name in s.open.values()}
+    samples = (s for s in inputs if len(s.shape) < 3 or s.shape[1] in (1, 2))  # else features
+    sound = {name for s in samples if _SOUND.search(s.name) for name in s.open.values()}
     tried: list[Sizes] = []
-    for (height, width), (length, signal, samples) in (
+    for (height, width), (length, signal, second) in (
         *((side, _LENGTHS[0]) for side in _SIDES),
         *((_SIDES[0], each) for each in _LENGTHS[1:]),
     ):
         usual = {"batch": 1, "channels": 3, "height": height, "width": width}
         usual |= {"length": length, "signal": signal}
         sizes = {
-            n: samples if n in sound and r in ("length", "signal") else usual[r]
+            n: second if n in sound and r in ("length", "signal") else usual[r]
             for n, r in roles.items()
         }
         sizes |= known

@@ -314,7 +314,7 @@ class OrtWorkspace:
         except CompileError as error:
             error.model = model
             known = self._provider.failed_remedy(error.why or "")
-            error.remedy = _shape_remedy(partition) or known or error.remedy
+            error.remedy = known or _shape_remedy(partition) or error.remedy
             raise
         made = None
         if generated.model is not None:

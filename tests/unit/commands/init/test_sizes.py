@@ -49,7 +49,7 @@ def sized(
         ("g (float[d0, d1] audio) => (float[d0, d1] y) { y = Relu(audio) }",
          {"d0": 1, "d1": 16000}),
         ("g (int64[d0, d1] ids) => (int64[d0, d1] y) { y = Abs(ids) }", {"d0": 1, "d1": 64}),
-        ("g (float[D, K, 3] x, float[D] z) => (float[D, K, 3] y, float[D] a) "
+        ("g (float[D, K, 8] x, float[D] z) => (float[D, K, 8] y, float[D] a) "
          "{ y = Relu(x) a = Relu(z) }", {"D": 1, "K": 64}),
         # What follows from others.
         ("g (float[batch_plus_1] x, float[batch] n) => (float[batch_plus_1] y, float[batch] z) "
