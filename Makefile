@@ -54,7 +54,7 @@ bench: $(READY) .venv-zoo/.ready
 zoo: $(READY) .venv-zoo/.ready
 	$(BIN)/python -m tests.zoo all
 
-# Whether every dependency has wheels for every platform, as README says; asks the package index.
+# Whether every dependency has wheels for every platform, as docs/reference/hosts.md says; asks the package index.
 wheels: $(READY)
 	$(BIN)/python -m scripts.wheels
 

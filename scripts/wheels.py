@@ -2,7 +2,8 @@
 
 Of what epctx and its extras need on each platform, down to the last dependency, in the versions of
 constraints.txt. It asks the package index that pip is set up with, once for each distribution;
-prints who has wheels for what; and fails where that is not `PROMISED`, which README has too.
+prints who has wheels for what; and fails where that is not `PROMISED`, which
+docs/reference/hosts.md has too.
 
 Needs an installed epctx: which dependency needs which is read from their metadata.
 """

@@ -63,15 +63,6 @@ def _default(each: Any) -> str:
     return "" if silent or each.default in ((), "") else f"`{each.default}`"
 
 
-def index_of_commands() -> str:
-    """All commands, a line each."""
-    group: Any = typer.main.get_command(app)
-    context = group.context_class(group, info_name="epctx")
-    found = ((name, group.get_command(context, name)) for name in COMMANDS)
-    rows = ((f"[epctx {name}]({name}.md)", each.help.partition("\n")[0]) for name, each in found)
-    return f"# Every command\n\n{table(('command', ''), rows)}\n\n{contents(COMMANDS)}\n"
-
-
 def index_of_errors() -> str:
     """All errors, a line each, by what the program exits with."""
     rows = ((f"[{each.code}]({each.code}.md)", each.title) for each in explain.everything())

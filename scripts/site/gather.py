@@ -10,11 +10,14 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from scripts.site import commands, schemas
+from scripts.site.markdown import contents
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = PurePosixPath("docs")
 _LINK: Final = re.compile(r"(\]\()([^()\s#][^()\s#]*)((?:#[^()\s]*)?\))")
 _FILE: Final = re.compile(r"^<!-- file: (\S+) -->\n+```(\w+)\n", re.MULTILINE)
+_BELOW: Final = re.compile(r"^<!-- pages below: (.+) -->$", re.MULTILINE)
+"""In a page, the pages that the sidebar has below it."""
 _RUN: Final = re.compile(r"^<!-- not run: .*? -->\n", re.MULTILINE)
 _GLOB: Final = re.compile(r"[\w/]+[*]$")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
@@ -49,7 +52,6 @@ def generated() -> Mapping[str, str]:
     """The pages that are made of schemas and of the program, by their paths."""
     pages: dict[str, Callable[[], str]] = {
         "errors/index.md": commands.index_of_errors,
-        "reference/commands/index.md": commands.index_of_commands,
         "reference/environment.md": commands.variables,
         "reference/exit-codes.md": commands.exit_codes,
         "reference/manifest.md": schemas.manifest,
@@ -98,6 +100,7 @@ def page(text: str, path: PurePosixPath, linked: Mapping[str, PurePosixPath]) ->
 
     text = _LINK.sub(moved, _RUN.sub("", text))
     text = _FILE.sub(r"```{code-block} \2\n:caption: \1\n\n", text)
+    text = _BELOW.sub(lambda match: contents(match[1].split()), text)
     return text if path.is_relative_to(DOCS) else f"---\norphan: true\n---\n{text}"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from tests.kit import pages
+from tests.kit import pages, photos
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -23,6 +24,8 @@ TEXTS = {
     for path in sorted(DOCS.rglob("*.md"))
     if path.parent.name != "errors"
 }
+PREPARED = {"howto/photos.md": photos.write}
+"""What puts the files of the reader into the folder, by page."""
 NEEDED = {"QNNExecutionProvider": "onnxruntime_qnn", "OpenVINO": "onnxruntime_ep_openvino"}
 MANIFEST = json.loads((ROOT / "schemas" / "manifest.bundle.schema.json").read_text("utf-8"))
 
@@ -48,8 +51,20 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [followed(name, ran) for name, text in TEXTS.items() if (ran := pages.script(text))],
 )
 def test_a_page_works(name: str, tmp_path: Path, cache: Path) -> None:
+    PREPARED.get(name, Path)(tmp_path)
     ran = pages.follow(TEXTS[name], tmp_path, EPCTX_CACHE_DIR=str(cache))
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.needs("module onnxruntime_qnn")
+def test_the_accuracy_is_what_the_page_says(tmp_path: Path, cache: Path) -> None:
+    text = TEXTS["howto/photos.md"]
+    photos.write(tmp_path)
+    ran = pages.follow(text, tmp_path, EPCTX_CACHE_DIR=str(cache))
+    shown = [line for line in text.splitlines() if re.fullmatch(r"\d+ of \d+ right", line)]
+    assert (
+        len(shown) == 2 and [line for line in ran.stdout.splitlines() if "right" in line] == shown
+    )
 
 
 def test_what_is_to_be_installed_can_be() -> None:

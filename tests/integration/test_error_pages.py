@@ -191,12 +191,13 @@ def run(command: str, plugins: Path | None) -> tuple[int, str]:
 
 def told(printed: str) -> Iterator[str]:
     """The errors in what was printed, without what differs from run to run."""
-    inside = False
+    inside = remedies = False
     for line in printed.splitlines():
-        inside = inside or re.search(r"\[E\d{4}\]", line) is not None
+        remedy = line.lstrip().startswith("-> ")
+        inside = re.search(r"\[E\d{4}\]", line) is not None or (inside and remedies <= remedy)
+        remedies = inside and remedy
         if inside:
             yield RUN.sub("…", line)
-        inside = inside and not line.lstrip().startswith("-> ")
 
 
 def carry_out(code: Code, example: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str]]:

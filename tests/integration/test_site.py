@@ -22,8 +22,8 @@ ROWS = "() => document.querySelectorAll('tr:nth-child(n+12)').forEach(row => row
 LIST = ".sidebar-drawer"
 """The list of all pages, which is the same on each."""
 QUESTIONS = {
-    "install": {"README", "questions"},
-    "hosts": {"execution-providers", "questions"},
+    "install": {"howto/install", "questions"},
+    "hosts": {"reference/hosts", "execution-providers", "questions"},
     "execution providers": {"execution-providers", "questions"},
     "SoC names": {"errors/E0315", "questions"},
     "manifest keys": {"reference/manifest", "questions"},
@@ -35,7 +35,7 @@ QUESTIONS = {
     "what to ship": {"questions"},
     "load in an application": {"questions"},
     "cache": {"shared-cache", "reference/commands/cache"},
-    "CI": {"README", "shards", "questions"},
+    "CI": {"howto/ci", "shards", "questions"},
     "lock on another host": {"errors/E0804", "execution-providers"},
     "quantization": {"quantization"},
     "genai": {"llm", "examples/06-llm/README"},

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.kit import command_line
 
+ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(
     r"^(?:<!-- (?P<said>file|not run): (?P<what>.+?) -->\n+)?"
     r"```(?P<kind>\w*)\n(?P<code>.*?)^```",
@@ -46,6 +47,23 @@ def installed(text: str) -> set[str]:
     lines = (line for code in consoles for line, _ in commands(code) if _INSTALL.search(line))
     named = (re.findall(r"(?:epctx|\.)\[([\w,]+)\]", line) for line in lines)
     return {extra for each in named for extras in each for extra in extras.split(",")}
+
+
+def lines(text: str) -> list[str]:
+    """Each command of the consoles of a page, without the comment behind it."""
+    consoles = (code for *_, kind, code in fences(text) if kind == "console")
+    each = (line for code in consoles for line, _ in commands(code))
+    return [line.partition("    #")[0].strip() for line in each]
+
+
+def install(line: str, folder: Path) -> None:
+    """Have pip find what a command installs from the checkout, and change nothing."""
+    *_, wanted = shlex.split(line)
+    extra = wanted.partition("[")[2]
+    target = f"{ROOT}[{extra}" if extra else str(ROOT)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--no-deps"]
+    offline = ["--no-index", "--no-build-isolation", target]
+    subprocess.run([*command, *offline], cwd=folder, check=True, timeout=300)
 
 
 def script(text: str) -> str:

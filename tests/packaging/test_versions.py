@@ -40,7 +40,7 @@ def test_every_version_that_is_named_is_this_one() -> None:
     others = {name: set(found) - {__version__} for name, found in versions.items()}
     assert {name: found for name, found in others.items() if found} == {}
     assert {name for name, found in versions.items() if found} >= {
-        *("README.md", "action.yml", ".github/workflows/build.yml", "docs/howto/ci.md"),
+        *("docs/howto/install.md", "action.yml", ".github/workflows/build.yml", "docs/howto/ci.md"),
         *("examples/ci/matrix.yml", "examples/ci/release.yml", "docs/shared-cache.md"),
     }
 

@@ -40,7 +40,7 @@ def test_lines_are_counted_rightly(name: str) -> None:
 
 
 def test_every_migration_is_counted() -> None:
-    assert {page.stem for page in (DOCS / "from").glob("*.md")} == set(FROM)
+    assert {page.stem for page in (DOCS / "from").glob("*.md")} - {"index"} == set(FROM)
 
 
 @pytest.mark.parametrize("system", CI)

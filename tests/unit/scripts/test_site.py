@@ -1,6 +1,7 @@
 """The site's sources and checks, without building it: `make docs` does that."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -88,6 +89,22 @@ def test_files_have_their_name_and_reasons_are_not_shown() -> None:
     )
     shown = "```{code-block} yaml\n:caption: epctx.yaml\n\na: 1\n```\n```console\n```\n"
     assert gather.page(text, PurePosixPath("docs/a.md"), {}) == shown
+
+
+def test_pages_below_a_page_are_in_its_list() -> None:
+    shown = gather.page("# A\n\n<!-- pages below: ../b c -->\n", PurePosixPath("docs/a/a.md"), {})
+    assert shown == "# A\n\n```{toctree}\n:hidden:\n\n../b\nc\n```\n"
+
+
+def test_the_sidebar_has_four_groups_and_no_page_twice() -> None:
+    """Sphinx warns of pages that are in no list."""
+    text = (gather.ROOT / "docs" / "index.md").read_text("utf-8")
+    captions = re.findall(r"^:caption: (.*)$", text, re.MULTILINE)
+    assert captions == ["Tutorial", "How-tos", "Reference", "Explanation"]
+    groups = re.findall(r"^```{toctree}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    entries = [line for group in groups for line in group.splitlines() if line and line[0] != ":"]
+    listed = [entry.rpartition("<")[2].rstrip(">") for entry in entries]
+    assert len(listed) == len(set(listed))
 
 
 def test_all_that_is_linked_to_comes_along(tmp_path: Path) -> None:

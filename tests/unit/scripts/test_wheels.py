@@ -12,7 +12,7 @@ from scripts import package_index, wheels
 from scripts.wheels import PLATFORMS, PROMISED, PYTHONS, Dependency, summary
 
 WINDOWS, ARM, LINUX, _, MAC, _ = PLATFORMS
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "hosts.md"
 
 
 def dependency(name: str, *files: str, extra: str = "") -> Dependency:
@@ -108,10 +108,10 @@ def test_files_are_those_of_the_index_that_pip_is_set_up_with(
         dict(package_index.files_on_index(["other"]))
 
 
-def test_the_readme_says_what_is_promised() -> None:
+def test_the_page_of_hosts_says_what_is_promised() -> None:
     rows = {
         cells[0]: tuple(cells[1:])
-        for line in README.read_text(encoding="utf-8").splitlines()
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
         if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 7
     }
     assert {name: rows.get(name) for name in PROMISED} == dict(PROMISED)
