@@ -95,6 +95,7 @@ def test_a_stranger_builds_with_the_sizes_that_init_wrote(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("code", "error", "message", "words"),
     [
+        (7, "E0704", "m: QNN graph execute error 6004", f"listed: {table.OWN_CONTEXT}"),
         (7, "E0704", "m: is not what the model says: its shape", "NO: E0704: m: is not"),
         (6, "E0600", "m: cannot compile it", "NO: E0600: m: cannot compile it"),
         (4, "E0404", "m: compiles static shapes only", "NO: E0404: m: compiles static"),

@@ -201,7 +201,8 @@ def _role(spec: InputSpec, axis: int) -> str:
     """Tell what a dimension is, by its name, else by its place."""
     dim, rank = spec.shape[axis], len(spec.shape)
     name = dim if isinstance(dim, str) else ""
-    length = "length" if rank > 2 or spec.dtype is None or spec.dtype.kind in "iub" else "signal"
+    is_signal = rank - axis == 1 and rank < 3 and spec.dtype is not None and spec.dtype.kind == "f"
+    length = "signal" if is_signal else "length"
     named = next((role for role, pattern in _NAMES if pattern.search(name)), None)
     role = named or _image(spec).get(axis)
     if role is not None:

@@ -45,6 +45,7 @@ def sized(
         ("g (float[d0, d1, d2, d3] x) => (float[d0, d1, d2, d3] y) { y = Relu(x) }",
          {"d0": 1, "d1": 3, "d2": 224, "d3": 224}),
         ("g (float[2, d, 128] state) => (float[2, d, 128] y) { y = Relu(state) }", {"d": 1}),
+        ("g (float[seq_len, 576] x) => (float[seq_len, 576] y) { y = Relu(x) }", {"seq_len": 64}),
         ("g (float[1, d, 128] x) => (float[1, d, 128] y) { y = Relu(x) }", {"d": 64}),
         ("g (float[d0, d1] audio) => (float[d0, d1] y) { y = Relu(audio) }",
          {"d0": 1, "d1": 16000}),
