@@ -18,7 +18,7 @@ from epctx.commands.report import losses, overview
 from epctx.engine.report import BuildReport, GroupReport, ModelReport, Placement
 from epctx.errors import EpctxError, Failure
 from epctx.text import size_words
-from epctx.verification.findings import error_words, largest_error
+from epctx.verification.findings import GENERATED, error_words, largest_error
 
 RIGHT = (
     "models",
@@ -257,6 +257,9 @@ def _details(group: GroupReport) -> Iterator[Text]:
         yield Text.assemble((f"{_label(group)}/{model.name}", "bold"))
         for line in _lines(model):
             yield Text(f"  {line}")
+    for finding in group.verify.findings if group.verify is not None else ():
+        if finding.check == GENERATED:
+            yield Text(f"  {finding.subject}: inputs are {finding.message}")
     for each in group.verify.numbers if group.verify is not None else ():
         found = each.comparison
         numbers = (
