@@ -59,6 +59,26 @@ RECORD = """
     };
 """
 """Keeps the words and boxes of the last drawing, in pixels of its frame."""
+BLANK = """
+    window.frames = [];
+    const small = new OffscreenCanvas(64, 64).getContext("2d", { willReadFrequently: true });
+    const empty = () => {
+        small.clearRect(0, 0, 64, 64);
+        small.drawImage(document.querySelector("canvas"), 0, 0, 64, 64);
+        return !small.getImageData(0, 0, 64, 64).data.some(value => value > 0);
+    };
+    const painted = new MessageChannel();
+    painted.port1.onmessage = () => window.frames.push(empty());
+    const next = () => {
+        painted.port2.postMessage(null);
+        requestAnimationFrame(next);
+    };
+    addEventListener("DOMContentLoaded", () => {
+        window.frames.push(empty());
+        requestAnimationFrame(next);
+    });
+"""
+"""Notes when the page is loaded, and after each frame, whether the first graph is blank."""
 LIGHT_EP, LIGHT_LEFT = "53,104,212", "217,130,11"
 DARK_EP, DARK_LEFT = "111,155,255", "242,165,60"
 
@@ -120,6 +140,27 @@ def test_it_draws_each_ep_and_what_was_left(opened: browsing.Watched) -> None:
     opened.drawn("units")
     page.get_by_role("button", name="default EP").first.click()
     expect_colours(page, without=LIGHT_LEFT)
+
+
+def test_a_graph_is_never_blank_on_a_busy_machine(browser: Browser, tmp_path: Path) -> None:
+    """Each load has a sixth of the CPU, and its window gets another size."""
+    path = write(tmp_path, report(chain(60)))
+    for _ in range(2):
+        found = browsing.Watched(browser, path, script=BLANK, slowdown=6)
+        seen = found.page.evaluate("() => window.frames.length")
+        found.page.set_viewport_size({"width": 1280, "height": 800})
+        found.page.wait_for_function("seen => window.frames.length > seen + 2", arg=seen)
+        assert True not in found.page.evaluate("() => window.frames")
+        found.context.close()
+
+
+def test_a_graph_is_drawn_again_when_the_browser_lost_it(opened: browsing.Watched) -> None:
+    opened.drawn("units")
+    canvas = opened.page.locator("canvas").first
+    canvas.evaluate("canvas => { canvas.width = canvas.width; }")
+    assert LIGHT_EP not in canvas.evaluate(PIXELS)
+    canvas.dispatch_event("contextrestored")
+    assert LIGHT_EP in canvas.evaluate(PIXELS)
 
 
 def test_the_theme_follows_the_system_and_the_reader(
