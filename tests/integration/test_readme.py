@@ -78,6 +78,7 @@ def test_from_a_model_to_a_context(tmp_path: Path) -> None:
     hold("yaml", "It writes `epctx.yaml`", manifest)
     hold("text", "`epctx build` says", ran["build"].stdout)
     assert "nodes: 1 on QNNExecutionProvider" in ran["run"].stdout
+    assert "QNNExecutionProvider: simulated on x86: not the device's time" in ran["run"].stdout
     page = tmp_path / ran["report"].stdout.strip()
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     listed = re.findall(r"^    (\w\S*)", block("text", "dist/model.build.json"), re.MULTILINE)
