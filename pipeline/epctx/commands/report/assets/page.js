@@ -79,6 +79,14 @@
     apply();
   }
 
+  /** Write its column's heading at each cell, for a page that is too narrow for rows. */
+  function label(table) {
+    const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    for (const row of table.tBodies[0].rows) {
+      for (const cell of row.cells) if (cell.colSpan === 1) cell.dataset.label = headings[cell.cellIndex];
+    }
+  }
+
   /** Make the graphs that are open; return what makes those that are open later. */
   function graphs() {
     const eps = new Providers(JSON.parse(document.getElementById("eps").textContent));
@@ -150,6 +158,7 @@
 
   theme();
   for (const tools of document.querySelectorAll("[data-filters]")) filters(tools);
+  for (const table of document.querySelectorAll(".scroll table")) label(table);
   const makeOpen = graphs();
   sections();
   printing(makeOpen);
