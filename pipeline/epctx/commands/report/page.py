@@ -33,7 +33,7 @@ from epctx.commands.report import (
 )
 from epctx.commands.report.device import OnDevice
 from epctx.commands.report.links import Links
-from epctx.engine.report import BuildReport, EpReport, GroupReport
+from epctx.engine.report import BuildReport, GroupReport
 from epctx.lockfile import yaml_text
 from epctx.parsing.schema import providers
 from epctx.stages.report import ModelReport
@@ -77,7 +77,6 @@ def render(
         links=links,
         numbers=tables.numbers(report.groups),
         checks=tables.checks(report.groups),
-        eps_known=_known(report),
         built_for=_built_for(report),
     )
 
@@ -91,12 +90,6 @@ def document(template: str, **names: object) -> str:
     css, js = _asset(*STYLES), _asset(*SCRIPTS)
     made = _environment().get_template(template)
     return made.render(names, css=Markup(css), js=Markup(js), policy=_policy(css, js))
-
-
-def _known(report: BuildReport) -> tuple[EpReport, ...]:
-    """Every EP of every group, each toolchain once."""
-    eps = (ep for group in report.groups for ep in group.execution_providers)
-    return tuple({(ep.alias, str(ep.toolchain)): ep for ep in eps}.values())
 
 
 def _built_for(report: BuildReport) -> list[str]:
