@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnx.inliner
 import onnx.parser
 import pytest
 import yaml
@@ -15,6 +18,7 @@ from epctx.commands.plan import partition
 from epctx.engine import plan
 from epctx.graph.model import Decline, Refusal
 from scripts import genai_folder
+from tests.kit import onnx_text
 from tests.kit.exported import MASKED, ONES_AND_ZEROS, QNN, failed
 
 pytestmark = pytest.mark.needs_device("QNNExecutionProvider")
@@ -90,8 +94,77 @@ def test_another_type_is_asked_about_before_it_is_proposed(tmp_path: Path) -> No
     assert said.op == "ElementWiseMultiply" and said.operands.startswith("UINT_8[2,8], ")
     assert said.remedy.endswith("takes it with int32 in place of uint8")
     unknown = refusal(left["lower"])
-    assert (unknown.op, unknown.remedy) == ("", "")
+    assert unknown.op == "" and unknown.remedy.startswith("a product with a constant mask")
     assert unknown.why == "Operators of type `Trilu` are not supported by QNN EP"
+
+
+ALIKE = {
+    "celu": "a = Neg(x) y = Celu<alpha = 2.0>(a)",
+    "mish": "a = Neg(x) y = Mish(a)",
+    "hardmax": "a = Neg(x) y = Hardmax(a)",
+    "mod": "a = Abs(z) y = Mod<fmod = 1>(x, a)",
+    "trilu": "a = Neg(x) y = Trilu<upper = 0>(a)",
+    "shrink": "a = Neg(x) y = Shrink(a)",
+}
+EXPORTED = {
+    "hardmax": "a = Neg(x) i = ArgMax<axis = -1, keepdims = 0>(a) u = Unsqueeze(i, last) "
+    "e = Equal(u, places) c = Cast<to = 7>(e) y = Cast<to = 1>(c)",
+    "mod": "a = Abs(z) s = Sign(x) b = Abs(x) d = Abs(a) q = Div(b, d) f = Floor(q) p = Mul(f, d) "
+    "r = Sub(b, p) y = Mul(s, r)",
+    "trilu": "a = Neg(x) y = Mul(a, mask)",
+}
+"""The calls that are proposed, as torch 2.13.0 exports them."""
+CONSTANTS = {
+    "hardmax": "int64[1] last = {-1}, int64[8] places = {0, 1, 2, 3, 4, 5, 6, 7}",
+    "trilu": f"float[2,8] mask = {{1{', 0' * 7}, 1, 1{', 0' * 6}}}",
+}
+
+
+def parsed(name: str, nodes: str, constants: str = "") -> onnx.ModelProto:
+    inputs = "float[2,8] x, float[2,8] z" if name == "mod" else "float[2,8] x"
+    head = f'<ir_version: 10, opset_import: ["": 21]> {name} ({inputs}) => (float[2,8] y)'
+    return onnx.parser.parse_model(f"{head} <{constants}> {{ {nodes} }}")
+
+
+def test_calls_that_write_an_unknown_op_otherwise_are_taken_and_compute_the_same(
+    tmp_path: Path,
+) -> None:
+    """A call of onnx is made as it is printed."""
+    path = manifest(tmp_path, "none")
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    remedies = dict.fromkeys(ALIKE, "")
+    normal = np.random.default_rng(0).standard_normal((2, 2, 8), np.float32)
+    feeds = dict(zip("xz", normal, strict=True))
+
+    def write() -> None:
+        document["models"] = {name: {"path": f"{name}.onnx"} for name in remedies}
+        document["model_groups"]["g"] = {"models": list(remedies), "execution_providers": ["ep"]}
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    for name, nodes in ALIKE.items():
+        onnx.save(parsed(name, nodes), tmp_path / f"{name}.onnx")
+    write()
+    (group,) = partition.partitions(plan.read(path, allow_outside=True))
+    remedies = {model.name: refusal(model.declined[0]).remedy for model in group.models}
+    assert set(remedies) == set(ALIKE)
+    assert remedies.pop("shrink") == "", "onnx's inliner leaves out what an attribute's default is"
+    for name, remedy in remedies.items():
+        if name in EXPORTED:
+            assert "torch." in remedy
+            model = parsed(name, EXPORTED[name], CONSTANTS.get(name, ""))
+        else:
+            (call,) = re.findall("`(onnx.*)`", remedy)
+            model = eval(call, {"onnx": onnx, "model": parsed(name, ALIKE[name])})
+        wanted, found = (
+            onnx_text.session(each).run(None, {i.name: feeds[i.name] for i in each.graph.input})
+            for each in (parsed(name, ALIKE[name]), model)
+        )
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5, atol=1e-6, err_msg=name)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    write()
+    (built,) = api.build(path, out=tmp_path / "dist", jobs=1).groups
+    assert [model.declined for model in built.models] == [()] * len(remedies)
+    assert failed(built) == []
 
 
 def test_the_int4_llama_of_genais_builder(tmp_path: Path) -> None:

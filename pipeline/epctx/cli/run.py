@@ -146,6 +146,8 @@ def _print(ui: UI, report: RunReport) -> None:
         f"  on {', '.join(report.providers)}; loaded in {_time(report.load_seconds)}",
     )
     ui.print(loaded)
+    for name in report.simulated:
+        ui.print(Text(f"{name}: simulated on x86: not the device's time", "yellow"))
     if report.nodes:
         ui.print(Text(f"nodes: {_nodes(report)}"))
     for case in report.cases:

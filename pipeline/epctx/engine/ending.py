@@ -102,6 +102,7 @@ def report(
         host=build_report.host(),
         groups=settings.described(published, build.plan.manifest, build.lookup, new),
         lock=new,
+        revision=build_report.revision(build.plan.manifest.path.parent),
     )
     ran = any(each.progress is not None for each in groups)
     ran = ran or any(not each.up_to_date for each in composed)

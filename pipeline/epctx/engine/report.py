@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
+from pathlib import Path
 from typing import Final, Literal
 
 from msgspec import Struct, field
@@ -185,6 +187,7 @@ class BuildReport(Brief, frozen=True, kw_only=True):
         lock: of the groups that were asked for, as the lock file has it; None: one failed.
         release: what else was made of a whole successful build; None: nothing was asked for.
         remote: what became of the shared cache; None: there is none, or nothing was asked of it.
+        revision: the commit that was checked out where the manifest lies; None if git has none.
     """
 
     schema_version: int
@@ -197,6 +200,7 @@ class BuildReport(Brief, frozen=True, kw_only=True):
     lock: Lock | None = None
     release: ReleaseReport | None = None
     remote: RemoteReport | None = None
+    revision: str | None = None
 
     def _repr_html_(self) -> str:
         """Show it in a notebook: its groups as a table, with what failed and why."""
@@ -219,6 +223,27 @@ def host() -> Host:
         packages={name: importlib.metadata.version(name) for name in PACKAGES}
         | packages.onnxruntimes(),
     )
+
+
+def revision(folder: Path) -> str | None:
+    """Return the commit that is checked out where a folder lies; None if git has none."""
+    for place in (folder, *folder.parents):
+        git = place / ".git"
+        try:
+            if git.is_file():  # of a further work tree
+                git = place / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+            elif not git.is_dir():
+                continue
+            name = (git / "HEAD").read_text(encoding="utf-8").removeprefix("ref:").strip()
+            shared = git / "commondir"
+            common = git / shared.read_text(encoding="utf-8").strip() if shared.exists() else git
+            files = [path for path in (common / name, common / "packed-refs") if path.is_file()]
+            refs = f"{name}\n" + "\n".join(path.read_text(encoding="utf-8") for path in files)
+        except (OSError, ValueError):
+            return None
+        found = re.search(rf"^([0-9a-f]{{40,64}})(?: {re.escape(name)})?$", refs, re.MULTILINE)
+        return None if found is None else found[1]
+    return None
 
 
 def _html(report: BuildReport) -> str:

@@ -25,7 +25,7 @@ from epctx.keys.records import ProviderRecord
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import DescribesSessions, HasDrivers
+from epctx.providers.hooks import DescribesSessions, HasDrivers, NamesChips
 from epctx.providers.onnxruntime import host, packages, plugins
 
 K = TypeVar("K")
@@ -81,6 +81,7 @@ class Traits(Struct, frozen=True, kw_only=True):
 
     Attributes:
         device, inference_options: as `hooks.DescribesSessions` has them; None, none: it has not.
+        chips: as `hooks.NamesChips` has them; empty if it names none.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     native: bool
     device: str | None = None
     inference_options: Mapping[str, str] = field(default_factory=dict)
+    chips: str = ""
 
 
 class Described(Struct, frozen=True, kw_only=True):
@@ -255,6 +257,7 @@ class Toolchain:
             native=provider.native,
             device=None if told is None else told.device_kind(),
             inference_options={} if told is None else told.inference_options(),
+            chips=provider.chips() if isinstance(provider, NamesChips) else "",
         )
 
     def _provider(self, spec: ProviderSpec) -> ProviderRecord:

@@ -205,6 +205,15 @@ class KnowsHost(Protocol):
 
 
 @runtime_checkable
+class NamesChips(Protocol):
+    """It compiles for one chip or more."""
+
+    def chips(self) -> str:
+        """Return the chips in words, with part and architecture."""
+        ...
+
+
+@runtime_checkable
 class KnowsAbsence(Protocol):
     """It knows, without loading its library, whether this host lacks what it needs."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -17,7 +17,10 @@ from msgspec.structs import replace
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError, StorageError, UsageError
 from epctx.files.atomic import replacing
-from epctx.manifest import OptionValue
+from epctx.manifest import DEFAULT_EP, OptionValue
+from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.hooks import DescribesSessions, HasDevices
 from epctx.runtime import native_model, selection
 from epctx.runtime.options import ASSIGNMENT
 from epctx.text import Brief, did_you_mean, first_line
@@ -61,6 +64,7 @@ class RunReport(Brief, frozen=True, kw_only=True):
 
     Attributes:
         providers: the EPs that ran it, the default EP last.
+        simulated: those that ran on a simulator, as this host lacks their kind of device.
         nodes: how many nodes each of them ran, as ONNX Runtime has optimized the graph.
         load_seconds: until the session was ready, wall time.
     """
@@ -70,6 +74,7 @@ class RunReport(Brief, frozen=True, kw_only=True):
     load_seconds: float
     cases: tuple[CaseReport, ...]
     nodes: Mapping[str, int] = field(default_factory=dict)
+    simulated: tuple[str, ...] = ()
 
 
 class RunJob(Struct, frozen=True, kw_only=True):
@@ -148,7 +153,19 @@ def run(job: RunJob) -> RunReport:
             load_seconds=loaded,
             cases=tuple(reports),
             nodes=nodes,
+            simulated=tuple(_simulated(session.get_providers(), named or ())),
         )
+
+
+def _simulated(names: Iterable[str], bound: Sequence[ExecutionProvider]) -> Iterator[str]:
+    """Yield the EPs that have no device of their own kind here, and so run on a simulator."""
+    known = {provider.name: provider for provider in bound}
+    for name in names:
+        provider = known.get(name) or (registry.bind(name, {}) if name != DEFAULT_EP else None)
+        if isinstance(provider, DescribesSessions) and isinstance(provider, HasDevices):
+            kinds = {each.device.type.name.lower() for each in provider.ep_devices()}
+            if provider.device_kind() not in kinds:
+                yield name
 
 
 def _specs(path: Path, dimensions: Mapping[str, int]) -> tuple[InputSpec, ...]:

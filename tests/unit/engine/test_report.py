@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import jsonschema
+import pytest
 from msgspec.structs import replace
 
+from epctx.engine.report import revision
 from scripts import report_schema
 from tests.kit.reports import report
 
@@ -64,3 +67,37 @@ def test_a_repr_is_a_line() -> None:
     assert shown.startswith("BuildReport(schema_version=1, epctx='0.1.0', name='made'")
     assert "groups=<180>" in shown
     assert len(shown) < 300 and "\n" not in shown
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_revision_is_the_commit_that_is_checked_out(tmp_path: Path, packed: bool) -> None:
+    git, commit, other = tmp_path / ".git", "0a" * 20, "0b" * 20
+    (git / "refs/heads").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    name = "packed-refs" if packed else "refs/heads/main"
+    before = f"{other} refs/heads/maintenance\n" if packed else ""
+    (git / name).write_text(f"{before}{commit}{' refs/heads/main' * packed}\n")
+    inner = tmp_path / "models" / "vision"
+    inner.mkdir(parents=True)
+    assert revision(inner) == commit
+
+
+def test_a_further_work_tree_and_no_branch_have_a_revision(tmp_path: Path) -> None:
+    own, tree = tmp_path / "main/.git/worktrees/w", tmp_path / "tree"
+    own.mkdir(parents=True)
+    tree.mkdir()
+    (tree / ".git").write_text(f"gitdir: {own}\n")
+    (own / "commondir").write_text("../..\n")
+    (own / "HEAD").write_text("ref: refs/heads/side\n")
+    assert revision(tree) is None, "nothing was committed"
+    (tmp_path / "main/.git/refs/heads").mkdir(parents=True)
+    (tmp_path / "main/.git/refs/heads/side").write_text(f"{'0c' * 20}\n")
+    assert revision(tree) == "0c" * 20
+    (own / "HEAD").write_text(f"{'0d' * 20}\n")
+    assert revision(tree) == "0d" * 20
+
+
+def test_where_git_has_none_there_is_no_revision(tmp_path: Path) -> None:
+    assert revision(tmp_path) is None
+    (tmp_path / ".git").write_bytes(b"\xff")
+    assert revision(tmp_path) is None

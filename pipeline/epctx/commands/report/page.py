@@ -16,13 +16,13 @@ from typing import Final
 import jinja2
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.commands.report import (
     contexts,
     device,
     drawing,
-    failures,
     histogram,
     losses,
     overview,
@@ -33,8 +33,9 @@ from epctx.commands.report import (
 )
 from epctx.commands.report.device import OnDevice
 from epctx.commands.report.links import Links
-from epctx.engine.report import BuildReport, EpReport
+from epctx.engine.report import BuildReport, GroupReport
 from epctx.lockfile import yaml_text
+from epctx.parsing.schema import providers
 from epctx.stages.report import ModelReport
 from epctx.text import size_words
 from epctx.verification.findings import error_words
@@ -54,6 +55,8 @@ def render(
         page: the folder that the page is for; None: the report's.
         on_device: what a device computed; None: nobody says.
     """
+    # What failed comes first, in every table and section.
+    report = replace(report, groups=tuple(sorted(report.groups, key=_passed)))
     links = Links(folder=folder, page=page or folder)
     eps = overview.eps(report)
     rows = contexts.contexts(report, folder)
@@ -62,7 +65,6 @@ def render(
         "page.html",
         report=report,
         eps=eps,
-        failures=failures.failures(report),
         figures=overview.figures(report, contexts.saved(rows)),
         targets=targets,
         matrix=matrix,
@@ -75,8 +77,12 @@ def render(
         links=links,
         numbers=tables.numbers(report.groups),
         checks=tables.checks(report.groups),
-        eps_known=_known(report),
+        built_for=_built_for(report),
     )
+
+
+def _passed(group: GroupReport) -> bool:
+    return group.state != "failed"
 
 
 def document(template: str, **names: object) -> str:
@@ -86,10 +92,17 @@ def document(template: str, **names: object) -> str:
     return made.render(names, css=Markup(css), js=Markup(js), policy=_policy(css, js))
 
 
-def _known(report: BuildReport) -> tuple[EpReport, ...]:
-    """Every EP of every group, each toolchain once."""
-    eps = (ep for group in report.groups for ep in group.execution_providers)
-    return tuple({(ep.alias, str(ep.toolchain)): ep for ep in eps}.values())
+def _built_for(report: BuildReport) -> list[str]:
+    """Return each chip, as it is sold and as the EP names it, with the EP and its SDK."""
+    lines: dict[str, None] = {}
+    for ep in (ep for group in report.groups for ep in group.execution_providers):
+        schema, chips = providers.find(ep.provider), ep.traits.chips if ep.traits else ""
+        choices = [schema.choices(name) for name in schema.properties] if schema else []
+        sold = [name for each in choices for name, part in each.items() if part in chips]
+        chip = ": ".join(filter(None, (" / ".join(sold), chips)))
+        versions = (f"{n} {v}" for n, v in ep.toolchain.items() if not v.startswith("blake3:"))
+        lines[", ".join(filter(None, (chip, ep.provider, *versions)))] = None
+    return list(lines)
 
 
 class _Drawings:

@@ -1,4 +1,4 @@
-"""What would let an EP take a node that it left: other types, asked for, and older opsets."""
+"""Other types and operators with which an EP says that it takes a node that it left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
+from onnx import inliner, numpy_helper
 
 from epctx.errors import CompileError
 from epctx.providers.onnxruntime import probe, session
@@ -19,8 +19,6 @@ from epctx.providers.onnxruntime.ep import OrtEp
 _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 _NUMBERS: Final = (ir.DataType.INT32, ir.DataType.FLOAT)
 _bodies: Final = attrgetter("all_function_opset_versions")  # which onnx's stubs do not know
-_OLDEST: Final = 14
-"""Operators that are older than this opset are in every exporter's models."""
 
 
 def remedies(model: ir.Model, nodes: Sequence[ir.Node], provider: OrtEp) -> Mapping[ir.Node, str]:
@@ -35,22 +33,26 @@ def remedies(model: ir.Model, nodes: Sequence[ir.Node], provider: OrtEp) -> Mapp
     for node in nodes:
         kind = probe.kind(node)
         if kind not in known:
-            known[kind] = _other_type(model, node, provider) or _older_opset(node)
+            known[kind] = _remedy(model, node, provider)
     return {node: known[probe.kind(node)] for node in nodes if known[probe.kind(node)]}
 
 
-def _other_type(model: ir.Model, node: ir.Node, provider: OrtEp) -> str:
-    """The type for one of the node's, in place of which the EP takes the node alone."""
+def _remedy(model: ir.Model, node: ir.Node, provider: OrtEp) -> str:
+    """Return what the EP takes in place of the node alone; empty if nothing is known."""
     with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
         path = probe.write(model, probe.part_of(node), Path(folder))
-        if _takes(path, provider):
-            return ""  # it is left for what is around it
-        for old, new in _changes(node):
+        # One that is taken alone is left for what is around it, or ONNX Runtime wrote it otherwise.
+        for old, new in () if _takes(path, provider) else _changes(node):
             if _retype(path, old, new) and _takes(path.with_stem("retyped"), provider):
                 return (
                     f"another data type: {provider.name} says that it takes it with "
                     f"{new.name.lower()} in place of {old.name.lower()}"
                 )
+        if _inline(path, node) and _takes(path.with_stem("inlined"), provider):
+            return (
+                "other operators, by which ONNX defines it: `onnx.inliner.inline_selected_functions"
+                f'(model, [("{node.domain}", "{node.op_type}")], inline_schema_functions=True)`'
+            )
     return ""
 
 
@@ -87,14 +89,19 @@ def _retype(path: Path, old: ir.DataType, new: ir.DataType) -> bool:
     return True
 
 
-def _older_opset(node: ir.Node) -> str:
-    """Of an operator that ONNX defines by others, the opset that made it one of its own."""
+def _inline(path: Path, node: ir.Node) -> bool:
+    """Write the model anew with the operators that ONNX defines the node by, if there are any."""
     known = node.version or onnx.defs.onnx_opset_version()
-    if node.domain or not onnx.defs.has(node.op_type, known):
-        return ""
-    if not _bodies(onnx.defs.get_schema(node.op_type, known)):
-        return ""
-    first = next(n for n in range(1, known + 1) if onnx.defs.has(node.op_type, n))
-    if first < _OLDEST:
-        return "a rewrite: ONNX defines it by other operators (`onnx.inliner` writes them)"
-    return f"another opset: before {first} exporters write it by other operators"
+    if not onnx.defs.has(node.op_type, known, node.domain):
+        return False
+    if not _bodies(onnx.defs.get_schema(node.op_type, known, node.domain)):
+        return False
+    named = [(node.domain, node.op_type)]
+    try:
+        proto = inliner.inline_selected_functions(
+            onnx.load(path, load_external_data=False), named, inline_schema_functions=True
+        )
+    except RuntimeError:  # it does not know the type of an initializer
+        return False
+    onnx.save(proto, path.with_stem("inlined"))
+    return True

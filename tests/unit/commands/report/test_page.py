@@ -1,6 +1,7 @@
 """The page as text: nothing of a model is markup, nothing is loaded, nothing else may run."""
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from epctx.commands.report import page, sections, tables
 from epctx.commands.report.timeline import STAGES
 from epctx.engine.report import GroupReport
+from epctx.keys.toolchain import Traits
 from epctx.stages.report import CompositionReport
 from epctx.verification.findings import Finding
 from tests.kit.reports import chain, failing, numbers, report
@@ -71,7 +73,7 @@ def test_the_origin_of_inputs_and_notes_are_in_the_section(tmp_path: Path) -> No
     verify = replace(built.verify, findings=(*built.verify.findings, note))
     made = replace(report(), groups=(replace(built, verify=verify), *others))
     text = page.render(made, tmp_path)
-    section = text[text.index('id="group-1"') : text.index('id="group-2"')]
+    section = text[text.index('id="group-2"') : text.index('id="group-3"')]
     assert "seed 0, set 0, generated<br>" in section
     assert "&#39;h&#39; overflows float16" in section
 
@@ -137,14 +139,53 @@ def test_what_failed_comes_first_and_leads_to_its_section(tmp_path: Path) -> Non
     text = page.render(failing(), tmp_path)
     first = text[text.index("<main") : text.index('id="overview"')]
     assert "2 of 5 groups failed" in first and "2 others were skipped" in first
-    assert '<a href="#group-3">nose@edge</a> <code>model chain</code>' in first
+    assert '<a href="#group-2">nose@edge</a> <code>model chain</code>' in first
     assert "output &#39;far&#39; is 0.4 off</b>: float16 overflows" in first
     assert 'id="failed"' not in page.render(replace(failing(), groups=()), tmp_path)
 
 
+def test_each_remedy_has_a_line_and_guessed_sizes_are_a_warning(tmp_path: Path) -> None:
+    made = failing()
+    _, _, nose, *_ = made.groups
+    assert nose.failure is not None
+    failure = dataclasses.replace(nose.failure, remedy="set `batch`\nallow more")
+    nose = replace(nose, failure=failure, guessed={"chain": "batch: 1"})
+    text = page.render(replace(made, groups=(nose,)), tmp_path)
+    first, _, section = text.partition('id="overview"')
+    for part in (first, section):
+        assert "<li>→ set `batch`</li>\n  <li>→ allow more</li>" in part
+        assert "<b>chain: batch: 1: these sizes are guesses of" in part
+
+
+def test_the_head_names_chips_eps_sdks_and_the_source_revision(tmp_path: Path) -> None:
+    made = failing()
+    _, _, nose, *_ = made.groups
+    (ep,) = nose.execution_providers
+    traits = Traits(name=ep.provider, sources=(), isolated=True, native=True)
+    traits = replace(traits, chips="60 (sc8380xp, v73)")
+    other = replace(ep, provider="Other", toolchain={"kit": "1.2", "kit/lib.so": "blake3:ab"})
+    nose = replace(nose, execution_providers=(replace(ep, traits=traits), other))
+    text = page.render(replace(made, groups=(nose, nose), revision="0123abcd"), tmp_path)
+    head = text[text.index("<header") : text.index("</header>")]
+    sold = "Snapdragon X Elite / Snapdragon X Plus"
+    named = f"{sold}: 60 (sc8380xp, v73), QNNExecutionProvider, QAIRT 2.51"
+    assert re.findall("<li>(.*)</li>", head) == [named, "Other, kit 1.2"]
+    assert "source revision <code>0123abcd</code>" in head
+    assert "source revision" not in page.render(made, tmp_path)
+
+
+def test_red_is_for_failures_alone(tmp_path: Path) -> None:
+    style = Elements(page.render(report(), tmp_path)).raw[0]
+    red = re.search(r"--bad: (.*);", style)
+    assert red is not None and style.count(red[1]) == 1
+    used = re.findall(r"^([^{\n]+) \{[^}]*var\(--bad(?:-bg)?\)", style, re.MULTILINE)
+    failures = {".failed", ".failure", ".state-failed, .outcome-fail", ".used-bad"}
+    assert set(used) == {*failures, ".became-bad", ".tone-bad .value"}
+
+
 def test_a_section_of_what_failed_has_log_options_manifest_and_histogram(tmp_path: Path) -> None:
     text = page.render(failing(), tmp_path)
-    section = text[text.index('id="group-3"') : text.index('id="group-4"')]
+    section = text[text.index('id="group-2"') : text.index('id="group-3"')]
     for told in (
         "[W] overflow\n[E] &lt;b&gt;end&lt;/b&gt;</pre>",
         "made.logs/nose.log, which is no longer there",

@@ -59,16 +59,26 @@ def test_of_no_type_that_would_do_nothing_is_said() -> None:
     assert told("g (string[2] x) => (string[2] y) { [one] y = Identity(x) }") == {}
 
 
+def test_the_operators_that_onnx_defines_a_node_by_are_asked_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def takes(name: str, provider: object) -> bool:
+        return all(node.op_type != "Celu" for node in onnx.load(name).graph.node)
+
+    monkeypatch.setattr(session, "needs_compilation", takes)
+    assert told("g (float[2] x) => (float[2] y) { [one] y = Celu(x) }")["one"] == (
+        "other operators, by which ONNX defines it: `onnx.inliner.inline_selected_functions"
+        '(model, [("", "Celu")], inline_schema_functions=True)`'
+    )
+
+
 @pytest.mark.parametrize(
-    ("op", "remedy"),
-    [
-        ("Gelu", "another opset: before 20 exporters write it by other operators"),
-        ("Celu", "a rewrite: ONNX defines it by other operators (`onnx.inliner` writes them)"),
-        ("Erf", None),
-    ],
+    "node",
+    ["Celu(x)", "Erf(x)", "GroupNormalization<num_groups=1>(x, s, s)"],
 )
-def test_an_operator_that_onnx_defines_by_others_can_be_those(
-    op: str, remedy: str | None, monkeypatch: pytest.MonkeyPatch
+def test_of_operators_that_are_not_taken_or_not_known_nothing_is_said(
+    node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "needs_compilation", lambda name, provider: False)
-    assert told(f"g (float[2] x) => (float[2] y) {{ [one] y = {op}(x) }}").get("one") == remedy
+    scale = "<float[2] s = {1.0, 1.0}>"
+    assert told(f"g (float[1, 2, 2] x) => (float[1, 2, 2] y) {scale} {{ [one] y = {node} }}") == {}

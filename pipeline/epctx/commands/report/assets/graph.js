@@ -31,8 +31,10 @@ class GraphView {
     this.selected = -1;
     this.listen();
     this.filter();
+    this.drawer.measure();
     const few = this.drawing.units.names.length < 3 && this.drawing.nodes.names.length <= GraphView.SMALL;
     this.setLevel(few ? "nodes" : "units");
+    this.drawNow();
     new ResizeObserver(() => this.resize()).observe(this.canvas);
   }
 
@@ -76,11 +78,12 @@ class GraphView {
     this.draw();
   }
 
+  /** Draw at once: with its new size the canvas is blank, and this frame shows it. */
   resize() {
     const first = this.viewport.width === 1;
     if (!this.drawer.measure()) return;
     if (first) this.start();
-    else this.draw();
+    this.drawNow();
   }
 
   /** Draw with the next frame, once. */
@@ -90,7 +93,6 @@ class GraphView {
     requestAnimationFrame(() => {
       this.waiting = false;
       this.drawNow();
-      this.details.dataset.drawn = this.name;
     });
   }
 
@@ -211,6 +213,7 @@ class GraphView {
     }
     this.search.addEventListener("input", () => { this.filter(); this.draw(); });
     this.search.addEventListener("keydown", (event) => { if (event.key === "Enter") this.nextFound(); });
+    canvas.addEventListener("contextrestored", () => this.drawNow());
     canvas.addEventListener("keydown", (event) => this.press(event));
     canvas.addEventListener("wheel", (event) => this.turn(event), { passive: false });
     canvas.addEventListener("dblclick", () => { if (this.name === "units" && this.selected >= 0) this.openUnit(this.selected); });
@@ -321,6 +324,7 @@ class GraphView {
   drawNow() {
     const visible = this.drawer.draw(this.level, this.shown[this.name], this.selected);
     this.seen.textContent = `${visible.toLocaleString("en")} of ${this.level.names.length.toLocaleString("en")} boxes are in view.`;
+    this.details.dataset.drawn = this.name;
   }
 
   /** For a printer, which waits for no frame. */

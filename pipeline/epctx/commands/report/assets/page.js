@@ -79,7 +79,15 @@
     apply();
   }
 
-  /** What makes the graphs; what it returns makes those that are open and not made yet. */
+  /** Write its column's heading at each cell, for a page that is too narrow for rows. */
+  function label(table) {
+    const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    for (const row of table.tBodies[0].rows) {
+      for (const cell of row.cells) if (cell.colSpan === 1) cell.dataset.label = headings[cell.cellIndex];
+    }
+  }
+
+  /** Make the graphs that are open; return what makes those that are open later. */
   function graphs() {
     const eps = new Providers(JSON.parse(document.getElementById("eps").textContent));
     const make = (body) => {
@@ -93,8 +101,10 @@
       (entries) => { for (const entry of entries) if (entry.isIntersecting) make(entry.target); },
       { rootMargin: "100%" },
     );
+    const makeOpen = () => { for (const body of waiting) if (body.checkVisibility()) make(body); };
+    makeOpen();
     for (const body of waiting) seen.observe(body);
-    return () => { for (const body of waiting) if (body.checkVisibility()) make(body); };
+    return makeOpen;
   }
 
   /** Open what a reference of the page points to, and all that it is in. */
@@ -132,12 +142,12 @@
     mark();
   }
 
-  function printing(makeAll) {
+  function printing(makeOpen) {
     let opened = [];
     addEventListener("beforeprint", () => {
       opened = [...document.querySelectorAll("details:not([open]):not(.graph):not(.nodes)")];
       for (const details of opened) details.open = true;
-      makeAll();
+      makeOpen();
       for (const view of views) view.print();
     });
     addEventListener("afterprint", () => {
@@ -148,9 +158,10 @@
 
   theme();
   for (const tools of document.querySelectorAll("[data-filters]")) filters(tools);
-  const makeAll = graphs();
+  for (const table of document.querySelectorAll(".scroll table")) label(table);
+  const makeOpen = graphs();
   sections();
-  printing(makeAll);
+  printing(makeOpen);
   references();
   root.dataset.ready = "yes";
 })();

@@ -45,6 +45,21 @@ _REMEDIES: Final = (
         "where the indices are constant, or computed from sizes in the manifest, "
         "`optimize: {level: [basic, slice-gathers]}` writes it as ops that QNN takes",
     ),
+    (
+        r".*`Trilu` are not supported",
+        "a product with a constant mask, which QNN takes; in torch `x * torch.ones(x.shape[-2:])"
+        ".tril()` for `torch.tril(x)`, with `.triu(k)` for `torch.triu(x, k)`",
+    ),
+    (
+        r".*`Hardmax` are not supported",
+        "ArgMax and OneHot, which QNN takes; in torch "
+        "`torch.nn.functional.one_hot(x.argmax(-1), x.shape[-1]).float()`",
+    ),
+    (
+        r"QNN Mod Op only support fmod == 0",
+        "a division, which QNN takes; in torch `torch.sign(x) * torch.remainder(torch.abs(x), "
+        "torch.abs(y))` for `torch.fmod(x, y)`",
+    ),
     (r".*(?:must be static|must be constant|[Dd]ynamic)", _STATIC),
     (r"Failed to add node, Shape$", _STATIC),
 )

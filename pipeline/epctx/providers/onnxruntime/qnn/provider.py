@@ -207,6 +207,10 @@ class QNNExecutionProvider(OrtProvider):
         """The HTP is the NPU of a Snapdragon."""
         return "npu"
 
+    def chips(self) -> str:
+        """Return each chip by number, part and architecture."""
+        return socs.listed(self._options.chips or (0,))
+
     def inference_options(self) -> Mapping[str, str]:
         """What matters where a context is loaded: the rest is in the binary, and the chip is
         the device's.

@@ -36,9 +36,9 @@ type `GatherNd` with error code 3110
 \tOperator type: GatherND Node name: /n1/GatherND Node index: 1
 \tREASON : Failed to create GatherND node.
 
-[V:onnxruntime:, e.cc:1 L] Validation FAILED for 1 nodes in OrtNodeUnit (Trilu) :
-\tOperator type: Trilu Node name: t Node index: 2
-\tREASON : Operators of type `Trilu` are not supported by QNN EP.Trilu node `t` will not.
+[V:onnxruntime:, e.cc:1 L] Validation FAILED for 1 nodes in OrtNodeUnit (Det) :
+\tOperator type: Det Node name: t Node index: 2
+\tREASON : Operators of type `Det` are not supported by QNN EP.Det node `t` will not.
 """
 
 
@@ -54,7 +54,7 @@ def test_a_node_that_was_refused_has_the_op_and_types_that_were_tried() -> None:
 
 def test_one_that_got_no_further_has_none_of_another() -> None:
     assert log.refusals(LOGGED)["t"] == Refusal(
-        why="Operators of type `Trilu` are not supported by QNN EP"
+        why="Operators of type `Det` are not supported by QNN EP"
     )
 
 

@@ -43,6 +43,11 @@ class TestBound:
 
         return QNNExecutionProvider(options)
 
+    def test_it_names_its_chips(self) -> None:
+        assert self.bind().chips() == "0 (any chip)"
+        both = self.bind(soc_model=("sc8380xp", "57")).chips()
+        assert both == "60 (sc8380xp, v73), 57 (sm8650, v75)"
+
     def test_it_tells_what_only_it_knows(self) -> None:
         bound = self.bind()
         for hook in (
