@@ -192,8 +192,7 @@ def _counted(kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]) 
     if compared and max(compared) > 1:
         return Hint(min(compared), max(compared), "what it is compared with")
     for node, place, cast in uses:
-        turned = node.op_type == "Sub" and place == 1  # 1 - mask
-        if node.op_type in _ARITHMETIC and not turned:
+        if node.op_type in _ARITHMETIC and not (cast and _may_mask(node, place, constants)):
             return Hint(0, 255 if cast else 7, f"it counts, for its {node.op_type}")
     return None
 
@@ -236,6 +235,13 @@ def _quantized(
     low = -(steps + 1) / 2 * (kind in _SIGNED) - zero
     if steps and 0 < scale < math.inf and low <= 0 <= low + steps:
         yield 0, (low * scale, (low + steps) * scale)
+
+
+def _may_mask(node: onnx.NodeProto, place: int, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    """Tell whether an input may hide values here: `x * mask`, `1 - mask`, `mask * -1e9`."""
+    by = [n for value in node.input for n in _numbers(constants.get(value))]
+    turned = node.op_type == "Sub" and place == 1
+    return turned or not by or min(by) < -1000 or {abs(number) for number in by} <= {0, 1}
 
 
 def _number(tensor: onnx.TensorProto | None) -> float:

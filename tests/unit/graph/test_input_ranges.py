@@ -254,6 +254,16 @@ def test_what_an_exporter_says_of_pixels(pixels: str, expected: Range | None) ->
             "(int64[2] x) => (float[2] y) <float c = {1}> { f = Cast <to = 1> (x) y = Sub(c, f) }",
             None,
         ),
+        (
+            "(int64[2] x) => (float[2] y) <float[2] c = {1, 1}> { f = Cast <to = 1> (x)"
+            " y = Mul(f, c) }",
+            None,
+        ),
+        (
+            "(int64[2] x) => (float[2] y) <float c = {-10000}> { f = Cast <to = 1> (x)"
+            " y = Mul(f, c) }",
+            None,
+        ),
         ("(uint8[2] x) => (uint8[2] y) <uint8 c = {3}> { y = Add(x, c) }", None),
         ("(int64[2] x) => (int64[2] y) { y = Identity(x) }", None),
     ],
