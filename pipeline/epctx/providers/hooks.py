@@ -209,7 +209,7 @@ class NamesChips(Protocol):
     """It compiles for one chip or more."""
 
     def chips(self) -> str:
-        """Return the chips in words, with part and architecture."""
+        """Return the chips in words, with part and architecture, and the SDK for them."""
         ...
 
 

@@ -208,8 +208,8 @@ class QNNExecutionProvider(OrtProvider):
         return "npu"
 
     def chips(self) -> str:
-        """Return each chip by number, part and architecture."""
-        return socs.listed(self._options.chips or (0,))
+        """Return each chip by number, part and architecture, and the SDK that compiles for it."""
+        return f"{socs.listed(self._options.chips or (0,))}, QAIRT {qairt()}"
 
     def inference_options(self) -> Mapping[str, str]:
         """What matters where a context is loaded: the rest is in the binary, and the chip is

@@ -21,6 +21,7 @@ from epctx.providers.hooks import (
     ReadsBinaries,
     SetsTolerance,
 )
+from epctx.providers.onnxruntime.qnn.options import qairt
 from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
 from tests.bench.projects import BARE_QNN
 from tests.kit import building
@@ -44,9 +45,9 @@ class TestBound:
         return QNNExecutionProvider(options)
 
     def test_it_names_its_chips(self) -> None:
-        assert self.bind().chips() == "0 (any chip)"
+        assert self.bind().chips() == f"0 (any chip), QAIRT {qairt()}"
         both = self.bind(soc_model=("sc8380xp", "57")).chips()
-        assert both == "60 (sc8380xp, v73), 57 (sm8650, v75)"
+        assert both == f"60 (sc8380xp, v73), 57 (sm8650, v75), QAIRT {qairt()}"
 
     def test_it_tells_what_only_it_knows(self) -> None:
         bound = self.bind()
