@@ -117,7 +117,8 @@ def _words(found: Bisection, took: str) -> Iterator[RenderableType]:
     for tried in found.tried:
         yield Text(f"tried: {tried.what}: {tried.failure or 'its numbers pass'}")
     if found.repair is None:
-        yield Text("nothing that was tried repairs it", "bold red")
+        if found.tried:
+            yield Text("nothing that was tried repairs it", "bold red")
     else:
         yield Text("this in the manifest repairs it:", "bold green")
         yield Text(yaml_text.text(found.repair.manifest).rstrip())

@@ -174,7 +174,7 @@ def _provider(ui: UI, options: Mapping[str, str], *, asks: bool) -> str:
 def _chosen(ui: UI, names: Sequence[str], *, default: int) -> str:
     """One of several, by its number or the beginning of its name."""
     while True:
-        answer = str(typer.prompt("Execution provider", default=default + 1, err=True)).strip()
+        answer = str(typer.prompt("Execution provider", default=str(default + 1), err=True)).strip()
         if answer.isdecimal() and 0 < int(answer) <= len(names):
             return names[int(answer) - 1]
         found = [name for name in names if name.lower().startswith(answer.lower())]
@@ -202,15 +202,13 @@ def _left_out(ui: UI, provider: str, given: Mapping[str, str], *, asks: bool) ->
 def _value(ui: UI, provider: str, option: str) -> str:
     """The value of an option, asked for until it is one; empty: it is left out."""
     names = choice.names_of(provider, option)
-    for name, value in names.items():
-        ui.note(Text.assemble("  ", (name, "bold"), f"  {value}"))
+    for number, (name, value) in enumerate(names.items(), start=1):
+        ui.note(Text.assemble(f"  {number:2}  ", (name, "bold"), f"  {value}"))
     while True:
-        words = f"{option}, or Enter"
+        words = f"{option}, a number of the list, or Enter" if names else f"{option}, or Enter"
         answer = str(typer.prompt(words, default="", show_default=False, err=True)).strip()
-        near = [name for name in names if answer.casefold() in name.casefold()]
-        exact = [name for name in near if name.casefold().endswith(answer.casefold())]
-        if answer and len(exact or near) == 1:
-            return (exact or near)[0]
+        if answer.isdecimal() and 0 < int(answer) <= len(names):
+            return list(names)[int(answer) - 1]
         try:
             of_session(provider, {option: answer} if answer else {})
         except EpctxError as error:

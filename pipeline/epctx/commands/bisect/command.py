@@ -155,7 +155,10 @@ class _Search:
             raise error
         listed = [f"{name_of(each)!r} ({operator(each)})" for each in culprits]
         listed[_LISTED:] = [f"{len(listed) - _LISTED} more"] if listed[_LISTED:] else []
-        why = f"{error.what}; it does not without {', '.join(listed)}" if listed else error.what
+        among = f"narrowed to {len(culprits)} of {len(nodes)} nodes:"
+        head = among if over else "it does not without"
+        without = f"{head} {', '.join(listed)}" if listed else ""
+        why = "; ".join(filter(None, (error.what, without)))
         cause = Cause(kind="compile failure", why=why)
         if over:
             return replace(self.said, ended="budget", cause=cause, suspects=len(culprits))

@@ -14,7 +14,8 @@ So this is what onnxruntime 1.31.1 makes of such a model:
 - A node of the main graph with neither inputs nor outputs does nothing, whatever it is.
 - Of a tensor with values in several fields raw_data counts, else the field of its type.
 - Of several metadata properties of one key the last counts.
-- Before IR 4 every initializer had to be an input, too; it is a constant all the same.
+- Before IR 4 every initializer had to be an input, too; it is a constant all the same. Exporters
+  kept to that later: so it is where all initializers are inputs, and most inputs are initializers.
 """
 
 from __future__ import annotations
@@ -119,12 +120,19 @@ def _add_initializer(graph: onnx.GraphProto, name: str, value: onnx.AttributePro
 
 
 def _initializers_are_constants(model: onnx.ModelProto) -> None:
-    """From here on the model is one of IR 4 at least, to whose rules older ones never kept."""
-    if not model.ir_version or model.ir_version >= 4:
-        return
-    model.ir_version = 4
+    """From here on the model is one of IR 4 at least, to whose rules older ones never kept.
+
+    Where all initializers are inputs, and most inputs are initializers, an exporter has kept to the
+    old habit: nobody feeds a model its weights, and an EP wants them constant.
+    """
     weights = {tensor.name for tensor in model.graph.initializer}
-    _keep(model.graph.input, [value for value in model.graph.input if value.name not in weights])
+    fed = [value for value in model.graph.input if value.name not in weights]
+    defaults = len(model.graph.input) - len(fed)
+    is_habit = len(fed) < defaults == len(weights)
+    if not model.ir_version or (model.ir_version >= 4 and not is_habit):
+        return
+    model.ir_version = max(model.ir_version, 4)
+    _keep(model.graph.input, fed)
 
 
 def _opsets(imports: MutableSequence[onnx.OperatorSetIdProto]) -> Iterator[str]:

@@ -250,9 +250,12 @@ def _chosen(node: Node, option: str, schema: OptionSchema | None) -> Node:
         return node
     if isinstance(node.value, tuple):
         return replace(node, value=tuple(_chosen(item, option, schema) for item in node.items))
-    named = {name.casefold(): value for name, value in choices.items()}
-    value = named.get((node.string or "").casefold())
-    return node if value is None else replace(node, value=value, text=value)
+    text = (node.string or "").casefold()
+    found = {v for name, v in choices.items() if f" {name.casefold()}".endswith(f" {text}")}
+    if len(found) != 1 or not any(map(str.isalpha, text)):  # "888" is a number
+        return node
+    (value,) = found
+    return replace(node, value=value, text=value)
 
 
 def _kind(node: Node) -> str:

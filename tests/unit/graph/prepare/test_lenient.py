@@ -152,6 +152,19 @@ def test_a_constant_with_the_name_of_an_input_is_its_default(
         np.testing.assert_array_equal(made.run(None, given)[0], source.run(None, given)[0])
 
 
+def test_weights_that_are_all_inputs_too_are_constants(tmp_path: Path) -> None:
+    """As PyTorch exported them (`keep_initializers_as_inputs`): QNN takes no weight that is fed."""
+    model = _model("s = Mul(x, w) y = Add(s, b)")
+    for name in ("w", "b"):
+        model.graph.input.append(helper.make_tensor_value_info(name, 1, [4]))
+        model.graph.initializer.append(helper.make_tensor(name, 1, [4], [1, 2, 3, 4]))
+    plain, _ = _plain(model, tmp_path)
+    assert [value.name for value in plain.graph.input] == ["x"]
+    model.graph.initializer.append(helper.make_tensor("own", 1, [4], [1, 2, 3, 4]))
+    plain, _ = _plain(model, tmp_path)
+    assert [value.name for value in plain.graph.input] == ["x", "w", "b"], "these may be meant"
+
+
 @pytest.mark.parametrize(
     ("value", "held"),
     [

@@ -20,6 +20,9 @@ PROPERTIES: dict[str, Any] = {
     "flag": {"$ref": "#/$defs/flag", "description": "."},
     "text": {"type": "string", "description": "."},
     "mode": {"type": ["string", "boolean"], "enum": ["on", "off"], "description": "."},
+    "chip": {"type": ["string", "array"], "items": {"type": "string"}, "description": ".",
+             "x-epctx": {
+                 "choices": {"Acme X Elite": "ax1", "Acme 8 Elite": "a8", "Acme 888": "a7"}}},
     "ops": {"type": "array", "items": {"type": "string"}, "description": "."},
     "file": {"type": "string", "format": "path", "description": "."},
     "key": {"type": "string", "default": "acme", "description": "."},
@@ -73,6 +76,12 @@ def told(node: Node, folder: Path = Path("/x")) -> list[tuple[str, str]]:
         ("mode: on", "on"),
         ("text: abc", "abc"),
         ("ops: [MatMul, Add]", ["MatMul", "Add"]),
+        ("chip: Acme X Elite", "ax1"),
+        ("chip: acme x elite", "ax1"),
+        ("chip: x elite", "ax1"),
+        ("chip: [8 Elite, ax1]", ["a8", "ax1"]),
+        ("chip: elite", "elite"),
+        ('chip: "888"', "888"),
     ],
 )
 def test_what_the_manifest_writes_and_the_ep_is_given(written: str, given: Plain) -> None:

@@ -28,8 +28,8 @@ _TRIED: Final = re.compile(
 _TENSOR: Final = re.compile(r"dataType=QNN_DATATYPE_(\w+) rank=\d+ dimensions=\(([\d ]*)\)")
 _SENTENCES: Final = re.compile(r"(?<=\.)(?=[A-Z])")
 _STATIC: Final = (
-    "with all sizes in the manifest (`dimensions`, `shapes`) `optimize: {level: basic}` makes "
-    "constants of what is computed from them"
+    "constants in their places: `optimize: {level: basic}` makes them of what is computed from "
+    "fixed sizes (`dimensions`, `shapes`); what depends on the data stays"
 )
 _REMEDIES: Final = (
     (

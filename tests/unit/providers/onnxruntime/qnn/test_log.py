@@ -89,7 +89,7 @@ def test_several_nodes_have_one_reason() -> None:
         ),
         (
             "NonZero output shape must be static",
-            "makes constants of what is computed from them",
+            "what depends on the data stays",
         ),
         ("QNN NPU does not support PoolMax3d!", ""),
     ],
