@@ -181,8 +181,8 @@ def create(
             f"{provider} cannot compile it",
             where=name,
             why="; ".join([said, *logged[:3]]),
-            remedy="change the provider's options, or keep the nodes that its log names off "
-            "the EP with `partition: {exclude: {nodes: [...]}}`",
+            remedy="let `epctx bisect` find the nodes to keep off the EP (`partition: {exclude: "
+            "{nodes: [...]}}`; its log may name some), or change the provider's options",
         ) from error
 
 
