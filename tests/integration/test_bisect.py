@@ -104,7 +104,7 @@ def test_what_does_not_compile_is_found_by_halves_and_kept_off(tmp_path: Path) -
     manifest = wrong.write(tmp_path, wrong.hard, options={}, layers=20)
     ran = command_line.epctx("build", "epctx.yaml", cwd=tmp_path)
     assert ran.returncode == 6 and "; its log: " in ran.stderr
-    assert Path(ran.stderr.rpartition("; its log: ")[2].strip()).is_file()
+    assert (tmp_path / ran.stderr.rpartition("; its log: ")[2].strip()).is_file()
     bisected = command_line.epctx("bisect", "epctx.yaml", "g", "net", cwd=tmp_path)
     assert bisected.returncode == 7 and "Traceback" not in bisected.stderr
     assert "30 of 61 nodes kept off" in bisected.stderr

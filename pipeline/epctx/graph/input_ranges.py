@@ -84,6 +84,8 @@ _FLOATS_NAMED: Final = (
     (re.compile(r"audio|wav|speech|pcm|signal", re.IGNORECASE), Hint(-1, 1, "sound, by its name")),
 )
 """Names of inputs of floating point, where nothing else tells."""
+_FIRST: Final = frozenset({"BatchNormalization", "Div", "Mul", "Sub"})
+"""Ops that tell what an image was before them."""
 _ARITHMETIC: Final = frozenset({"Add", "Div", "Gemm", "MatMul", "Mul", "Pow", "Sub"})
 _FLOATS: Final = frozenset({1, 10, 11, 16})
 _Uses = Sequence[tuple["onnx.NodeProto", int, bool]]
@@ -132,9 +134,12 @@ def _binding(
 ) -> Hint | None:
     """What all consumers take."""
     found: Hint | None = None
+    places: dict[int, tuple[onnx.NodeProto, set[int]]] = {}
     for node, place, _ in uses:
+        places.setdefault(id(node), (node, set()))[1].add(place)
+    for node, own in places.values():
         for at, (low, high) in (*_allowed(node, shapes), *_quantized(node, constants)):
-            if at != place or (node.op_type in _ONLY and kind not in _ONLY[node.op_type]):
+            if at not in own or (node.op_type in _ONLY and kind not in _ONLY[node.op_type]):
                 continue
             both = (low, high) if found is None else (max(low, found.low), min(high, found.high))
             if both[0] <= both[1]:
@@ -152,6 +157,8 @@ def _plausible(
     if kind not in _FLOATS:
         return _counted(kind, uses, constants)
     for node, place, _ in uses:
+        if node.op_type not in _FIRST:
+            continue
         others = [_numbers(constants.get(value)) for value in node.input if value in constants]
         pixels = _pixels(node.op_type, others) if place == 0 else None
         if pixels is not None:
@@ -185,8 +192,8 @@ def _counted(kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]) 
     compared = [
         number
         for node, _, _ in uses
-        for value in node.input
         if node.op_type == "Equal"
+        for value in node.input
         for number in _numbers(constants.get(value))
     ]
     if compared and max(compared) > 1:
