@@ -23,7 +23,7 @@ from epctx.commands.doctor.diagnosis import Diagnosis
 from epctx.commands.explain import Explanation
 from epctx.commands.import_ import command as import_command
 from epctx.commands.init import command as init_command
-from epctx.commands.init.said import Said
+from epctx.commands.init.size_options import SizeOptions
 from epctx.commands.inspect.inspection import Inspection
 from epctx.commands.package import command as package_command
 from epctx.commands.package.report import PackageReport
@@ -616,7 +616,7 @@ def init(
         options=options,
         share=share,
         quantize=quantize,
-        said=Said(
+        size_options=SizeOptions(
             dimensions=dimensions or {},
             shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
             files=tuple(map(Path, inputs)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import itertools
 import json
 import os
@@ -20,6 +21,9 @@ KILLED = 0
 """In the place of an error: the build is killed just before that rename in the project."""
 VARIABLES = ("LD_PRELOAD", "FULL_DISK_UNDER", "FULL_DISK_COUNT")
 COMMAND = ("build", "m.yaml", "--jobs", "1")
+_STAGES = ("epctx.stages.compile", "epctx.stages.optimize", "epctx.stages.verify")
+_SLOW = ("onnx_ir", "onnxruntime", *_STAGES, "epctx.worker.listener")
+"""Imported once before the forks: each of these would take more than a second for it."""
 _WITH_WORKERS = f"""
 import sys
 from epctx.worker import environment
@@ -143,12 +147,8 @@ def calls(count: Path) -> int:
 
 def _main() -> None:
     """Carry out the builds that stdin names, one fork each; their ends as JSON on stdout."""
-    import onnx_ir  # noqa: F401  what takes a second to import is here before the forks
-    import onnxruntime  # noqa: F401  before the forks, too
-
-    from epctx.stages import compile, optimize, verify  # noqa: F401  imported before the forks
-    from epctx.worker import listener  # noqa: F401  imported before the forks
-
+    for slow in _SLOW:
+        importlib.import_module(slow)
     ended = []
     for folder, full_at, error in json.loads(sys.stdin.buffer.read()):
         room = Room(folder=Path(folder))

@@ -13,6 +13,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import combinations, pairwise, permutations, product
 from typing import TYPE_CHECKING, Final
 
@@ -21,14 +22,13 @@ from msgspec import Struct, field
 from epctx import limits
 from epctx.actions.action import Action, StageStarted, WorkerContext
 from epctx.manifest import ModelSource, VerifyInputs
+from epctx.verification.numbers.sizes import Sizes
 
 if TYPE_CHECKING:
     import onnx
 
     from epctx.verification.numbers.expected import Expected
 
-Sizes = Mapping[str, int]
-"""Of open dimensions, by name."""
 Attempt = Callable[[Sizes], int | None]
 """Run a model at these sizes: None if it runs, else how many of its nodes did."""
 
@@ -65,7 +65,7 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
 
     Attributes:
         source: the model.
-        said: sizes that are not to be changed, by name of the dimension.
+        fixed: sizes that are not to be changed, by name of the dimension.
         proposals: sizes of all open dimensions, one set at least; the first ones at which it runs
             are taken.
         single: dimensions that should be 1: others are searched for beside them first.
@@ -74,7 +74,7 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
     result = SizesResult
 
     source: ModelSource
-    said: Sizes
+    fixed: Sizes
     proposals: tuple[Sizes, ...]
     single: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
                 if trial.runs(sizes):
                     return SizesResult(sizes=sizes, why=trial.first)
             trial.nodes = NodeOrder.of(skeleton.read(self.source.path))
-            for asked in ({**dict.fromkeys(self.single, 1), **self.said}, self.said):
+            for asked in ({**dict.fromkeys(self.single, 1), **self.fixed}, self.fixed):
                 search = Search(
                     start=self.proposals[0],
                     asked=asked,
@@ -109,8 +109,8 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
         return SizesResult(sizes=None, why=trial.first)
 
 
-class _Trial(Struct):
-    """Run a source at sizes that may not fit it. `first`: what ONNX Runtime said first."""
+class _Trial(Struct, dict=True):
+    """Run a source at sizes that may not fit it. `first`: the first error of ONNX Runtime."""
 
     expected: Expected
     nodes: NodeOrder | None = None
@@ -122,33 +122,37 @@ class _Trial(Struct):
         self.first = self.first or why or ""
         return why is None
 
-    def _refusal(self, sizes: Sizes) -> str | None:
-        """What ONNX Runtime says against the model with fixed sizes: a branch that is not taken may
-        not fit them. None: nothing.
-        """
+    @cached_property
+    def _branched(self) -> onnx.ModelProto | None:
+        """The model if it has bodies, which may not fit fixed sizes; else None."""
         import onnx
 
         from epctx.graph.serde import protos
+
+        model = onnx.load(self.expected.source.source.path, load_external_data=False)
+        return model if len(list(protos.graphs(model))) > 1 else None
+
+    def _refusal(self, sizes: Sizes) -> str | None:
+        """Return the error of ONNX Runtime about the model with fixed sizes; None if it loads."""
         from epctx.verification.numbers import sessions
 
-        source = self.expected.source.source
-        proto = onnx.load(source.path, load_external_data=False)
-        if len(list(protos.graphs(proto))) == 1:
+        model = self._branched
+        if model is None:
             return None
-        shapes = {spec.name: spec.fixed(sizes).shape for spec in self.expected.inputs}
-        for info in proto.graph.input:
-            for axis, size in enumerate(shapes.get(info.name, ())):
-                info.type.tensor_type.shape.dim[axis].dim_value = int(size or 1)
+        shapes = {spec.name: spec.fixed(sizes).shape for spec in self.expected.inputs if spec.open}
+        for info in model.graph.input:
+            if info.name in shapes:
+                del info.type.tensor_type.shape.dim[:]
+                for size in shapes[info.name]:
+                    info.type.tensor_type.shape.dim.add(dim_value=int(size or 1))
         try:
-            sessions.open_source(source, changed=proto.SerializeToString())
+            sessions.open_source(self.expected.source.source, changed=model.SerializeToString())
         except Exception as error:  # onnxruntime's errors have no common class
             return sessions.words(error)
         return None
 
     def attempt(self, sizes: Sizes) -> int | None:
-        """Run it as `Attempt`. A session with optimizations has other names for its nodes, so one
-        without runs first.
-        """
+        """Run it as `Attempt`, without optimizations first: they give nodes other names."""
         assert self.nodes is not None
         why = self.expected.try_sizes(sizes, optimized=False)
         if why is not None:

@@ -18,7 +18,7 @@ from epctx.cli.paths import Existing
 from epctx.cli.render import UI
 from epctx.commands.init import choice, command
 from epctx.commands.init import example as examples
-from epctx.commands.init.said import Said
+from epctx.commands.init.size_options import SizeOptions
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
 from epctx.parsing.rules.options import of_session
@@ -109,7 +109,7 @@ def init(
     if example:
         models = [examples.write((out or Path()).parent, force=force)]
     assert models is not None
-    said = Said(
+    size_options = SizeOptions(
         dimensions={n: size(n, text) for n, text in pairs(dimension, "--dimension").items()},
         shapes={n: _shape(n, text) for n, text in pairs(shape, "--shape").items()},
         files=tuple(inputs or ()),
@@ -123,7 +123,7 @@ def init(
             options=options,
             share=share,
             quantize=quantize,
-            said=said,
+            size_options=size_options,
             schema=schema,
             force=force,
         )

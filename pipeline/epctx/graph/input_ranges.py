@@ -55,7 +55,7 @@ _SIZES: Final[Mapping[tuple[str, int], Range]] = {
 _INTEGERS: Final = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 """Integer types of onnx.TensorProto, from UINT8 to UINT64."""
 _WIDE: Final = frozenset({6, 7, 12, 13})
-"""Those of 32 and 64 bits; narrower ones are data, and have all values."""
+"""Integer types of 32 and 64 bits; narrower ones are data, and have all values."""
 _ONLY: Final = {"Div": _INTEGERS, "Mod": _INTEGERS, "QuantizeLinear": frozenset({1, 10, 11, 16})}
 """Types of inputs, by op, that its range is for; the last ones are the floating types."""
 _BITS: Final = {2: 8, 3: 8, 4: 16, 5: 16, 21: 4, 22: 4}
@@ -132,7 +132,7 @@ def _binding(
     shapes: Mapping[str, Shape],
     constants: Mapping[str, onnx.TensorProto],
 ) -> Hint | None:
-    """What all consumers take."""
+    """Return the range that all consumers take; None if they take any."""
     found: Hint | None = None
     places: dict[int, tuple[onnx.NodeProto, set[int]]] = {}
     for node, place, _ in uses:
@@ -150,7 +150,7 @@ def _binding(
 def _plausible(
     name: str, kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]
 ) -> Hint | None:
-    """What its first ops and its name suggest."""
+    """Return the range that its first ops and its name suggest; None if they suggest none."""
     told = next((hint for pattern, hint in _NAMED if pattern.search(name)), None)
     if told is not None:
         return told

@@ -116,7 +116,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         return bare, metadata
 
     def _keeps(self, node: onnx.NodeProto) -> bool:
-        """Whether the settings name a node, or its op type, to stay float."""
+        """Tell whether the settings keep a node, or its op type, float."""
         named = any(fnmatchcase(node.name, pattern) for pattern in self.settings.exclude_nodes)
         return named or node.op_type in self.settings.exclude_op_types
 

@@ -123,3 +123,5 @@ def test_other_failures_are_left_as_they_are() -> None:
     other = ModelError("is broken", remedy="export it")
     for error in (ERROR, other):
         assert explain(error, report, planned(), Path("m.yaml")) is error
+    outputs = FolderReport(folder=".", findings=(fail("a"),), numbers=(numbers("a"),))
+    assert explain(other, outputs, planned(), Path("m.yaml")) is other

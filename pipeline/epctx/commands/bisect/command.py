@@ -195,7 +195,7 @@ class _Search:
             return best, True
 
     def _fails(self, group: ModelGroup) -> bool:
-        """Whether a build fails or crashes, wrong numbers aside."""
+        """Tell whether a build fails or crashes, wrong numbers aside."""
         failure = self.trials.run(group)[1]
         if not isinstance(failure, CompileError | TimedOut | VerificationError | None):
             raise failure

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from epctx import codec
 from epctx.commands.init import choice, genai, quantized
 from epctx.commands.init.choice import REFERENCE
-from epctx.commands.init.said import NOTHING, Said
+from epctx.commands.init.size_options import NO_SIZES, SizeOptions
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
 from epctx.files import filenames
@@ -50,7 +50,7 @@ def write(
     options: Mapping[str, str] | None = None,
     share: bool = False,
     quantize: bool = False,
-    said: Said = NOTHING,
+    size_options: SizeOptions = NO_SIZES,
     schema: bool = False,
     force: bool = False,
 ) -> Path:
@@ -64,7 +64,13 @@ def write(
             given[option], beside[file] = file.name, f"{json.dumps(content)}\n"
     refuse_files((path, *beside), force=force)
     manifest = text(
-        models, path, provider=provider, options=given, share=share, quantize=quantize, said=said
+        models,
+        path,
+        provider=provider,
+        options=given,
+        share=share,
+        quantize=quantize,
+        size_options=size_options,
     )
     check(manifest, path, _refusal)
     if schema:
@@ -140,7 +146,7 @@ def text(
     options: Mapping[str, str],
     share: bool = False,
     quantize: bool = False,
-    said: Said = NOTHING,
+    size_options: SizeOptions = NO_SIZES,
 ) -> str:
     """The starter manifest's text; raises as `write` does."""
     quantizing = [*quantized.lines(models, path, provider, asked=quantize)]
@@ -150,7 +156,7 @@ def text(
         raise UsageError("--share takes two models at least", remedy="name the models that share")
     keys = model_names(models)
     name = manifest_name(models, path)
-    lines = [*HEAD, f"name: {scalar(name)}", "", *model_lines(models, path, said)]
+    lines = [*HEAD, f"name: {scalar(name)}", "", *model_lines(models, path, size_options)]
     lines += ["", "execution_providers:", *provider_lines(provider, options), "", "model_groups:"]
     lines += ["  main:", f"    models: [{', '.join(map(scalar, keys))}]"]
     lines += [f"    execution_providers: [{alias(provider)}]", *sharing_lines(keys, share)]
@@ -159,7 +165,7 @@ def text(
         "    # embed_mode: 1   # in the model, not beside it: QNN cannot reload it after a restart",
         "    # optimize: {level: none}    # the EP gets the model as it is; default: basic",
         "    # partition: {require_coverage: 0.9}    # fail if the EP takes less of the model",
-        *_verify_lines(path, said),
+        *_verify_lines(path, size_options),
     ]
     return "\n".join(lines) + "\n"
 
@@ -199,27 +205,29 @@ def manifest_name(models: Sequence[Path], path: Path) -> str:
     return keys[0] if len(keys) == 1 else _name(path.absolute().parent.name, "models")
 
 
-def model_lines(models: Sequence[Path], path: Path, said: Said = NOTHING) -> Iterator[str]:
+def model_lines(
+    models: Sequence[Path], path: Path, size_options: SizeOptions = NO_SIZES
+) -> Iterator[str]:
     """`models`, with sizes for what is dynamic; `path`: of the manifest. Raises as `write`."""
     from epctx.graph import inputs
     from epctx.graph.serde import skeleton
 
     read = [skeleton.read(model) for model in models]
     fed = [inputs.specs(proto) for proto in read]
-    said.refuse_unknown(fed)
+    size_options.refuse_unknown(fed)
     samples = (path.parent / quantized.SAMPLES).glob("*.npz")
-    said = replace(said, files=(*said.files, *sorted(samples)))
+    size_options = replace(size_options, files=(*size_options.files, *sorted(samples)))
     yield "models:"
     for key, model, proto, specs in zip(model_names(models), models, read, fed, strict=True):
         yield f"  {scalar(key)}:"
         yield f"    path: {scalar(relative(model, path))}"
-        yield from (f"    {line}" for line in _shapes(model, proto, specs, said))
+        yield from (f"    {line}" for line in _shapes(model, proto, specs, size_options))
 
 
-def _verify_lines(path: Path, said: Said) -> Iterator[str]:
+def _verify_lines(path: Path, size_options: SizeOptions) -> Iterator[str]:
     """`verify`, with the files of inputs that are given."""
-    if said.files:
-        listed = ", ".join(scalar(relative(file, path)) for file in said.files)
+    if size_options.files:
+        listed = ", ".join(scalar(relative(file, path)) for file in size_options.files)
         yield f"    verify: {{inputs: {{files: [{listed}]}}}}"
     else:
         yield "    # verify: {tolerance: {cosine_min: 0.999}, budget: 20m}    # default: by EP; 5m"
@@ -231,12 +239,12 @@ def alias(provider: str) -> str:
 
 
 def _shapes(
-    model: Path, proto: onnx.ModelProto, inputs: Sequence[InputSpec], said: Said
+    model: Path, proto: onnx.ModelProto, inputs: Sequence[InputSpec], size_options: SizeOptions
 ) -> Iterator[str]:
     """Sizes for what is dynamic; a comment, where it is not known that the model runs at them."""
     from epctx.commands.init import sizes
 
-    found = sizes.find(model, proto, inputs, said)
+    found = sizes.find(model, proto, inputs, size_options)
     if not found.sizes:
         return
     mark = "" if found.runs else "# "

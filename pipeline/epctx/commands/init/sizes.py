@@ -1,6 +1,6 @@
 """Sizes for what a model leaves open, at which it runs: so a starter manifest builds as it stands.
 
-They come from what is said, from files of inputs, from what the exporter wrote into the model, from
+They come from the user, from files of inputs, from what the exporter wrote into the model, from
 conventions, and only then from a search (`actions.find_sizes`). The model is run and loaded in a
 process of its own: native code may crash.
 """
@@ -19,7 +19,7 @@ from msgspec import Struct
 from epctx import limits
 from epctx.actions.find_sizes import FindSizes, SizesResult, total
 from epctx.actions.optimize import Optimize, OptimizeResult
-from epctx.commands.init.said import Said
+from epctx.commands.init.size_options import SizeOptions
 from epctx.engine.actions import loading
 from epctx.engine.executor import Executor, one
 from epctx.engine.scheduler import Scheduler
@@ -41,7 +41,7 @@ _NAMES: Final = (
     ("channels", re.compile(r"channel|^c$", re.IGNORECASE)),
     ("length", re.compile(r"past|cache|seq|len|token|time|frame|^[stl]$", re.IGNORECASE)),
 )
-"""What people call dimensions."""
+"""Roles of dimensions, with the names that people give them."""
 _STATE: Final = re.compile(r"state|hidden|cell|^[hc]\d?$|^[hc]_?(in|0)$", re.IGNORECASE)
 """Names of what recurrent networks hand on: [layers, batch, features]."""
 _SOUND: Final = re.compile(r"audio|wav|speech|pcm|samples|signal", re.IGNORECASE)
@@ -62,7 +62,7 @@ class Sized(Struct, frozen=True, kw_only=True):
     """Sizes of all open dimensions of a model, by the names that `InputSpec.open` gives them.
 
     Attributes:
-        guessed: those that nobody said.
+        guessed: those that are guesses of epctx.
         runs: the model runs at them here.
         why: what ONNX Runtime says if it does not.
     """
@@ -77,7 +77,7 @@ def find(
     model: Path,
     proto: onnx.ModelProto,
     inputs: Sequence[InputSpec],
-    said: Said,
+    size_options: SizeOptions,
 ) -> Sized:
     """Return a size for each open dimension.
 
@@ -85,11 +85,11 @@ def find(
         model: the ONNX file.
         proto: the model without its weights.
         inputs: what it must be fed.
-        said: what is said of sizes.
+        size_options: sizes that the user gives.
 
     Raises:
         ModelError: it cannot be built; a file cannot be read.
-        UsageError: what is said does not fit it.
+        UsageError: a given shape does not fit it.
     """
     if not proto.graph.node:
         raise ModelError(
@@ -104,7 +104,7 @@ def find(
             roles.setdefault(name, _role(spec, axis))
     noted = _noted(proto)
     known = {name: noted[role] for name, role in roles.items() if role in noted}
-    known |= {**_measured(inputs, said.files), **said.of(inputs)}
+    known |= {**_measured(inputs, size_options.files), **size_options.of(inputs)}
     source = ModelSource(name=model.stem, path=model.absolute())
     with tempfile.TemporaryDirectory(prefix="epctx-init-") as scratch:
         folder = Path(scratch)
@@ -116,8 +116,10 @@ def find(
                 return Sized(sizes=sizes, guessed=tuple(roles), runs=False, why=missing)
             if roles:
                 found = _search(scheduler.executor, source, inputs, roles, known)
-            if said.ask is not None and found.guessed:
-                answers = {name: said.ask(name, found.sizes[name]) for name in found.guessed}
+            if size_options.ask is not None and found.guessed:
+                answers = {
+                    name: size_options.ask(name, found.sizes[name]) for name in found.guessed
+                }
                 changed = {n: size for n, size in answers.items() if size != found.sizes[n]}
                 if changed:
                     known |= changed
@@ -135,7 +137,7 @@ def _search(
     proposals = tuple(_proposals(inputs, roles, known))
     action = FindSizes(
         source=source,
-        said=known,
+        fixed=known,
         proposals=proposals,
         single=tuple(name for name, role in roles.items() if role == "batch"),
     )

@@ -55,7 +55,7 @@ def render(
         page: the folder that the page is for; None: the report's.
         on_device: what a device computed; None: nobody says.
     """
-    # What failed comes first, in every table and section.
+    # Failed groups come first, in every table and section.
     report = replace(report, groups=tuple(sorted(report.groups, key=_passed)))
     links = Links(folder=folder, page=page or folder)
     eps = overview.eps(report)

@@ -188,7 +188,7 @@ def _describe(partition: Partition, new: ir.Value, given: ir.Value, old: ir.Valu
     try:
         new.merge_shapes(shape)
     except ValueError as error:
-        if old.is_graph_output():
+        if old.is_graph_output() and shape and old.shape and len(shape) != len(old.shape):
             raise ModelError(
                 f"declares its output '{old.name}' as {old.shape}, and it is made as {shape}",
                 remedy="export the model with the shape that the output has: `epctx run` shows it",

@@ -24,7 +24,7 @@ from epctx.providers.onnxruntime import session, staging
 from epctx.providers.onnxruntime.ep import OrtEp
 
 _NOT_LOADED: Final = "Load model from"
-"""What ONNX Runtime says of a model that is wrong, whatever an EP makes of it."""
+"""Words in each error about a model that ONNX Runtime does not load, with any EP."""
 _STANDS: Final = 4096
 """Bytes from which on a weight's content is left out: an EP decides by type and shape."""
 _WEIGHTS: Final = "zeros.weights"

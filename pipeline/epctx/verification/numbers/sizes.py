@@ -8,11 +8,13 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from epctx.graph.inputs import InputSpec
+if TYPE_CHECKING:
+    from epctx.graph.inputs import InputSpec
 
 Sizes = Mapping[str, int]
-"""Of open dimensions, by their names (`InputSpec.open`)."""
+"""Sizes of open dimensions, by their names (`InputSpec.open`)."""
 Runs = Callable[[Sizes], str | None]
 """Run a model at these sizes: None if it runs, else what ONNX Runtime says."""
 

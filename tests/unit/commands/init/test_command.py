@@ -14,7 +14,7 @@ from epctx import api
 from epctx.commands.init import command as init
 from epctx.commands.init import sizes
 from epctx.commands.init.choice import REFERENCE
-from epctx.commands.init.said import Said
+from epctx.commands.init.size_options import SizeOptions
 from epctx.commands.init.sizes import Sized
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
 from epctx.graph.inputs import InputSpec
@@ -37,7 +37,9 @@ def model(path: Path, *shape: int | str | None, name: str = "x") -> Path:
 def no_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The models run at no size that was tried, so sizes are proposed in comments."""
 
-    def find(model: Path, proto: onnx.ModelProto, inputs: Sequence[InputSpec], said: Said) -> Sized:
+    def find(
+        model: Path, proto: onnx.ModelProto, inputs: Sequence[InputSpec], size_options: SizeOptions
+    ) -> Sized:
         found = dict.fromkeys(open_names(inputs), 1)
         return Sized(sizes=found, guessed=tuple(found), runs=False, why="it does\nnot fit")
 

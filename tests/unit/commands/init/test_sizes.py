@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from epctx.commands.init import sizes
-from epctx.commands.init.said import Said
+from epctx.commands.init.size_options import SizeOptions
 from epctx.commands.init.sizes import Sized
 from epctx.errors import ModelError
 from epctx.graph import inputs
@@ -18,12 +18,15 @@ from tests.kit.onnx_text import proto
 
 
 def sized(
-    folder: Path, body: str, said: Said | None = None, metadata: Mapping[str, str] | None = None
+    folder: Path,
+    body: str,
+    size_options: SizeOptions | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> Sized:
     model = proto(body)
     onnx.helper.set_model_props(model, dict(metadata or {}))
     onnx.save(model, folder / "m.onnx")
-    return sizes.find(folder / "m.onnx", model, inputs.specs(model), said or Said())
+    return sizes.find(folder / "m.onnx", model, inputs.specs(model), size_options or SizeOptions())
 
 
 @pytest.mark.parametrize(
@@ -83,13 +86,13 @@ def test_they_are_what_is_said_then_those_of_files_then_of_metadata(tmp_path: Pa
     for name, shape in (("other.npz", (9,)), ("fits.npz", (2, 3, 48, 32))):
         files.append(tmp_path / name)
         np.savez(files[-1], x=np.zeros(shape, np.float32))
-    given = Said(files=tuple(files))
+    given = SizeOptions(files=tuple(files))
     assert sized(tmp_path, IMAGE, given, noted).sizes == {"b": 2, "h": 48, "w": 32}
-    given = Said(files=tuple(files), dimensions={"h": 96, "nobody": 3})
+    given = SizeOptions(files=tuple(files), dimensions={"h": 96, "nobody": 3})
     assert sized(tmp_path, IMAGE, given, noted).sizes == {"b": 2, "h": 96, "w": 32}
-    whole = Said(shapes={"x": (5, 3, 7, 8)})
+    whole = SizeOptions(shapes={"x": (5, 3, 7, 8)})
     assert sized(tmp_path, IMAGE, whole) == Sized(sizes={"b": 5, "h": 7, "w": 8})
-    part = sized(tmp_path, IMAGE, Said(dimensions={"h": 96}))
+    part = sized(tmp_path, IMAGE, SizeOptions(dimensions={"h": 96}))
     assert part == Sized(sizes={"b": 1, "h": 96, "w": 224}, guessed=("b", "w"))
 
 
@@ -101,7 +104,7 @@ def test_who_is_asked_may_say_another_and_the_others_are_found_beside_it(tmp_pat
         return 6 if name == "p" else guess
 
     body = "g (float[p] x, float[q] z) => (float[p] y) { y = Add(x, z) }"
-    found = sized(tmp_path, body, Said(ask=ask))
+    found = sized(tmp_path, body, SizeOptions(ask=ask))
     assert asked == [("p", 512), ("q", 512)]
     assert found.sizes["p"] == 6 and found.sizes["q"] in (1, 6) and found.guessed == ("q",)
 
@@ -113,6 +116,20 @@ def test_those_that_depend_on_each_other_are_searched_for(tmp_path: Path) -> Non
     )
     known = sized(tmp_path, body).sizes
     assert known["c_len"] in (1, known["a_len"] + known["b_len"])
+
+
+def test_sizes_that_a_branch_does_not_fit_once_they_are_fixed_are_passed_over(
+    tmp_path: Path,
+) -> None:
+    """As silero-vad has a branch for another rate, which is not taken."""
+    body = """g (float[1, samples] x) => (float[1, m] y) <int64 five = {5}> {
+        i = Size(x) c = Greater(i, five)
+        y = If (c) <
+            then_branch = a () => (float[1, p] r) { r = Relu(x) },
+            else_branch = b () => (float[1, q] s) <float[3, 1] w = {1, 2, 3}> { s = MatMul(x, w) }
+        >
+    }"""
+    assert sized(tmp_path, body) == Sized(sizes={"samples": 3}, guessed=("samples",))
 
 
 def test_of_a_model_that_runs_at_none_it_is_told(

@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from epctx.errors import CompileError
+from epctx.errors import CompileError, ModelError
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Replacement
@@ -356,6 +356,13 @@ def test_a_fragment_that_does_not_fit_is_refused(body: str, opsets: str, why: st
     with pytest.raises(CompileError, match=why) as caught:
         surgery.splice(source, [Replacement(partition=cut(source, 2), fragment=fragment)])
     assert caught.value.exit_code == 6
+
+
+def test_an_output_of_another_rank_than_its_model_declares_is_the_models_fault() -> None:
+    source = model(CHAIN)
+    fragment = fragment_of("g (float[2] j) => (float[2, 1] y) { y = Neg(j) }")
+    with pytest.raises(ModelError, match=r"declares its output 'y' as \[2\], and it is made as"):
+        surgery.splice(source, [Replacement(partition=cut(source, 3), fragment=fragment)])
 
 
 def test_an_operator_that_did_not_change_may_come_from_another_opset() -> None:

@@ -53,37 +53,48 @@ FAULTS: Final = (
 )
 
 
-def why_kept_off(node: ir.Node) -> str | None:
-    """Return why a node must not be given to QNN, since it ends the process; None if it may.
+KEPT_OFF: Final = (
+    "a Reshape to one dimension between a Conv and a Transpose ends QNN's compile by SIGABRT "
+    "(onnxruntime 1.31.1)"
+)
+"""The reason why the nodes of `kept_off` stay on the CPU."""
+
+
+def kept_off(nodes: Sequence[ir.Node]) -> frozenset[ir.Node]:
+    """Return the nodes of a graph that must not be given to QNN, since they end the process.
 
     ONNX Runtime 1.31.1 moves the Transposes about a Conv, whose channels QNN has last, down the
     graph. One that it moves through a Reshape to one dimension ends in an assertion. Such is
     `as_strided` in the dynamo exports of ConvNeXt and EdgeNeXt (timm).
     """
+    flat = frozenset(filter(_flattens, nodes))
+    if not flat:
+        return flat
+    convs = [node for node in nodes if node.op_type in _CONV]
+    movers = [*convs, *(node for node in nodes if node.op_type == "Transpose")]
+    below = _reached(convs, lambda node: node.successors())
+    return flat & below & _reached(movers, lambda node: node.predecessors())
+
+
+def _flattens(node: ir.Node) -> bool:
+    """Tell whether a node is a Reshape of three dimensions at least to one."""
     if node.op_type != "Reshape" or node.domain or node.inputs[0] is None:
-        return None
+        return False
     before, after = node.inputs[0].shape, node.outputs[0].shape
-    if before is None or after is None or len(before) < 3 or len(after) != 1:
-        return None
-    above = _op_types(node, lambda each: each.predecessors())
-    below = _op_types(node, lambda each: each.successors())
-    if _CONV.isdisjoint(above) or (_CONV | {"Transpose"}).isdisjoint(below):
-        return None
-    return (
-        "a Reshape to one dimension between a Conv and a Transpose ends QNN's compile by SIGABRT "
-        "(onnxruntime 1.31.1)"
-    )
+    return before is not None and after is not None and len(before) > 2 and len(after) == 1
 
 
-def _op_types(node: ir.Node, beside: Callable[[ir.Node], Iterable[ir.Node]]) -> set[str]:
-    """Return the op types of a node's neighbours, of theirs, and so on."""
+def _reached(
+    nodes: Sequence[ir.Node], beside: Callable[[ir.Node], Iterable[ir.Node]]
+) -> set[ir.Node]:
+    """Return the neighbours of nodes, theirs, and so on."""
     found: set[ir.Node] = set()
-    left = [node]
+    left = list(nodes)
     while left:
         new = [each for each in beside(left.pop()) if each not in found]
         found.update(new)
         left += new
-    return {each.op_type for each in found}
+    return found
 
 
 def why_unstable(nodes: Sequence[ir.Node]) -> str | None:

@@ -53,7 +53,7 @@ from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
 from epctx.providers.onnxruntime.qnn import compatibility, dlc, match, socs, stop
 from epctx.providers.onnxruntime.qnn import log as qnn_log
-from epctx.providers.onnxruntime.qnn.faults import FAULTS, why_kept_off, why_unstable
+from epctx.providers.onnxruntime.qnn.faults import FAULTS, KEPT_OFF, kept_off, why_unstable
 from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
 
 if TYPE_CHECKING:
@@ -196,12 +196,12 @@ class QNNExecutionProvider(OrtProvider):
             raise CompileError(
                 f"for soc_model {socs.listed(integers)} QAIRT {qairt()} compiles quantized models "
                 "only, and this one is not",
-                remedy="quantize it (onnxruntime.quantization, QDQ), or choose another chip",
+                remedy="choose another chip, or quantize it: `epctx init --quantize` writes how",
             )
         found = super().get_capability(model)
-        off = {node: why for node in found.nodes if (why := why_kept_off(node)) is not None}
+        off = kept_off(found.nodes)
         nodes = [node for node in found.nodes if node not in off]
-        return Capability(nodes=nodes, declined={**found.declined, **off})
+        return Capability(nodes=nodes, declined={**found.declined, **dict.fromkeys(off, KEPT_OFF)})
 
     def device_kind(self) -> DeviceKind:
         """The HTP is the NPU of a Snapdragon."""

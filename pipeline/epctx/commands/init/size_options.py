@@ -1,4 +1,4 @@
-"""What a user says of the sizes of models, on the command line or in a terminal."""
+"""Sizes of models that a user gives, on the command line or in a terminal."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from msgspec import Struct, field
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.text import did_you_mean
+from epctx.verification.numbers.sizes import open_names
 
 if TYPE_CHECKING:
     from epctx.graph.inputs import InputSpec
 
 
-class Said(Struct, frozen=True, kw_only=True):
-    """What is said of sizes, for all models that have such names.
+class SizeOptions(Struct, frozen=True, kw_only=True):
+    """Sizes that the user gives, for all models that have such names.
 
     Attributes:
         dimensions: size by name of the dimension.
         shapes: whole shape by name of the input.
-        files: inputs, of any model, which tell sizes.
-        ask: asks for the size of a dimension, which it is called; the proposed one is an answer.
-            None: proposals are taken.
+        files: files of inputs, of any model, whose arrays have the sizes.
+        ask: asks the user for the size of a dimension, given its name and a proposed size; None:
+            proposals are taken.
     """
 
     dimensions: Mapping[str, int] = field(default_factory=dict)
@@ -33,12 +34,12 @@ class Said(Struct, frozen=True, kw_only=True):
     ask: Callable[[str, int], int] | None = None
 
     def of(self, inputs: Sequence[InputSpec]) -> dict[str, int]:
-        """Return the sizes of a model's open dimensions that are said.
+        """Return the sizes of a model's open dimensions that the user gives.
 
         Raises:
             UsageError: a shape does not fit its input.
         """
-        found = {n: size for n, size in self.dimensions.items() if n in _open(inputs)}
+        found = {n: size for n, size in self.dimensions.items() if n in open_names(inputs)}
         for spec in inputs:
             shape = self.shapes.get(spec.name)
             if shape is None:
@@ -66,7 +67,7 @@ class Said(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: there is one.
         """
-        dimensions = {name for inputs in models for name in _open(inputs)}
+        dimensions = {name for inputs in models for name in open_names(inputs)}
         names = {spec.name for inputs in models for spec in inputs}
         for key, what, given, known in (
             ("--dimension", "open dimension", self.dimensions, dimensions),
@@ -82,8 +83,4 @@ class Said(Struct, frozen=True, kw_only=True):
                     )
 
 
-NOTHING: Final = Said()
-
-
-def _open(inputs: Sequence[InputSpec]) -> set[str]:
-    return {name for spec in inputs for name in spec.open.values()}
+NO_SIZES: Final = SizeOptions()

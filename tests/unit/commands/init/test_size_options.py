@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epctx.commands.init.said import Said
+from epctx.commands.init.size_options import SizeOptions
 from epctx.errors import UsageError
 from epctx.graph import inputs
 from tests.kit.onnx_text import proto
@@ -15,21 +15,21 @@ SPECS = inputs.specs(
 
 
 def test_sizes_are_those_of_dimensions_and_whole_shapes() -> None:
-    assert Said(dimensions={"h": 4, "other": 9}).of(SPECS) == {"h": 4}
-    assert Said(dimensions={"h": 4}, shapes={"x": (2, 3, 5)}).of(SPECS) == {"b": 2, "h": 5}
+    assert SizeOptions(dimensions={"h": 4, "other": 9}).of(SPECS) == {"h": 4}
+    assert SizeOptions(dimensions={"h": 4}, shapes={"x": (2, 3, 5)}).of(SPECS) == {"b": 2, "h": 5}
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (1, 4, 48)])
 def test_a_shape_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match=r"the input 'x', which is float32\[b, 3, h\]") as caught:
-        Said(shapes={"x": shape}).of(SPECS)
+        SizeOptions(shapes={"x": shape}).of(SPECS)
     assert caught.value.where == "--shape"
 
 
 def test_names_that_no_model_has_are_refused() -> None:
-    Said(dimensions={"h": 1}, shapes={"x": (1,)}).refuse_unknown([SPECS])
+    SizeOptions(dimensions={"h": 1}, shapes={"x": (1,)}).refuse_unknown([SPECS])
     with pytest.raises(UsageError, match='no model has an open dimension "heigh"'):
-        Said(dimensions={"heigh": 1}).refuse_unknown([SPECS])
+        SizeOptions(dimensions={"heigh": 1}).refuse_unknown([SPECS])
     with pytest.raises(UsageError, match='no model has an input "y"') as caught:
-        Said(shapes={"y": (1,)}).refuse_unknown([SPECS])
+        SizeOptions(shapes={"y": (1,)}).refuse_unknown([SPECS])
     assert caught.value.where == "--shape"
