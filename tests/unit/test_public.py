@@ -75,7 +75,7 @@ def test_no_module_has_the_name_of_a_function() -> None:
         (lambda: epctx.run("m.onnx", inputs="x.npz"), "inputs is 'x.npz', not a list"),
         (lambda: epctx.run("m.onnx", providers="QNN"), "providers is 'QNN', not a list"),
         (lambda: epctx.compile_model("m.onnx", providers="QNN"), "providers is 'QNN', not a list"),
-        (lambda: Session(b"", providers="QNN"), "providers is 'QNN', not a list"),
+        (lambda: InferenceSession(b"", providers="QNN"), "providers is 'QNN', not a list"),
     ],
 )
 def test_a_name_where_a_list_belongs_is_refused(call: Callable[[], object], what: str) -> None:

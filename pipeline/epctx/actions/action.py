@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
-import psutil
 from msgspec import Struct
 
 from epctx.files import outputs
@@ -21,7 +20,9 @@ from epctx.files import outputs
 if TYPE_CHECKING:
     from epctx.keys.toolchain import Toolchain
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    import psutil
+else:
     import resource
 
 R = TypeVar("R")
@@ -188,7 +189,7 @@ def carry_out(
 
 def peak_memory() -> int:
     """Return the largest resident size of this process so far, in bytes."""
-    if sys.platform != "win32":
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
-    return int(psutil.Process().memory_info().peak_wset)
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

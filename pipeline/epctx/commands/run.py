@@ -16,8 +16,8 @@ from typing import cast
 from epctx.actions.numbers import Trial
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, UsageError, VerificationError, require_list
-from epctx.runtime import selection
-from epctx.runtime.selection import ProviderArgument
+from epctx.runtime import named_providers
+from epctx.runtime.named_providers import ProviderArgument
 from epctx.runtime.trial import CaseReport, OutputReport, RunJob, RunReport
 from epctx.worker.pool import Pool, own_logs
 
@@ -69,7 +69,7 @@ def run(
     for name, ends in (ranges or {}).items():
         if not all(map(math.isfinite, ends)):
             raise UsageError(f"the range of {name} has no ends", remedy="give two finite numbers")
-    named = selection.pairs(providers, None)
+    named = named_providers.pairs(providers, None)
     job = RunJob(
         folder=Path.cwd(),
         model=Path(model),

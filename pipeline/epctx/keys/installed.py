@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, all_suffixes
 from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from epctx.cache.digests import FileDigests
 from epctx.files import digest
 from epctx.files.digest import Digest
+
+if TYPE_CHECKING:
+    from epctx.cache.digests import FileDigests
 
 _REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
 _MODULES = {"protobuf": "google.protobuf"}

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 
 from epctx import codec
-from epctx.cache.digests import FileDigests
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.files import digest, listing
 from epctx.graph.passes import registry as passes
@@ -27,6 +26,9 @@ from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import DescribesSessions, HasDrivers, NamesChips
 from epctx.providers.onnxruntime import host, packages, plugins
+
+if TYPE_CHECKING:
+    from epctx.cache.digests import FileDigests
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -5,21 +5,14 @@ Source: the EPContext design, "Inference Workflow", Model Identification.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from epctx.errors import InvalidGraph, UsageError, require_list
+from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import EPContextNode
-from epctx.manifest import DEFAULT_EP, OptionValue
-from epctx.parsing.rules import options
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.guard import guard
-
-ProviderArgument = str | tuple[str, Mapping[str, OptionValue]]
-Providers = Sequence[ProviderArgument] | Sequence[ExecutionProvider]
-"""As callers name them, or bound to their options."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -27,73 +20,6 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     provider: ExecutionProvider
     nodes: list[int] = field(default_factory=list)
-
-
-def pairs(
-    providers: Sequence[ProviderArgument] | None,
-    provider_options: Sequence[Mapping[str, OptionValue]] | None,
-) -> list[tuple[str, Mapping[str, OptionValue]]] | None:
-    """The EPs that a caller names, with their options, from onnxruntime's `providers` and
-    `provider_options`. None: the caller names none.
-
-    Raises:
-        UsageError: options are given twice, or for other EPs than are named.
-    """
-    require_list("providers", providers)
-    if providers is None:
-        if provider_options:
-            raise UsageError(
-                "provider_options without providers",
-                remedy="name the EPs in `providers`, in the same order",
-            )
-        return None
-    names = [given if isinstance(given, str) else given[0] for given in providers]
-    options = [{} if isinstance(given, str) else given[1] for given in providers]
-    if provider_options:
-        if len(provider_options) != len(names) or any(options):
-            raise UsageError(
-                f"{len(names)} providers and {len(provider_options)} provider_options",
-                remedy="give each EP's options once, in `providers` or in `provider_options`",
-            )
-        options = list(provider_options)
-    return list(zip(names, options, strict=True))
-
-
-def bind(
-    providers: Providers | None,
-    provider_options: Sequence[Mapping[str, OptionValue]] | None,
-) -> list[ExecutionProvider] | None:
-    """The EPs that a caller names; the default EP, which always is the last, left out.
-
-    Raises:
-        UsageError: as in `pairs`.
-        ProviderUnavailable: an EP is not installed.
-        ManifestError: an EP's schema, or the EP itself, refuses its options.
-    """
-    named: list[ProviderArgument] = []
-    bound: list[ExecutionProvider] = []
-    require_list("providers", providers)
-    for provider in providers or ():
-        if isinstance(provider, str | tuple):
-            named.append(provider)
-        else:
-            bound.append(guard(provider, provider.name, provider.name))
-    if bound:
-        return bound
-    given = pairs(None if providers is None else named, provider_options)
-    if given is None:
-        return None
-    return [_bound(name, own) for name, own in given if name != DEFAULT_EP]
-
-
-def _bound(name: str, given: Mapping[str, OptionValue]) -> ExecutionProvider:
-    """An EP bound to options that its schema allows: real EPs take any, and ignore what they do not
-    know (measured).
-    """
-    if not given:
-        return registry.bind(name, {})
-
-    return registry.bind(name, options.of_session(name, given))
 
 
 def claim(

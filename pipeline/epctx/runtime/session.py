@@ -11,12 +11,12 @@ from typing import Self
 import onnxruntime as ort
 
 from epctx.errors import UsageError
-from epctx.manifest import OptionValue
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.guard import guard
 from epctx.runtime.arguments import NodeArg, check_feeds, check_outputs
 from epctx.runtime.loading import Loaded, load
 from epctx.runtime.model_source import ModelSource
 from epctx.runtime.options import SessionConfig, SessionOptions
-from epctx.runtime.selection import Providers, bind
 from epctx.runtime.values import Value, to_python, to_value
 
 
@@ -35,9 +35,8 @@ class Session:
             Those of the spec's table are honoured: `ep.share_ep_contexts`, `ep.context_file_path`
             (needed to find context binaries of a model from bytes),
             `session.model_external_initializers_file_folder_path`.
-        providers: EPs in priority order: names, or pairs of name and options. Default: every
-            installed EP that accepts a `source` of the model, with its default options.
-        provider_options: the options of `providers`, in the same order.
+        providers: EPs in priority order, bound to their options. Default: every installed EP that
+            accepts a `source` of the model, with its default options.
         dimensions: sizes of symbolic dimensions of a model without EPContext nodes.
 
     Raises:
@@ -53,18 +52,17 @@ class Session:
         self,
         path_or_bytes: str | Path | bytes,
         session_options: ort.SessionOptions | SessionOptions | None = None,
-        providers: Providers | None = None,
-        provider_options: Sequence[Mapping[str, OptionValue]] | None = None,
+        providers: Sequence[ExecutionProvider] | None = None,
         *,
         dimensions: Mapping[str, int] | None = None,
     ) -> None:
         config = SessionConfig.read(session_options)
         source = ModelSource.of(path_or_bytes, config)
-        bound = bind(providers, provider_options)
+        guarded = None if providers is None else [guard(p, p.name, p.name) for p in providers]
         self._lock = threading.Lock()
         self._loaded: Loaded | None = None
         self._load: Callable[[], Loaded] | None = partial(
-            load, source, config, session_options, bound, dimensions
+            load, source, config, session_options, guarded, dimensions
         )
         if self._loads_at_once(config):
             self._open()

@@ -21,7 +21,7 @@ from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import DescribesSessions, HasDevices
-from epctx.runtime import native_model, selection
+from epctx.runtime import native_model
 from epctx.runtime.options import ASSIGNMENT
 from epctx.text import Brief, did_you_mean, first_line
 
@@ -78,7 +78,7 @@ class RunReport(Brief, frozen=True, kw_only=True):
 
 
 class RunJob(Struct, frozen=True, kw_only=True):
-    """What is run: the arguments of `running.run`, as they cross to a worker.
+    """What is run: the arguments of `run`, as they cross to a worker.
 
     Attributes:
         folder: the current folder of whoever asks; paths, those in options too, begin there.
@@ -111,6 +111,7 @@ def run(job: RunJob) -> RunReport:
     """
     import onnxruntime as ort
 
+    from epctx.runtime import named_providers
     from epctx.runtime.session import Session
 
     os.chdir(job.folder)
@@ -127,7 +128,7 @@ def run(job: RunJob) -> RunReport:
         )
     )
     begun = time.perf_counter()
-    named = selection.bind(job.providers, None)
+    named = named_providers.bind(job.providers, None)
     with Session(job.model, options, providers=named, dimensions=job.dimensions) as session:
         loaded = time.perf_counter() - begun
         nodes = session.get_node_counts()

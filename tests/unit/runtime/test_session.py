@@ -171,17 +171,6 @@ class TestProviders:
         with pytest.raises(InvalidGraph, match="no `source`"):
             InferenceSession(model.SerializeToString())
 
-    def test_an_ep_that_is_not_installed(self, tmp_path: Path) -> None:
-        with pytest.raises(ProviderUnavailable, match="AcmeExecutionProvider"):
-            InferenceSession(split(tmp_path), providers=["AcmeExecutionProvider"])
-
-    def test_options_are_given_once(self, tmp_path: Path) -> None:
-        path = split(tmp_path)
-        with pytest.raises(UsageError, match="without providers"):
-            InferenceSession(path, provider_options=[{}])
-        with pytest.raises(UsageError, match="1 providers and 2 provider_options"):
-            InferenceSession(path, providers=[REFERENCE], provider_options=[{}, {}])
-
     def test_a_mismatch_of_this_host_is_an_invalid_graph(self, tmp_path: Path) -> None:
         path = build(tmp_path, {"m": mlp()}, providers=[reference(driver_version="3")])
         with pytest.raises(InvalidGraph, match="needs driver 3"):

@@ -17,8 +17,8 @@ from epctx.commands.compile_model import described, isolated
 from epctx.commands.compile_model.request import Request
 from epctx.manifest import OptionValue, PartitionSettings
 from epctx.providers import registry
+from epctx.runtime.named_providers import ProviderArgument
 from epctx.runtime.options import SessionConfig, SessionOptions
-from epctx.runtime.selection import ProviderArgument
 
 if TYPE_CHECKING:
     import onnxruntime as ort

@@ -12,6 +12,7 @@ from epctx.errors import UsageError
 from epctx.files.outputs import context_file
 from epctx.graph.weights.data_file import DataFile
 from epctx.manifest import DEFAULT_EP, OptionValue, PartitionSettings
+from epctx.runtime.named_providers import ProviderArgument, pairs
 from epctx.runtime.options import (
     FILE_PATH,
     INITIALIZERS_FILE,
@@ -21,7 +22,6 @@ from epctx.runtime.options import (
     SessionConfig,
     SessionOptions,
 )
-from epctx.runtime.selection import ProviderArgument, pairs
 
 _SUFFIX = "_ctx"
 

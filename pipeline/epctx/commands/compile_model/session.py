@@ -9,18 +9,19 @@ import onnxruntime as ort
 
 from epctx.commands.compile_model.command import compile_model
 from epctx.manifest import OptionValue
+from epctx.runtime.named_providers import ProviderArgument, bind
 from epctx.runtime.options import SessionConfig, SessionOptions
-from epctx.runtime.selection import ProviderArgument
 from epctx.runtime.session import Session
 
 
 class InferenceSession(Session):
     """Runs a model; an API like onnxruntime's, for EPContext models of any installed EP.
 
-    As `epctx.runtime.session.Session`, whose arguments and errors it has. With `ep.context_enable`
-    among the session options the model is compiled by the providers first, as `compile_model`
-    does, and what came out is run (in a group that shares: once the group's last session was
-    created).
+    It is a `Session`, with its errors, whose EPs are named: `providers` are names, or pairs of name
+    and options, in priority order; `provider_options` are their options, in the same order. With
+    `ep.context_enable` among the session options the model is compiled by the providers first, as
+    `compile_model` does, and what came out is run (in a group that shares: once the group's last
+    session was created).
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class InferenceSession(Session):
                 providers=providers,
                 provider_options=provider_options,
             )
-        super().__init__(path_or_bytes, session_options, providers, provider_options)
+        super().__init__(path_or_bytes, session_options, bind(providers, provider_options))
 
     def _loads_at_once(self, config: SessionConfig) -> bool:
         # The context binary of a group that shares is written by the group's last session.

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import psutil
 from msgspec import Struct
 
 if sys.platform == "win32":
     import winreg
+
+    import psutil
 
 
 class Cpu(Struct, frozen=True, kw_only=True):

@@ -16,9 +16,9 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
-
-import psutil
 
 if sys.platform != "win32":
     import resource
@@ -80,18 +80,26 @@ if sys.platform == "linux":
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            return  # as always, and without an import
+            return
 
         refused: set[int] = set()
-        while found := [p for p in psutil.Process().children() if p.pid not in refused]:
-            for each in found:
+        while found := set(_children()) - refused:
+            for child in found:
                 try:
-                    each.kill()
-                    os.waitpid(each.pid, 0)
-                except psutil.AccessDenied:  # it runs as another user
-                    refused.add(each.pid)
-                except (psutil.NoSuchProcess, ChildProcessError):
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                except PermissionError:  # it runs as another user
+                    refused.add(child)
+                except (ProcessLookupError, ChildProcessError):
                     continue
+
+    def _children() -> Iterator[int]:
+        """Yield the processes below this one. Without psutil: a worker would import it to start."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has just ended
+                status = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+                if int(status[1]) == os.getpid():
+                    yield int(folder.name)
 
     def _end_as(status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
