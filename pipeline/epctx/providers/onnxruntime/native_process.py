@@ -137,25 +137,9 @@ def run(
         stdout=subprocess.PIPE,
         stderr=stderr,
     )
-    return finish(process, timeout=timeout)
-
-
-def finish(
-    process: NativeProcess, *, given: bytes | None = None, timeout: float
-) -> subprocess.CompletedProcess[bytes]:
-    """Wait until it has ended, and for what it prints.
-
-    Args:
-        process: of which what is wanted goes to pipes.
-        given: is written to its stdin, which ends then; None: that is no pipe.
-        timeout: in seconds.
-
-    Raises:
-        subprocess.TimeoutExpired: they passed; it and what it started are gone.
-    """
     with process:
         try:
-            printed, told = process.communicate(given, timeout=timeout)
+            printed, told = process.communicate(timeout=timeout)
         except BaseException:
             process.end()
             raise

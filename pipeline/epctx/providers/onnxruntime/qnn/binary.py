@@ -21,8 +21,7 @@ from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files.identity import of_content
 from epctx.providers.hooks import BinaryGraph
-from epctx.providers.onnxruntime import crash, native_process
-from epctx.providers.onnxruntime.native_process import NativeProcess
+from epctx.providers.onnxruntime import crash
 from epctx.providers.onnxruntime.qnn import binary_reader
 
 
@@ -110,13 +109,10 @@ def _read_here(library: Path, binary: Path) -> QnnBinary:
 
 def _asked(library: Path, binary: Path) -> QnnBinary:
     seconds = limits.READ_BINARY_SECONDS.value
-    pipe = subprocess.PIPE
     command = [sys.executable, "-P", "-m", binary_reader.__name__, str(library)]
-    reader = NativeProcess(command, stdin=pipe, stdout=pipe, stderr=pipe)
+    path = os.fsencode(binary.absolute())
     try:
-        process = native_process.finish(
-            reader, given=os.fsencode(binary.absolute()), timeout=seconds
-        )
+        process = subprocess.run(command, input=path, capture_output=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         raise _broken(binary, f"the QNN system library did not return within {seconds} s") from None
     if process.returncode == 0:
