@@ -83,6 +83,14 @@ MLP = Row(what="cold QNN build, 3-layer MLP", against=QNN_160.against, hold=2.6)
 MOBILENET = Row(what="cold QNN build, MobileNetV3-small", against=QNN_160.against)
 RESNET = Row(what="cold QNN build, ResNet-50", against=QNN_160.against, hold=1.3)
 
+_BARE_CNNS = "bare script, a process for each, two at a time"
+CNNS_CPU = Row(what="20 small CNNs on QNN, processor time", against=_BARE_CNNS, hold=1.6)
+CNNS = Row(what="20 small CNNs on QNN", against=_BARE_CNNS, hold=1.6)
+CNNS_UNVERIFIED_CPU = Row(
+    what="20 small CNNs on QNN, --no-verify, processor time", against=_BARE_CNNS, hold=1.4
+)
+CNNS_UNVERIFIED = Row(what="20 small CNNs on QNN, --no-verify", against=_BARE_CNNS, hold=1.4)
+
 LLM = Row(
     what="Llama of 134 M parameters, a pair, QNN, with numbers",
     against="bare script that compiles both and runs each",
@@ -105,6 +113,7 @@ REMOTE_DOWN = Row(what="2 GB from a shared cache, hashed", against=REMOTE_UP.aga
 HELD = (
     *(NO_OP, HELP, QNN_160, QNN_48, LARGE, MEMORY, PARTITION, JOBS),
     *(MLP, RESNET),
+    *(CNNS_CPU, CNNS, CNNS_UNVERIFIED_CPU, CNNS_UNVERIFIED),
     *(GROUPS_COLD, GROUPS_COLD_UNVERIFIED, GROUPS_MANY, GROUPS_MEMORY, GROUPS_AGAIN),
     *(GROUPS_MACHINES, GROUPS_MACHINES_MANY, GROUPS_MACHINES_MEMORY),
     *(LLM, LLM_MEMORY, LLM_WRITTEN, DEIT, BUDGET),
@@ -169,9 +178,20 @@ def held(
     row: Row, figure: float, note: str, *, pairs: Sequence[float] = (), memory: int | None = None
 ) -> None:
     """Note and print a figure, or the median of pairs; fail where it does not hold."""
+    _note(row, figure, note, pairs=pairs, memory=memory)
+    _require(row)
+
+
+def _note(
+    row: Row, figure: float, note: str, *, pairs: Sequence[float] = (), memory: int | None = None
+) -> None:
     found[row] = Found(figure=figure, pairs=tuple(pairs), memory=memory)
     spread = f" ({found[row].spread})" if pairs else ""
     print(f"\n{row.what} / {row.against}: {figure:.3g}{spread}; {note}")
+
+
+def _require(row: Row) -> None:
+    figure = found[row].figure
     assert row.holds(figure), f"{row.what}: {figure:.3g} does not hold {row.hold}"
 
 
@@ -200,24 +220,46 @@ def wall(command: Sequence[str], cwd: Path) -> float:
 
 def cpu(command: Sequence[str], cwd: Path) -> float:
     """Seconds of processor time of one run of a command, and of all that it starts."""
+    return cpu_and_wall(command, cwd)[0]
+
+
+def cpu_and_wall(command: Sequence[str], cwd: Path) -> tuple[float, float]:
+    """Seconds of processor time, as `cpu`, and of the clock, of the same run of a command."""
     before = os.times()
-    wall(command, cwd)
+    seconds = wall(command, cwd)
     after = os.times()
-    return sum(after[2:4]) - sum(before[2:4])
+    return sum(after[2:4]) - sum(before[2:4]), seconds
 
 
 def ratio(row: Row, ours: Callable[[], float], theirs: Callable[[], float], *, runs: int) -> None:
-    """Run both in turn; the median of the pairs' ratios is to hold.
+    """Run both in turn; the median of the pairs' ratios is to hold."""
+    ratios([row], lambda: (ours(),), lambda: (theirs(),), runs=runs)
+
+
+def ratios(
+    rows: Sequence[Row],
+    ours: Callable[[], Sequence[float]],
+    theirs: Callable[[], Sequence[float]],
+    *,
+    runs: int,
+) -> None:
+    """Run both in turn, each run with a figure for each row; the medians of the pairs' ratios are
+    to hold.
 
     A pair before them does not count: it finds bytecode, libraries and memory cold, of which each
     side has another share. In that pair our memory is looked at, which takes time.
     """
     memory = _peak(ours)
     theirs()
-    pairs = [(ours(), theirs()) for _ in range(runs)]
-    listed = ", ".join(f"{a:.2f}/{b:.2f}" for a, b in pairs)
-    ratios = [a / b for a, b in pairs]
-    held(row, statistics.median(ratios), f"seconds: {listed}", pairs=ratios, memory=memory)
+    runs_of_both = [(ours(), theirs()) for _ in range(runs)]
+    for number, row in enumerate(rows):
+        pairs = [(our[number], their[number]) for our, their in runs_of_both]
+        listed = ", ".join(f"{a:.2f}/{b:.2f}" for a, b in pairs)
+        quotients = [a / b for a, b in pairs]
+        median = statistics.median(quotients)
+        _note(row, median, f"seconds: {listed}", pairs=quotients, memory=memory)
+    for row in rows:
+        _require(row)
 
 
 _peaks: list[int] | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.kit.command_line import PROGRAM
 
@@ -65,6 +65,48 @@ while sessions:
 """
 """Compiles models, into one context if there are several, and runs each so many times."""
 
+BARE_GROUP = """\
+import hashlib, sys
+from pathlib import Path
+import numpy as np, onnxruntime as ort, onnxruntime_qnn as qnn
+ort.register_execution_provider_library("QNNExecutionProvider", qnn.get_library_path())
+device = next(d for d in ort.get_ep_devices() if d.ep_name == "QNNExecutionProvider")
+model, context, runs = sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "run"
+def on_qnn(path, **entries):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_provider_for_devices(
+        [device], {"backend_path": qnn.get_qnn_htp_path(), "soc_model": "60"})
+    for key, text in entries.items():
+        options.add_session_config_entry("ep.context_" + key, text)
+    return ort.InferenceSession(path, options, enable_fallback=0)
+generating = on_qnn(model, enable="1", file_path=str(context))
+for path in sorted(context.parent.iterdir()):
+    with path.open("rb") as stream:
+        print(path.name, hashlib.file_digest(stream, "sha256").hexdigest())
+if runs:
+    del generating
+    loaded = on_qnn(str(context))
+    rng = np.random.default_rng(0)
+    fed = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in loaded.get_inputs()}
+    source = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for one, other in zip(loaded.run(None, fed), source.run(None, fed), strict=True):
+        assert np.abs(one - other).max() <= 0.05 * np.abs(other).max()
+"""
+"""Compiles a model and hashes the files; with `run`, also loads, runs and compares them."""
+
+BARE_GROUPS = """\
+import subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
+script, mode, *names = sys.argv[1:]
+def one(name):
+    command = [sys.executable, "-c", script, f"{name}.onnx", f"bare-{name}/m_ctx.onnx", mode]
+    subprocess.run(command, check=True)
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(one, names))
+"""
+"""Runs `BARE_GROUP` for each model, in a fresh process, two at a time."""
+
 
 def export(name: str, folder: Path) -> None:
     """Have a model written by the environment that has torch."""
@@ -106,6 +148,38 @@ def write_mlp(path: Path, layers: int, width: int, seed: int = 0) -> int:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.save(model, path)
     return offset
+
+
+def write_cnn(path: Path, seed: int) -> None:
+    """Write a small CNN: three layers of Conv and Relu, pooling, and a dense layer."""
+    rng = np.random.default_rng(seed)
+    nodes, weights, last, channels = [], [], "x", 3
+
+    def weight(name: str, *shape: int) -> str:
+        values = rng.standard_normal(shape, np.float32) / np.float32(np.prod(shape[1:]) ** 0.5)
+        weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    for layer, stride in enumerate((1, 2, 2)):
+        width = 8 * (layer + 1 + seed % 4)
+        inputs = [last, weight(f"w{layer}", width, channels, 3, 3), weight(f"b{layer}", width)]
+        conv = helper.make_node("Conv", inputs, [f"c{layer}"], pads=[1] * 4, strides=[stride] * 2)
+        nodes.append(conv)
+        nodes.append(helper.make_node("Relu", [f"c{layer}"], [f"r{layer}"], f"relu{layer}"))
+        last, channels = f"r{layer}", width
+    nodes.append(helper.make_node("GlobalMaxPool", [last], ["pooled"], "pool"))
+    nodes.append(helper.make_node("Flatten", ["pooled"], ["flat"], "flatten"))
+    inputs = ["flat", weight("w", 10, channels), weight("b", 10)]
+    nodes.append(helper.make_node("Gemm", inputs, ["y"], "dense", transB=1))
+    graph = helper.make_graph(
+        nodes,
+        path.stem,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 32, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, path)
 
 
 def write_manifest(folder: Path, models: list[str], provider: str, options: str = "") -> Path:
