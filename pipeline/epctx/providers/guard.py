@@ -25,15 +25,22 @@ _log: Final = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
 
-def guard(provider: ExecutionProvider, name: str, maker: str) -> ExecutionProvider:
+def guard(
+    provider: ExecutionProvider, name: str, maker: Callable[[], str] | None = None
+) -> ExecutionProvider:
     """Wrap a provider: an exception that it or its workspace raises becomes an EpctxError.
 
     The wrapper passes `isinstance` as the provider does. EpctxErrors of the provider pass through,
-    and OSErrors of a full or broken disk. Calls inside the provider are not wrapped. Messages have
-    its `name`, and the package that makes it.
+    and OSErrors of a full or broken disk. Calls inside the provider are not wrapped.
+
+    Args:
+        name: of the provider, for messages.
+        maker: returns the package that messages say to report it to; None: the name.
     """
     names = {*dir(provider), *dir(ExecutionProvider), *ExecutionProvider.__annotations__}
-    return cast(ExecutionProvider, _wrap(provider, names, partial(_call, name, maker)))
+    return cast(
+        ExecutionProvider, _wrap(provider, names, partial(_call, name, maker or (lambda: name)))
+    )
 
 
 def _wrap(target: object, names: Set[str], call: Callable[..., Any]) -> object:
@@ -50,7 +57,13 @@ def _wrap(target: object, names: Set[str], call: Callable[..., Any]) -> object:
 
 
 def _call(
-    name: str, maker: str, method: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    name: str,
+    maker: Callable[[], str],
+    method: str,
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     try:
         result = function(*args, **kwargs)
@@ -66,7 +79,7 @@ def _call(
         raise (InvalidGraph if method in _READING else asking)(
             f"{name} failed in `{method}`",
             why=" ".join("".join(traceback.format_exception_only(error)).split()),
-            remedy=f"report it to the maker of {maker}, or leave this execution provider out; "
+            remedy=f"report it to the maker of {maker()}, or leave this execution provider out; "
             "the log or `-v` has its traceback",
         ) from error
 

@@ -53,11 +53,11 @@ def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
     a plugin that the options point to.
     """
     if name not in _entries() and builtin.offers(name, options):
-        return guard(builtin.create(name, options), name, name)
+        return guard(builtin.create(name, options), name)
     entry = entry_of(name)
     try:
         factory: ProviderFactory = entry.load()
-        return guard(factory(options), name, package_of(entry))
+        return guard(factory(options), name, functools.partial(package_of, entry))
     except EpctxError:
         raise
     except ImportError as error:

@@ -58,7 +58,7 @@ class Session:
     ) -> None:
         config = SessionConfig.read(session_options)
         source = ModelSource.of(path_or_bytes, config)
-        guarded = None if providers is None else [guard(p, p.name, p.name) for p in providers]
+        guarded = None if providers is None else [guard(p, p.name) for p in providers]
         self._lock = threading.Lock()
         self._loaded: Loaded | None = None
         self._load: Callable[[], Loaded] | None = partial(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -37,6 +38,8 @@ def main() -> None:
         from epctx.worker import sampling
 
         sampling.start(samples, "worker")
+    # Else Python's collector walks all modules again and again while they are imported.
+    gc.set_threshold(10_000)
     from epctx.providers.onnxruntime import supervisor
 
     supervisor.supervise()  # before there is a second thread, or much that would be copied

@@ -243,7 +243,7 @@ def test_what_the_ep_calls_itself_is_not_wrapped() -> None:
             except KeyError:
                 return Fingerprint(toolchain={"sdk": "unknown"})
 
-    guarded = guard(Careful({}), "Careful", "careful 1")
+    guarded = guard(Careful({}), "Careful", lambda: "careful 1")
     assert guarded.fingerprint().toolchain == {"sdk": "unknown"}
     assert isinstance(guarded, HasDrivers) and isinstance(guarded, Careful)
     assert not isinstance(guarded, HasDevices)

@@ -224,7 +224,7 @@ class Broken(Taker):
 
 
 def test_an_ep_that_fails_is_named() -> None:
-    guarded = guard(eps(Broken(KeyError("oops")))[0], "TakerExecutionProvider", "taker 1.0")
+    guarded = guard(eps(Broken(KeyError("oops")))[0], "TakerExecutionProvider", lambda: "taker 1.0")
     source = OptimizedModel(name="m", model=model(CHAIN), passes=(), digest=of_bytes(b""))
     with pytest.raises(CompileError, match=r"model m: TakerExecution.*KeyError: 'oops'"):
         partition.run(source, [guarded], PartitionSettings())

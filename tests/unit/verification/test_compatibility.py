@@ -95,7 +95,9 @@ def test_a_model_for_another_host_is_not_judged_by_this_one(tmp_path: Path) -> N
 
 
 def test_an_ep_that_fails_is_no_host_without_a_device(tmp_path: Path) -> None:
-    failed = guard(cast(ExecutionProvider, WithDevices(KeyError("oops"))), "Fake", "fake 1.0")
+    failed = guard(
+        cast(ExecutionProvider, WithDevices(KeyError("oops"))), "Fake", lambda: "fake 1.0"
+    )
     with pytest.raises(CompileError, match="Fake failed in `ep_devices`: KeyError: 'oops'"):
         check(tmp_path, failed)
 
