@@ -190,6 +190,8 @@ def carry_out(
 def peak_memory() -> int:
     """Return the largest resident size of this process so far, in bytes."""
     if sys.platform == "win32":
-        return int(psutil.Process().memory_info().peak_wset)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+        peak = int(psutil.Process().memory_info().peak_wset)
+    else:
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return peak
