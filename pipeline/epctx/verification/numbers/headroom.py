@@ -17,7 +17,7 @@ import onnxruntime as ort
 from onnx import parser
 
 from epctx.graph.epcontext import is_epcontext
-from epctx.graph.serde import protos, skeleton
+from epctx.graph.serde import protos
 from epctx.manifest import ModelSource
 from epctx.providers.hooks import FLOAT16_MAX
 from epctx.runtime.feeds import Feeds
@@ -95,7 +95,7 @@ def _measure(
     """Run the source with the magnitudes of its values as further outputs, by value."""
     level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     open_ = partial(sessions.open_source, source, spins=False, prepacks=False, level=level)
-    model = _located(skeleton.read_mapped(source.path))
+    model = sessions.mapped(source)
     graph, names = model.graph, _values(model, compiled, feeds)
     outputs, known = len(graph.output), {each.name for each in (*graph.input, *graph.output)}
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
@@ -113,14 +113,3 @@ def _measure(
         graph.output.extend(onnx.ValueInfoProto(name=each) for each in own)
     results = sessions.run_source(open_(changed=model.SerializeToString()), feeds)
     return {name: [float(results[each]) for each in own] for name, own in made.items()}
-
-
-def _located(bare: skeleton.BareModel) -> onnx.ModelProto:
-    """Return a model with its weights as external data in its own file, which is mapped."""
-    for tensor in protos.tensors(bare.proto):
-        if tensor.data_location == tensor.EXTERNAL and not skeleton.is_external(tensor):
-            at = {entry.key: entry for entry in tensor.external_data}
-            span = bare.spans[int(at["offset"].value)]
-            at["location"].value, at["offset"].value = bare.file.path.name, str(span.offset)
-            tensor.external_data.add(key="length", value=str(span.length))
-    return bare.proto

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from epctx.graph import prepacking
 from epctx.graph.inputs import Array
-from epctx.graph.serde import skeleton
+from epctx.graph.serde import protos, skeleton
 from epctx.manifest import DEFAULT_EP, ModelSource
 from epctx.providers.base import ExecutionProvider, NativeSessions
 from epctx.runtime import values
@@ -85,6 +86,23 @@ def open_source(
     except Exception:  # onnxruntime's errors have no common class
         options.add_session_config_entry(_PRECISE, "0")
         return ort.InferenceSession(model, options, providers=[DEFAULT_EP])
+
+
+def mapped(source: ModelSource) -> onnx.ModelProto:
+    """Return a source to change and give to `open_source`; its weights are mapped from its file.
+
+    They are in the model if its external data is in another folder. Raises ModelError.
+    """
+    bare = skeleton.read_mapped(source.path)
+    if source.external_data_dir not in (None, source.path.parent):
+        return onnx.load(str(source.path), load_external_data=False)
+    for tensor in protos.tensors(bare.proto):
+        if tensor.data_location == tensor.EXTERNAL and not skeleton.is_external(tensor):
+            at = {entry.key: entry for entry in tensor.external_data}
+            span = bare.spans[int(at["offset"].value)]
+            at["location"].value, at["offset"].value = bare.file.path.name, str(span.offset)
+            tensor.external_data.add(key="length", value=str(span.length))
+    return bare.proto
 
 
 def open_files(

@@ -1,0 +1,414 @@
+"""Branch coverage: nodes of a source that its input sets exercise, and input sets for the others.
+
+An input that selects a branch has one value in an input set, and what is wrong in the other branch
+is not seen. So the source runs once more on ONNX Runtime's CPU EP, and counts how often each arm
+of an If, Where, Loop or Scan was taken, at any depth.
+
+A node is exercised if it runs, and arms that were taken lead from it to an output. As in line
+coverage, each arm is judged by itself: two that were taken by different elements, or in different
+iterations, make a path. Min, Max, Clip, Relu and a multiplication by zero select nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from msgspec import Struct
+from onnx import numpy_helper
+
+from epctx.graph import decisions
+from epctx.graph.decisions import Key, Program
+from epctx.graph.inputs import Array, InputSpec
+from epctx.graph.prepare import functions
+from epctx.graph.serde import protos
+from epctx.manifest import ModelSource
+from epctx.runtime.feeds import Feeds
+from epctx.verification.numbers import sessions
+
+Number = float | bool
+_Change = tuple[str, Callable[[Feeds], Feeds]]
+"""A change of an input set, and a label that says what is different."""
+
+_TRIALS: Final = 256
+"""Runs of the instrumented source that a search for input sets takes at most."""
+_LARGEST: Final = 1 << 31
+_LONGEST: Final = 4096
+"""The largest integers that are tried: of any model, and of one that may loop so often."""
+_CONSTANTS: Final = 16
+"""Constants of one comparison that are tried."""
+_SAME: Final = frozenset(
+    ("Cast", "CastLike", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile")
+) | {"Transpose", "Unsqueeze"}
+"""Ops whose outputs have the values of their first input."""
+_PASSING: Final = _SAME.union(
+    ("Abs", "Ceil", "Clip", "Floor", "Gather", "GatherElements", "GatherND", "Mod", "Round"),
+    ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Slice", "Split"),
+)
+"""Ops whose outputs have about the values of their first input, if these are alike."""
+_COMPARING: Final = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+_JOINING: Final = frozenset({"Concat", "Max", "Min", "Where"})
+"""Ops that give values of any of their inputs."""
+
+
+class Coverage(Struct, frozen=True, kw_only=True):
+    """Nodes of a source that input sets exercise.
+
+    Attributes:
+        nodes: how many nodes some input may exercise, in bodies and local functions too. Constants,
+            nodes that are folded and dead code do not count (`decisions.Program.reachable`).
+        unreached: names of those that no input set exercises, in graph order: the operator and the
+            first output of a node without a name.
+        taken: arms that each input set took.
+    """
+
+    nodes: int
+    unreached: tuple[str, ...]
+    taken: tuple[frozenset[int], ...]
+
+    def words(self) -> str:
+        """Return the share of exercised nodes, rounded down: `97 % of 233 nodes exercised`."""
+        reached = self.nodes - len(self.unreached)
+        share = 100 * reached // self.nodes if self.nodes else 100
+        return f"{share} % of {self.nodes} node{'' if self.nodes == 1 else 's'} exercised"
+
+
+def decides(model: onnx.ModelProto, source: ModelSource) -> bool:
+    """Tell whether inputs of a source may change which of its nodes count; nothing is run.
+
+    Args:
+        model: the source, without its large weights (`skeleton.read`).
+        source: its sizes. An If, Loop or Scan that depends on a size that is open decides, too.
+
+    Raises:
+        ModelError: local functions cannot be inlined.
+    """
+    if not any(node.op_type in decisions.OPS for node in protos.nodes(model)):
+        return False
+    inlined = functions.inlined(model, where=str(source.path))
+    return bool(Program(inlined, _sized(inlined, source)).open)
+
+
+def measure(source: ModelSource, feeds: Sequence[Feeds]) -> Coverage:
+    """Return what input sets exercise together. No session is made of a source without arms.
+
+    Raises:
+        ModelError: the source cannot be read, or local functions cannot be inlined. Errors of ONNX
+            Runtime, which have no common class, pass through.
+    """
+    probe = _Probe(source)
+    return probe.coverage([probe.taken(each) for each in feeds])
+
+
+def further(
+    source: ModelSource, inputs: Sequence[InputSpec], first: Feeds, coverage: Coverage
+) -> list[tuple[str, Feeds]]:
+    """Return further input sets that take arms which no input set took, with what is different.
+
+    Each one is `first` with other values for inputs that decide, by themselves or in comparisons
+    with constants, and runs on the source; batch 1 if the batch is open. As few as are needed:
+    changes that do not interfere share a set. None if nothing is missed, or no input is known to
+    help.
+
+    Args:
+        source: the model.
+        inputs: its inputs.
+        first: the input set to change.
+        coverage: what input sets took so far, `first` among them.
+
+    Raises:
+        As `measure`.
+    """
+    probe = _Probe(source)
+    missed = {
+        arm
+        for node in probe.program.open
+        # A second iteration selects nothing, unless a node counts from then on.
+        for arm in (node.arms if coverage.unreached or not node.bodies else node.arms[:1])
+    }.difference(*coverage.taken)
+    if not missed:
+        return []
+    choices = [*_batches(probe, first), *_values(probe, missed, inputs, first)]
+    sets: list[tuple[str, Feeds]] = []
+    for base in (bases := [("", first)]):  # which grows: an arm may need those of another set
+        while missed and (new := _combined(probe, choices, base, missed)) is not None:
+            missed -= probe.attempt(new[1])
+            sets.append(new)
+            bases.append(new)
+    return sets
+
+
+def _combined(
+    probe: _Probe,
+    choices: Sequence[Sequence[_Change]],
+    base: tuple[str, Feeds],
+    missed: set[int],
+) -> tuple[str, Feeds] | None:
+    """Return one input set: for each input the change that takes most of the missed arms."""
+    label, feeds = base
+    new = 0
+    for changes in choices:
+        trials = [(name, change(feeds)) for name, change in changes]
+        counts = [len(missed & probe.attempt(trial)) for _, trial in trials]
+        for count, (name, trial) in sorted(
+            zip(counts, trials, strict=True), key=lambda each: -each[0]
+        ):
+            if count <= new:
+                break
+            if probe.runs(trial):
+                label, feeds, new = f"{label}, {name}" if label else name, trial, count
+                break
+    return (label, feeds) if new else None
+
+
+class _Probe:
+    """A source, its decisions, and its sessions."""
+
+    def __init__(self, source: ModelSource) -> None:
+        self.source = source
+        self.model = functions.inlined(sessions.mapped(source), where=str(source.path))
+        self.sized = _sized(self.model, source)
+        self.program = Program(self.model, self.sized)
+        self._trials = 0
+
+    @cached_property
+    def _counting(self) -> ort.InferenceSession:
+        changed = decisions.instrumented(self.model).SerializeToString()
+        level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        return sessions.open_source(
+            self.source, spins=False, prepacks=False, level=level, changed=changed
+        )
+
+    @cached_property
+    def _stock(self) -> ort.InferenceSession:
+        return sessions.open_source(self.source, spins=False)
+
+    def taken(self, feeds: Feeds) -> frozenset[int]:
+        """Return the arms that an input set takes. Raises as `measure`."""
+        if not self.program.arms:
+            return frozenset()
+        counts = sessions.run_source(self._counting, feeds)[decisions.ARMS]
+        return frozenset(np.flatnonzero(counts).tolist())
+
+    def attempt(self, feeds: Feeds) -> frozenset[int]:
+        """Return the arms that an input set takes; none if it does not run, or after _TRIALS."""
+        self._trials += 1
+        if self._trials > _TRIALS:
+            return frozenset()
+        try:
+            return self.taken(feeds)
+        except Exception:  # onnxruntime's errors have no common class
+            return frozenset()
+
+    def runs(self, feeds: Feeds) -> bool:
+        """Tell whether the source itself runs on an input set."""
+        try:
+            sessions.run_source(self._stock, feeds)
+        except sessions.NotComparable:
+            return True
+        except Exception:  # onnxruntime's errors have no common class
+            return False
+        return True
+
+    def coverage(self, taken: Sequence[frozenset[int]]) -> Coverage:
+        """Return what input sets exercise that took these arms."""
+        nodes = self.program.reachable(frozenset().union(*taken))
+        left = nodes.difference(*map(self.program.reach, taken))
+        names = (self.program.nodes[place].proto for place in sorted(left))
+        unreached = tuple(
+            node.name or f"{protos.op(node)} {next(filter(None, node.output), '')}".rstrip()
+            for node in names
+        )
+        return Coverage(nodes=len(nodes), unreached=unreached, taken=tuple(taken))
+
+
+def _sized(model: onnx.ModelProto, source: ModelSource) -> dict[str, list[str | None]]:
+    """Return the inputs that have open sizes, with names for these; None for a size that is set."""
+    found: dict[str, list[str | None]] = {}
+    for value in model.graph.input:
+        if value.name not in source.shapes:
+            found[value.name] = [
+                None
+                if dim.dim_value > 0 or dim.dim_param in source.dimensions
+                else protos.symbol(dim) or f"{value.name}[{axis}]"
+                for axis, dim in enumerate(protos.dimensions(value.type))
+            ]
+    return {name: sizes for name, sizes in found.items() if any(sizes)}
+
+
+def _batches(probe: _Probe, first: Feeds) -> Iterator[list[_Change]]:
+    """Yield a change to batch 1 for each open batch that is larger."""
+    batches: dict[str, list[str]] = {}
+    for name, sizes in probe.sized.items():
+        if sizes[0] and name in first and first[name].ndim and len(first[name]) > 1:
+            batches.setdefault(sizes[0], []).append(name)
+    for batch, names in batches.items():
+
+        def cut(feeds: Feeds, names: Sequence[str] = names) -> Feeds:
+            return feeds | {name: feeds[name][:1] for name in names}
+
+        yield [(f"{batch}=1", cut)]
+
+
+def _values(
+    probe: _Probe, missed: set[int], inputs: Sequence[InputSpec], first: Feeds
+) -> Iterator[list[_Change]]:
+    """Yield changes to the values of each input that is known to decide."""
+    tracer = _Tracer(probe)
+    for node in probe.program.open:
+        if not missed.isdisjoint(node.arms) and node.kind != "Scan":
+            counts = node.kind == "Loop" and node.deciders[:1]
+            for key in node.deciders:
+                tracer.trace(key, (2, 1, True) if counts else (True, False))
+    loops = any(node.kind == "Loop" for node in probe.program.nodes)
+    for spec in inputs:
+        array = first.get(spec.name)
+        if array is None or array.dtype.kind in "OUSc" or spec.name not in tracer.wanted:
+            continue
+        values = [
+            value
+            for each in tracer.wanted[spec.name]
+            if (value := _fitting(each, array.dtype, _LONGEST if loops else _LARGEST)) is not None
+            # An integer divided by 0 ends the process.
+            and (value or spec.hint is None or spec.hint.low <= 0)
+        ]
+        halves = [_filling(spec.name, value, array, half=True) for value in dict.fromkeys(values)]
+        whole = [_filling(spec.name, value, array, half=False) for value in dict.fromkeys(values)]
+        yield [*(halves if array.size > 1 else []), *whole]
+
+
+def _fitting(value: Number, dtype: np.dtype[np.generic], largest: int) -> Number | None:
+    """Return a value that a type holds; None if it holds nothing like it, or it is too large."""
+    if dtype.kind == "b":
+        return bool(value)
+    if dtype.kind not in "iu":
+        return float(value) if np.isfinite(np.asarray(value).astype(dtype)) else None
+    bounds = np.iinfo(dtype)  # type: ignore[type-var]
+    number = round(value) if math.isfinite(value) else largest + 1
+    return number if max(bounds.min, -largest) <= number <= min(bounds.max, largest) else None
+
+
+def _filling(name: str, value: Number, like: Array, *, half: bool) -> _Change:
+    """Return a change of an input to one value; of half of it, on its last axis, if `half`."""
+
+    def change(feeds: Feeds) -> Feeds:
+        array = feeds[name].copy()
+        axis = max((axis for axis, size in enumerate(array.shape) if size > 1), default=0)
+        place = [slice(None)] * array.ndim
+        if half and array.ndim:
+            place[axis] = slice((array.shape[axis] + 1) // 2, None)
+        array[tuple(place)] = np.asarray(value).astype(like.dtype)
+        return feeds | {name: array}
+
+    return f"{name}={value}" + (" in part" if half else ""), change
+
+
+class _Tracer:
+    """Finds inputs that decide, and values that may turn the decisions.
+
+    Attributes:
+        wanted: values to try, by input.
+    """
+
+    def __init__(self, probe: _Probe) -> None:
+        self.wanted: dict[str, dict[Number, None]] = {}
+        self._program = probe.program
+        self._folder: Path = probe.source.external_data_dir or probe.source.path.parent
+        self._seen: set[tuple[Key, tuple[Number, ...]]] = set()
+
+    def trace(self, key: Key, wanted: tuple[Number, ...]) -> None:
+        """Follow a value back to inputs through simple operators.
+
+        Args:
+            key: the value.
+            wanted: what it should be.
+        """
+        if (key, wanted) in self._seen:
+            return
+        self._seen.add((key, wanted))
+        node = self._program.makers.get(key)
+        if node is None:
+            self._enter(key, wanted)
+            return
+        op = node.proto.op_type
+        inputs = [node.scope.key(name) for name in node.proto.input]
+        operands = [None if each is None else self._numbers(each) for each in inputs]
+        for place, source in enumerate(inputs):
+            if source is None or operands[place] is not None:
+                continue
+            other = operands[1 - place] if len(inputs) == 2 else None
+            if op in _COMPARING:
+                self.trace(source, _around(other) if other else (-1, 0, 1, 2))
+            elif op in ("And", "Not", "Or", "Xor"):
+                self.trace(source, (True, False))
+            elif op in _INVERSE and other:
+                inverse = _INVERSE[op][place]
+                by = [each for each in other[:_CONSTANTS] if each or op in ("Add", "Sub")]
+                values = (inverse(value, each) for each in by for value in wanted)
+                self.trace(source, tuple(dict.fromkeys(values)))
+            elif (op in _PASSING and place == 0) or op in _JOINING:
+                self.trace(source, wanted)
+
+    def _enter(self, key: Key, wanted: tuple[Number, ...]) -> None:
+        """Follow an input of a body to that of its node; note an input of the model."""
+        scope, name = self._program.scopes[key[0]], key[1]
+        if scope.owner is None:
+            if name in self._program.inputs:
+                self.wanted.setdefault(name, {}).update(dict.fromkeys(wanted))
+            return
+        place = [value.name for value in scope.graph.input].index(name)
+        counts = scope.owner.kind == "Loop" and place == 0  # the number of the iteration
+        source = scope.owner.scope.key(scope.owner.proto.input[place])
+        if source is not None:
+            self.trace(source, tuple(value + 1 for value in wanted) if counts else wanted)
+
+    def _numbers(self, key: Key) -> list[Number] | None:
+        """Return the different values of a constant; None if it is none, or its values are many."""
+        node, tensor = self._program.makers.get(key), None
+        if node is None:
+            own = self._program.scopes[key[0]].graph.initializer
+            tensor = next((each for each in own if each.name == key[1]), None)
+        elif node.proto.op_type == "Constant":
+            (attribute,) = node.proto.attribute
+            if attribute.name == "value":
+                tensor = attribute.t
+            elif attribute.name.startswith("value_"):
+                value = np.atleast_1d(onnx.helper.get_attribute_value(attribute))
+                return list(value.tolist())
+        elif node.proto.op_type in _SAME:
+            source = node.scope.key(node.proto.input[0])
+            return None if source is None else self._numbers(source)
+        if tensor is None or math.prod(tensor.dims) > 4096:
+            return None
+        try:
+            values = numpy_helper.to_array(tensor, str(self._folder))
+        except (OSError, TypeError, ValueError):
+            return None
+        return list(dict.fromkeys(values.reshape(-1).tolist()))
+
+
+def _around(numbers: Sequence[Number]) -> tuple[Number, ...]:
+    """Return constants of a comparison, and values on both sides of each."""
+    found: dict[Number, None] = {}
+    for number in numbers[:_CONSTANTS]:
+        if isinstance(number, bool):
+            found |= {True: None, False: None}
+        else:
+            step = 1 if isinstance(number, int) else max(1.0, abs(number) / 8)
+            found |= dict.fromkeys((number, number - step, number + step))
+    return tuple(found)
+
+
+_INVERSE: Final[Mapping[str, Sequence[Callable[[Number, Number], Number]]]] = {
+    "Add": (lambda value, by: value - by, lambda value, by: value - by),
+    "Sub": (lambda value, by: value + by, lambda value, by: by - value),
+    "Mul": (lambda value, by: value / by, lambda value, by: value / by),
+    "Div": (lambda value, by: value * by, lambda value, by: by / value if value else by * 2),
+}
+"""What an operand has to be for a result, and the other operand; by the place of the operand."""
