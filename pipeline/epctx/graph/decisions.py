@@ -114,7 +114,9 @@ class Program:
         scopes: by number; the main graph is 0.
         makers: the node that makes a value.
         inputs: graph inputs that a run is given.
-        open: nodes that decide, differently for different inputs.
+        open: nodes that decide, differently for different inputs of one size.
+        sized: nodes that decide by sizes alone. Where is none of these: exporters put one around
+            sizes that can only be positive.
     """
 
     def __init__(self, model: onnx.ModelProto, sized: Collection[str] = ()) -> None:
@@ -122,8 +124,7 @@ class Program:
 
         Args:
             model: it stays unchanged, and has to as long as this is used.
-            sized: inputs of open shape. Their sizes decide as values do, but not for a Where:
-                exporters put one around sizes that can only be positive.
+            sized: inputs with sizes that may differ.
         """
         self.nodes: list[Node] = []
         self.scopes: list[Scope] = []
@@ -137,18 +138,14 @@ class Program:
         self._links: dict[Key, list[Link]] = {}
         for link in links:
             self._links.setdefault(link.target, []).append(link)
-        fed = [(0, name) for name in self.inputs]
-        self._depending = _closure(links, {(key, "v") for key in fed})
+        self._depending = _closure(links, {((0, name), "v") for name in self.inputs})
         sizes = {((0, name), "s") for name in sized}
         by_size = _closure(links, self._depending | sizes) if sizes else self._depending
-        self.open = [
+        self.open = [node for node in self.nodes if _is_among(node, self._depending)]
+        self.sized = [
             node
             for node in self.nodes
-            if any(
-                (key, "s" if node.kind == "Scan" else "v")
-                in (self._depending if node.kind == "Where" else by_size)
-                for key in node.deciders
-            )
+            if node.kind != "Where" and _is_among(node, by_size - self._depending)
         ]
         self._outputs = [key for out in model.graph.output if (key := root.key(out.name))]
 
@@ -185,6 +182,12 @@ class Program:
                     seen.add(link.source)
                     pending.append(link.source)
         return {self.makers[key].place for key in seen if key in self.makers}
+
+    def effective(self, taken: Collection[int]) -> frozenset[int]:
+        """Return the arms of `taken` from which a path leads to an output."""
+        reached = self.reach(taken)
+        arms = (arm for node in self.nodes if node.place in reached for arm in node.arms)
+        return frozenset(arms).intersection(taken)
 
     def reachable(self, taken: Collection[int]) -> set[int]:
         """Return places of the nodes that some input may exercise.
@@ -234,11 +237,16 @@ def _closure(links: Iterable[Link], found: set[tuple[Key, str]]) -> set[tuple[Ke
     return seen
 
 
+def _is_among(node: Node, depending: Collection[tuple[Key, str]]) -> bool:
+    """Tell whether a node decides by values, or a Scan by shapes, that depend on inputs."""
+    return any((key, "s" if node.kind == "Scan" else "v") in depending for key in node.deciders)
+
+
 def _deciders(node: Node) -> Iterator[Key | None]:
     inputs = [node.scope.key(name) for name in node.proto.input]
     match node.kind:
         case "If" | "Where":
-            yield inputs[0]
+            yield from inputs[:1]
         case "Loop":
             yield from inputs[:2]
             yield node.bodies[0].key(node.bodies[0].graph.output[0].name)
@@ -303,10 +311,9 @@ def _used_inside(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _kind(node: onnx.NodeProto, version: int) -> str:
-    """If, Where, Loop or Scan; empty for other operators, and for Scan before opset 9."""
-    if node.domain not in ("", "ai.onnx") or (node.op_type == "Scan" and version < 9):
-        return ""
-    return node.op_type if node.op_type == "Where" or node.op_type in _BODIES else ""
+    """If, Where, Loop or Scan; empty for other nodes, and for Scan before opset 9."""
+    known = node.op_type in OPS and node.domain in ("", "ai.onnx") and any(node.output)
+    return node.op_type if known and (node.op_type != "Scan" or version >= 9) else ""
 
 
 def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -348,6 +355,7 @@ class _Writer:
         self._graph = graph
         self._fresh = fresh
         self._version = version
+        self._first: list[onnx.NodeProto] = []
 
     def count(self) -> tuple[str, int]:
         """Return a value with the counts of all arms of the graph, in order, and their number."""
@@ -365,6 +373,7 @@ class _Writer:
                 output, own = self._branches(node) if kind == "If" else self._iterations(node)
                 parts.append(output)
                 size += own
+        _replace(self._graph.node, [*self._first, *self._graph.node])
         return (self.add("Concat", *parts, axis=0) if parts else ""), size
 
     def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
@@ -418,7 +427,9 @@ class _Writer:
         after = writer.add("Add", before, writer.add("Concat", *parts, axis=0))
         first = int(node.op_type == "Loop")
         node.input.extend([""] * (2 * first - len(node.input)))
-        _insert(node.input, 2 * first + states, self._constant(*[0] * size))
+        zeros = numpy_helper.from_array(np.zeros(size, np.float32))
+        self._first.append(helper.make_node("Constant", [], [initial := self._name()], value=zeros))
+        _insert(node.input, 2 * first + states, initial)
         _insert(body.input, 2 * first + states, _floats(before, size))
         _insert(body.output, first + states, _floats(after, size))
         node.output.extend([""] * (states - len(node.output)))

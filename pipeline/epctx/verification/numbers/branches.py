@@ -29,6 +29,7 @@ from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.prepare import functions
 from epctx.graph.serde import protos
 from epctx.manifest import ModelSource
+from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers import sessions
 
@@ -52,6 +53,7 @@ _PASSING: Final = _SAME.union(
     ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Slice", "Split"),
 )
 """Ops whose outputs have about the values of their first input, if these are alike."""
+_REPEATING: Final = frozenset({"Loop", "Scan"})
 _COMPARING: Final = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _JOINING: Final = frozenset({"Concat", "Max", "Min", "Where"})
 """Ops that give values of any of their inputs."""
@@ -84,7 +86,8 @@ def decides(model: onnx.ModelProto, source: ModelSource) -> bool:
 
     Args:
         model: the source, without its large weights (`skeleton.read`).
-        source: its sizes. An If, Loop or Scan that depends on a size that is open decides, too.
+        source: its sizes. An If, Loop or Scan that depends on the size of an open batch decides,
+            too.
 
     Raises:
         ModelError: local functions cannot be inlined.
@@ -92,7 +95,8 @@ def decides(model: onnx.ModelProto, source: ModelSource) -> bool:
     if not any(node.op_type in decisions.OPS for node in protos.nodes(model)):
         return False
     inlined = functions.inlined(model, where=str(source.path))
-    return bool(Program(inlined, _sized(inlined, source)).open)
+    program = Program(inlined, _batches(inlined, source))
+    return bool(program.open or program.sized)
 
 
 def measure(source: ModelSource, feeds: Sequence[Feeds]) -> Coverage:
@@ -113,7 +117,7 @@ def further(
 
     Each one is `first` with other values for inputs that decide, by themselves or in comparisons
     with constants, and runs on the source; batch 1 if the batch is open. As few as are needed:
-    changes that do not interfere share a set. None if nothing is missed, or no input is known to
+    changes that do not interfere share a set. Empty if nothing is missed, or no input is known to
     help.
 
     Args:
@@ -126,45 +130,51 @@ def further(
         As `measure`.
     """
     probe = _Probe(source)
-    missed = {
+    program = probe.program
+    known = frozenset().union(*map(program.effective, coverage.taken))
+    missed = program.effective(range(program.arms)) - known
+    missed &= {
         arm
-        for node in probe.program.open
+        for node in (*program.open, *program.sized)
         # A second iteration selects nothing, unless a node counts from then on.
-        for arm in (node.arms if coverage.unreached or not node.bodies else node.arms[:1])
-    }.difference(*coverage.taken)
+        for arm in node.arms[: 1 if node.kind in _REPEATING and not coverage.unreached else 2]
+    }
     if not missed:
         return []
-    choices = [*_batches(probe, first), *_values(probe, missed, inputs, first)]
-    sets: list[tuple[str, Feeds]] = []
-    for base in (bases := [("", first)]):  # which grows: an arm may need those of another set
-        while missed and (new := _combined(probe, choices, base, missed)) is not None:
+    choices = [*_smaller(probe.batches, first), *_values(probe, missed, inputs, first)]
+    bases: list[tuple[dict[str, str], Feeds]] = [({}, first)]
+    for base in bases:  # which grows: an arm may need those of another set
+        while missed and (new := _combined(probe, choices, *base, missed)) is not None:
             missed -= probe.attempt(new[1])
-            sets.append(new)
             bases.append(new)
-    return sets
+    return [(", ".join(labels.values()), feeds) for labels, feeds in bases[1:]]
 
 
 def _combined(
     probe: _Probe,
     choices: Sequence[Sequence[_Change]],
-    base: tuple[str, Feeds],
-    missed: set[int],
-) -> tuple[str, Feeds] | None:
-    """Return one input set: for each input the change that takes most of the missed arms."""
-    label, feeds = base
-    new = 0
+    labels: Mapping[str, str],
+    feeds: Feeds,
+    missed: frozenset[int],
+) -> tuple[dict[str, str], Feeds] | None:
+    """Return one input set, with labels by input: changes of each that take most missed arms."""
+    made = dict(labels)
+    new: frozenset[int] = frozenset()
     for changes in choices:
-        trials = [(name, change(feeds)) for name, change in changes]
-        counts = [len(missed & probe.attempt(trial)) for _, trial in trials]
-        for count, (name, trial) in sorted(
-            zip(counts, trials, strict=True), key=lambda each: -each[0]
-        ):
-            if count <= new:
+        trials: list[tuple[frozenset[int], str, Feeds]] = []
+        for name, change in changes:
+            trial = change(feeds)
+            trials.append((missed & probe.attempt(trial), name, trial))
+            if trials[-1][0] == missed:
                 break
+        # A change that hides what another one has shown belongs into another set.
+        more = [each for each in trials if each[0] > new]
+        for taken, name, trial in sorted(more, key=lambda each: -len(each[0])):
             if probe.runs(trial):
-                label, feeds, new = f"{label}, {name}" if label else name, trial, count
+                made[name.partition("=")[0]] = name
+                feeds, new = trial, taken
                 break
-    return (label, feeds) if new else None
+    return (made, feeds) if new else None
 
 
 class _Probe:
@@ -173,21 +183,21 @@ class _Probe:
     def __init__(self, source: ModelSource) -> None:
         self.source = source
         self.model = functions.inlined(sessions.mapped(source), where=str(source.path))
-        self.sized = _sized(self.model, source)
-        self.program = Program(self.model, self.sized)
-        self._trials = 0
+        self.batches = _batches(self.model, source)
+        self.program = Program(self.model, self.batches)
+        self._attempts: dict[str, frozenset[int]] = {}
 
     @cached_property
     def _counting(self) -> ort.InferenceSession:
         changed = decisions.instrumented(self.model).SerializeToString()
         level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         return sessions.open_source(
-            self.source, spins=False, prepacks=False, level=level, changed=changed
+            self.source, spins=False, prepacks=False, level=level, changed=changed, silent=True
         )
 
     @cached_property
     def _stock(self) -> ort.InferenceSession:
-        return sessions.open_source(self.source, spins=False)
+        return sessions.open_source(self.source, spins=False, silent=True)
 
     def taken(self, feeds: Feeds) -> frozenset[int]:
         """Return the arms that an input set takes. Raises as `measure`."""
@@ -197,14 +207,14 @@ class _Probe:
         return frozenset(np.flatnonzero(counts).tolist())
 
     def attempt(self, feeds: Feeds) -> frozenset[int]:
-        """Return the arms that an input set takes; none if it does not run, or after _TRIALS."""
-        self._trials += 1
-        if self._trials > _TRIALS:
-            return frozenset()
-        try:
-            return self.taken(feeds)
-        except Exception:  # onnxruntime's errors have no common class
-            return frozenset()
+        """Return the effective arms of an input set; none if it does not run, or after _TRIALS."""
+        digest = feeds_.digest(feeds)
+        if digest not in self._attempts and len(self._attempts) < _TRIALS:
+            try:
+                self._attempts[digest] = self.program.effective(self.taken(feeds))
+            except Exception:  # onnxruntime's errors have no common class
+                self._attempts[digest] = frozenset()
+        return self._attempts.get(digest, frozenset())
 
     def runs(self, feeds: Feeds) -> bool:
         """Tell whether the source itself runs on an input set."""
@@ -228,44 +238,40 @@ class _Probe:
         return Coverage(nodes=len(nodes), unreached=unreached, taken=tuple(taken))
 
 
-def _sized(model: onnx.ModelProto, source: ModelSource) -> dict[str, list[str | None]]:
-    """Return the inputs that have open sizes, with names for these; None for a size that is set."""
-    found: dict[str, list[str | None]] = {}
+def _batches(model: onnx.ModelProto, source: ModelSource) -> dict[str, str]:
+    """Return names of open batches (sizes of first axes), by input."""
+    found: dict[str, str] = {}
     for value in model.graph.input:
-        if value.name not in source.shapes:
-            found[value.name] = [
-                None
-                if dim.dim_value > 0 or dim.dim_param in source.dimensions
-                else protos.symbol(dim) or f"{value.name}[{axis}]"
-                for axis, dim in enumerate(protos.dimensions(value.type))
-            ]
-    return {name: sizes for name, sizes in found.items() if any(sizes)}
+        batch = next(protos.dimensions(value.type), None)
+        if batch is not None and batch.dim_value <= 0 and value.name not in source.shapes:
+            name = protos.symbol(batch) or f"{value.name}[0]"
+            if name not in source.dimensions:
+                found[value.name] = name
+    return found
 
 
-def _batches(probe: _Probe, first: Feeds) -> Iterator[list[_Change]]:
+def _smaller(batches: Mapping[str, str], first: Feeds) -> Iterator[list[_Change]]:
     """Yield a change to batch 1 for each open batch that is larger."""
-    batches: dict[str, list[str]] = {}
-    for name, sizes in probe.sized.items():
-        if sizes[0] and name in first and first[name].ndim and len(first[name]) > 1:
-            batches.setdefault(sizes[0], []).append(name)
-    for batch, names in batches.items():
+    for batch in dict.fromkeys(batches.values()):
+        names = [name for name, own in batches.items() if own == batch and name in first]
+        if any(len(first[name]) > 1 for name in names):
 
-        def cut(feeds: Feeds, names: Sequence[str] = names) -> Feeds:
-            return feeds | {name: feeds[name][:1] for name in names}
+            def cut(feeds: Feeds, names: Sequence[str] = tuple(names)) -> Feeds:
+                return feeds | {name: feeds[name][:1] for name in names}
 
-        yield [(f"{batch}=1", cut)]
+            yield [(f"{batch}=1", cut)]
 
 
 def _values(
-    probe: _Probe, missed: set[int], inputs: Sequence[InputSpec], first: Feeds
+    probe: _Probe, missed: frozenset[int], inputs: Sequence[InputSpec], first: Feeds
 ) -> Iterator[list[_Change]]:
     """Yield changes to the values of each input that is known to decide."""
     tracer = _Tracer(probe)
     for node in probe.program.open:
         if not missed.isdisjoint(node.arms) and node.kind != "Scan":
-            counts = node.kind == "Loop" and node.deciders[:1]
+            trips = node.scope.key(node.proto.input[0]) if node.kind == "Loop" else None
             for key in node.deciders:
-                tracer.trace(key, (2, 1, True) if counts else (True, False))
+                tracer.trace(key, (2, 1) if key == trips else (True, False))
     loops = any(node.kind == "Loop" for node in probe.program.nodes)
     for spec in inputs:
         array = first.get(spec.name)

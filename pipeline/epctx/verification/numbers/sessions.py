@@ -49,6 +49,7 @@ def open_source(
     prepacks: bool | None = None,
     level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     changed: bytes | None = None,
+    silent: bool = False,
 ) -> ort.InferenceSession:
     """A session of a source model, by path, its weights mapped where they are external.
 
@@ -59,9 +60,10 @@ def open_source(
         prepacks: its numbers may depend on how weights are laid out; None: to be looked at.
         level: what ONNX Runtime may optimize; all that it can in a stock session.
         changed: the model to open in the place of the file, with data in its folder.
+        silent: runs that fail log nothing.
     """
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4 if silent else 3
     options.intra_op_num_threads = threads
     options.graph_optimization_level = level
     if prepacks is None:
