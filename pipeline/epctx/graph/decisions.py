@@ -172,13 +172,19 @@ class Program:
         self.arms += count
         return list(range(self.arms - count, self.arms))
 
-    def reach(self, taken: Collection[int]) -> set[int]:
-        """Return places of the nodes from which a path leads to an output, over `taken` arms."""
+    def reach(self, taken: Collection[int], skipped: Collection[int] = ()) -> set[int]:
+        """Return places of the nodes from which a path leads to an output.
+
+        Args:
+            taken: arms that it may lead over.
+            skipped: arms of Loops and Scans of which it may lead around as well.
+        """
         seen, pending = set(self._outputs), list(self._outputs)
         while pending:
             for link in self._links.get(pending.pop(), ()):
                 follows = link.arm is None or (link.arm in taken) == link.taken
-                if follows and link.source not in seen:
+                around = not link.taken and link.arm in skipped
+                if (follows or around) and link.source not in seen:
                     seen.add(link.source)
                     pending.append(link.source)
         return {self.makers[key].place for key in seen if key in self.makers}
@@ -200,15 +206,13 @@ class Program:
             taken: arms that input sets have taken.
         """
         opened = {node.place for node in self.open}
-        arms = set(taken)
+        arms, skipped = set(taken), {node.arms[0] for node in self.open}
         for node in self.nodes:
             ran = node.scope.arm is None or node.scope.arm in taken
             if node.place in opened or not ran:
                 arms.update(node.arms)
         return {
-            place
-            for place in self.reach(arms) | self.reach(taken)
-            if self._counts(self.nodes[place], opened)
+            place for place in self.reach(arms, skipped) if self._counts(self.nodes[place], opened)
         }
 
     def _counts(self, node: Node, opened: Collection[int]) -> bool:
@@ -287,14 +291,17 @@ def _looping(node: Node, inputs: _Keys, outputs: _Keys) -> Iterator[_Loose]:
         yield source, formal, None, True, _PLAIN
         if first <= place < 2 * first + states:
             yield made[place - first], formal, again, True, _PLAIN
+    steering = inputs[:2] if first else inputs[states:]
     if first:
-        yield from ((each, formals[0], None, True, _PLAIN) for each in node.deciders)
+        yield from ((each, formals[0], None, True, _PLAIN) for each in (*steering, made[0]))
     for place, output in enumerate(outputs):
         yield made[place + first], output, ran, True, _PLAIN
         if place < states:
             yield inputs[place + 2 * first], output, ran, False, _PLAIN
         ways = _SIZING if first else _COUNTING
-        yield from ((each, output, None, True, ways) for each in node.deciders)
+        yield from ((each, output, None, True, ways) for each in steering)
+        if first:
+            yield made[0], output, ran, True, ways
 
 
 def _captured(node: Node) -> Iterator[str]:

@@ -127,6 +127,13 @@ SQUEEZE = f"{SIZE}{FIRST}{SQUEEZE} d = Neg (x) }}>"
             (),
             ("Loop Where", ""),
         ),
+        (
+            "y = Loop (, c, x) <body = b (int64 i, bool m, s) => (bool k, r) { o = Constant <value "
+            "= int64 {2}> ()  k = Less (i, o)  e = Equal (i, o)  r = Where (e, s, x) }>",
+            '"" : 17',
+            (),
+            ("Loop Where", ""),
+        ),
         # Bodies that are not looked into: an operator that is no ONNX's, and the old Scan.
         (
             "y = other.If (c) <then_branch = t () => (a) { a = Where (c, x, x) }>",

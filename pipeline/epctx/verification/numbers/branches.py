@@ -131,14 +131,14 @@ def further(
     """
     probe = _Probe(source)
     program = probe.program
-    known = frozenset().union(*map(program.effective, coverage.taken))
-    missed = program.effective(range(program.arms)) - known
-    missed &= {
-        arm
-        for node in (*program.open, *program.sized)
-        # A second iteration selects nothing, unless a node counts from then on.
-        for arm in node.arms[: 1 if node.kind in _REPEATING and not coverage.unreached else 2]
-    }
+    every = frozenset(range(program.arms))
+    deciding = (*program.open, *program.sized)
+    missed = program.effective(every).intersection(arm for node in deciding for arm in node.arms)
+    missed = missed.difference(*map(program.effective, coverage.taken))
+    # A second iteration matters where a node counts only from then on.
+    again = {arm for node in deciding if node.kind in _REPEATING for arm in node.arms[1:]}
+    nodes = program.reach(every) if again else set()
+    missed -= {arm for arm in again & missed if program.reach(every - {arm}) == nodes}
     if not missed:
         return []
     choices = [*_smaller(probe.batches, first), *_values(probe, missed, inputs, first)]

@@ -31,8 +31,8 @@ NESTED = """g (float[1, 4] x, bool c, int64 n) => (float[1, 4] y) {
     then_branch = t () => (float[1, 4] a) {
       a = Loop (n, , x) <
         body = b (int64 i, bool more, float[1, 4] s) => (bool again, float[1, 4] r) {
-          again = Identity (more)  two = Constant <value = int64 {2}> ()  third = Equal (i, two)
-          r = If (third) <
+          again = Identity (more)  two = Constant <value = int64 {2}> ()  late = Greater (i, two)
+          r = If (late) <
             then_branch = tt () => (float[1, 4] aa) { [inner] aa = Neg (s) },
             else_branch = ee () => (float[1, 4] bb) { bb = Mul (s, x) }
           >
@@ -87,10 +87,10 @@ def completed(source: ModelSource, feeds: Feeds) -> tuple[Coverage, list[str], C
             NESTED,
             {"c": False, "n": 0},
             "25 % of 8",
-            ["Loop a", "Identity again", "Equal third", "If r", "inner", "Mul bb"],
-            ["c=True, n=3"],
+            ["Loop a", "Identity again", "Greater late", "If r", "inner", "Mul bb"],
+            ["c=True, n=4"],
         ),
-        (NESTED, {"c": True, "n": 2}, "75 % of 8", ["inner", "Abs b"], ["c=False", "n=3"]),
+        (NESTED, {"c": True, "n": 2}, "75 % of 8", ["inner", "Abs b"], ["c=False", "n=4"]),
     ],
 )
 def test_the_other_value_of_what_decides_is_found(
@@ -137,6 +137,62 @@ def test_the_other_value_of_what_decides_is_found(
             {"n": 0, "c": False},
             ("Abs a", "Neg b"),
             ["n=3, c=True"],
+            (),
+        ),
+        # A change that hides what another one shows belongs into another set.
+        (
+            "k = Constant <value = int64 {3}> ()  e = Equal (n, k)  a = Abs (x)  b = Neg (x)  "
+            "d = Exp (x)  w = Where (e, a, x)  z = Where (c, b, d)  y = Where (c, z, w)",
+            {"n": 0, "c": False},
+            ("Abs a", "Neg b", "Exp d", "Where z"),
+            ["n=3", "c=True"],
+            ("Exp d",),
+        ),
+        # An arm that needs the change of another set.
+        (
+            "k = Constant <value = int64 {3}> ()  e = Equal (n, k)  y = If (c) <then_branch = t () "
+            "=> (float[1, 4] a) { a = If (e) <then_branch = tt () => (float[1, 4] b) { b = Abs (x) "
+            "}, else_branch = ee () => (float[1, 4] d) { d = Neg (x) }> }, else_branch = f () => "
+            "(float[1, 4] h) { h = Exp (x) }>",
+            {"n": 0, "c": False},
+            ("Equal e", "If a", "Abs b", "Neg d"),
+            ["c=True", "c=True, n=3"],
+            (),
+        ),
+        # What constants decide in a body is open until the body has run.
+        (
+            "y = If (c) <then_branch = t () => (float[1, 4] a) { k = Constant <value = int64 {1}> "
+            "()  e = Cast <to = 9> (k)  b = Abs (x)  d = Neg (x)  a = Where (e, b, d) }, "
+            "else_branch = f () => (float[1, 4] h) { h = Exp (x) }>",
+            {"n": 0, "c": False},
+            ("Cast e", "Abs b", "Neg d", "Where a"),
+            ["c=True"],
+            (),
+        ),
+        # What a Loop starts with counts if the body reads it, or does not run.
+        (
+            "h = Exp (x)  y = Loop (n, , h) <body = b (int64 i, bool m, float[1, 4] s) => (bool q, "
+            "float[1, 4] r) { q = Identity (m)  r = Abs (x) }>",
+            {"n": 1, "c": True},
+            ("Exp h",),
+            [],
+            ("Exp h",),
+        ),
+        (
+            "h = Exp (x)  y = Loop (n, , h) <body = b (int64 i, bool m, float[1, 4] s) => (bool q, "
+            "float[1, 4] r) { q = Identity (m)  r = Abs (x) }>",
+            {"n": 0, "c": True},
+            ("Identity q", "Abs r"),
+            ["n=2"],
+            (),
+        ),
+        # 0 ends the process.
+        (
+            "k = Constant <value = int64 {1}> ()  e = Equal (n, k)  d = Div (k, n)  "
+            "f = Cast <to = 1> (d)  h = Mul (x, f)  b = Neg (x)  y = Where (e, h, b)",
+            {"n": 1, "c": True},
+            ("Neg b",),
+            ["n=2"],
             (),
         ),
         # The value is changed before it is compared.
