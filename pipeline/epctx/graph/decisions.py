@@ -1,8 +1,9 @@
 """Decisions inside a model: the arms of If, Where, Loop and Scan, and nodes that depend on them.
 
-Arms are the two branches of an If, the two sides of a Where, and of a Loop or Scan that its body
-ran, and that it ran again. They have numbers, in graph order. `instrumented` makes a model that
-counts how often each one is taken; `Program.reach` finds the nodes that a set of arms exercises.
+An If has an arm for each branch, a Where one for each side. A Loop or Scan has two: its body ran,
+and it ran again. Arms have numbers, in graph order. `instrumented` makes a model that counts how
+often each arm is taken. `Program.reach` finds the nodes that a set of arms exercises. Each arm is
+judged by itself: arms that different elements or iterations took make a path.
 
 Bodies of other operators (BeamSearch, SequenceMap, Scan before opset 9) belong to their node, and
 are not looked into.
@@ -54,7 +55,8 @@ class Link(NamedTuple):
     """One value is made of another one.
 
     Attributes:
-        arm: taken (or not, as `taken` says) where it is; None: always.
+        arm: the arm that has to be taken, or not to be if `taken` is false; None if the link
+            always holds.
         ways: how dependence on inputs passes.
     """
 

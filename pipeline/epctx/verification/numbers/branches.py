@@ -44,6 +44,8 @@ _LONGEST: Final = 4096
 """The largest integers that are tried: of any model, and of one that may loop so often."""
 _CONSTANTS: Final = 16
 """Constants of one comparison that are tried."""
+_VALUES: Final = 64
+"""Values that are tried of an operand of arithmetic."""
 _SAME: Final = frozenset(
     ("Cast", "CastLike", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile")
 ) | {"Transpose", "Unsqueeze"}
@@ -357,7 +359,7 @@ class _Tracer:
                 inverse = _INVERSE[op][place]
                 by = [each for each in other[:_CONSTANTS] if each or op in ("Add", "Sub")]
                 values = (inverse(value, each) for each in by for value in wanted)
-                self.trace(source, tuple(dict.fromkeys(values)))
+                self.trace(source, tuple(dict.fromkeys(values))[:_VALUES])
             elif (op in _PASSING and place == 0) or op in _JOINING:
                 self.trace(source, wanted)
 
