@@ -264,6 +264,11 @@ class VerifyInputs(Struct, frozen=True, kw_only=True):
     dimensions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
 
+    @property
+    def sets(self) -> int:
+        """Number of input sets."""
+        return len(self.files) or self.count
+
 
 class VerifySettings(Struct, frozen=True, kw_only=True):
     """`verify`: how numbers are checked.

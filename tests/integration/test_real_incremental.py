@@ -136,5 +136,5 @@ def test_one_process_reads_compiles_and_checks_and_leaves_no_trace_of_that_in_th
             record.unlink()
     started.clear()
     assert ("optimize", "a") not in ran(project.build())
-    assert len(started) == 2
+    assert len(started) == 1, "what the same bytes compute is known"
     assert project.files() == before

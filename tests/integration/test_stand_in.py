@@ -10,12 +10,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import epctx
+from epctx.actions.record import RecordResult
 from epctx.cache import Cache, StoredAction, locate
-from epctx.engine.results import StoredRecording
 from epctx.parsing import load
-from epctx.stages import verify
 from epctx.verification.findings import FolderReport
-from epctx.verification.request import VerifyRequest
+from epctx.verification.request import Kept
+from tests.kit import folders
 
 pytestmark = pytest.mark.needs_device("QNNExecutionProvider")
 MANIFEST = """
@@ -46,7 +46,7 @@ def kept(folder: Path) -> Path:
     """What the generating sessions of the build before have left in the cache."""
     cache = Cache(locate(), lambda text: None)
     for name in cache.records.names("actions"):
-        action = cache.records.read("actions", name, StoredAction[StoredRecording])
+        action = cache.records.read("actions", name, StoredAction[RecordResult])
         if action is not None and action.kind == "recording" and action.files:
             assert cache.fetch(action, folder)
     return folder
@@ -79,14 +79,16 @@ def test_they_are_run_and_held_to_the_files_that_they_stand_for(
     node.input[:] = reversed(list(node.input))
     onnx.save(model, folder / "m_ctx.onnx")
     (group,) = load.load(tmp_path / "m.yaml").targets[0].groups
-    request = VerifyRequest(
-        folder=folder,
-        label="g",
-        group=group,
-        recorded=kept(tmp_path / "kept"),
+    found = folders.report(
+        folder,
         policies=("numbers",),
+        group=group,
+        kept=Kept(
+            source=tmp_path / "source",
+            files=tmp_path / "files",
+            generating=kept(tmp_path / "generating"),
+        ),
     )
-    found = verify.run(request)
     (failed,) = (f for f in found.findings if f.outcome == "fail")
     assert (failed.check, failed.subject) == ("boundaries", "m_ctx.onnx")
     assert "inputs are b, a, not a, b" in failed.message

@@ -23,9 +23,7 @@ from epctx.files.digest import of_file
 from epctx.lockfile.types import Lock, LockedFile, LockedGroup, LockedSession
 from epctx.manifest import PartitionSettings
 from epctx.parsing.schema import apply as schema
-from epctx.stages import verify
-from epctx.verification.findings import Finding, VerifyReport
-from epctx.verification.request import VerifyRequest
+from epctx.verification.findings import POLICIES, Finding, VerifyReport
 from tests.kit import folders
 
 pytestmark = pytest.mark.usefixtures("jobs_inline")
@@ -111,8 +109,7 @@ def check(built: Path, name: str, **changes: Any) -> list[Finding]:
     groups = load.load(built / "demo.yaml").targets[0].groups
     group = next(group for group in groups if group.name == name)
     folder = built / "dist" / "demo" / "default" / name
-    request = VerifyRequest(folder=folder, label=name, group=group, **changes)
-    return list(verify.run(request).findings)
+    return list(folders.report(folder, policies=POLICIES, group=group, **changes).findings)
 
 
 def failures(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
@@ -146,8 +143,8 @@ def test_both_reports_are_as_their_schema_says(original: Path) -> None:
     built = json.loads((original / "dist" / "demo.build.json").read_text(encoding="utf-8"))
     validator.validate(built)
     assert built["groups"][0]["verify"]["numbers"]
-    request = VerifyRequest(folder=pair(original), label="pair")
-    verified = json.loads(codec.encode(VerifyReport(folders=(verify.run(request),))))
+    found = folders.report(pair(original), policies=POLICIES)
+    verified = json.loads(codec.encode(VerifyReport(folders=(found,))))
     validator.validate(verified)
     del verified["folders"][0]["findings"][0]["outcome"]
     assert not validator.is_valid(verified)

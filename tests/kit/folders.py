@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,12 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
+from epctx.actions import verify
+from epctx.actions.action import Action, carry_out
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
 from epctx.providers.hooks import Outcome
-from epctx.stages import verify
 from epctx.verification.findings import Finding, FolderReport, PolicyName
-from epctx.verification.request import VerifyRequest
+from epctx.verification.request import Kept, VerifyRequest
 from tests.kit.sealing import without_graphs
 
 SOURCE = "reference"
@@ -84,11 +87,25 @@ def group(*names: str, **changes: Any) -> ModelGroup:
     return ModelGroup(**given)
 
 
+class Ended(BaseException):
+    """Raised by tests in a run: the budget of numbers ends the process."""
+
+
+def carried_out(job: Sequence[Action[Any]]) -> list[Any]:
+    """Carry out a job in this process; return the results before it was ended."""
+    results: list[Any] = []
+    with contextlib.suppress(Ended):
+        for result in carry_out(job, lambda stage: None):
+            results.append(result)
+    return results
+
+
 def report(folder: Path, policies: Sequence[PolicyName] = NO_RUN, **request: Any) -> FolderReport:
-    """Verify a folder."""
-    return verify.run(
-        VerifyRequest(folder=folder, label="here", policies=tuple(policies), **request)
-    )
+    """Verify a folder, in this process."""
+    with tempfile.TemporaryDirectory(prefix="epctx-kept-") as scratch:
+        given = {"kept": Kept.below(Path(scratch)), **request}
+        asked = VerifyRequest(folder=folder, label="here", policies=tuple(policies), **given)
+        return verify.verified(asked, carried_out)
 
 
 def found(

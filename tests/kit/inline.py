@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from epctx import codec
 from epctx.actions.action import Action, StageStarted, carry_out, peak_memory
@@ -38,20 +39,40 @@ class Inline:
         job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None],
+        finished: Callable[[int, Any], None] = lambda number, result: None,
         timeout: float | None = None,
+        budget: float | None = None,
     ) -> list[Any]:
-        """As `epctx.worker.process.Worker.run`."""
+        """As `epctx.worker.process.Worker.run`; an action that runs when the budget ends is waited
+        for.
+        """
         asked = protocol.actions(Message(job=protocol.asked(job)))
-        try:
-            answers = map(self.answer, carry_out(asked, started))
-            results = [
-                codec.decode(codec.encode(answer), action.result)
-                for action, answer in zip(asked, answers, strict=True)
-            ]
-        except Exception as error:
-            raise protocol.restore(protocol.report(error), log=self.log) from error
+        results: list[Any] = []
+        answers = cast(Generator[Any, None, None], carry_out(asked, started))
+        ends = float("inf")
+        for number, action in enumerate(asked):
+            if action.bounded and budget is not None:
+                ends = min(ends, time.monotonic() + budget)
+            if not self._ended(action, ends):
+                try:
+                    answer = codec.encode(self.answer(next(answers)))
+                    result = codec.decode(answer, action.result)
+                except Exception as error:
+                    raise protocol.restore(protocol.report(error), log=self.log) from error
+            if self._ended(action, ends):
+                break
+            results.append(result)
+            finished(number, result)
+        if len(results) == len(asked):
+            next(answers, None)  # it ends as in a process
+        answers.close()
         self.peak_memory = peak_memory()
         return results
+
+    def _ended(self, action: Action[Any], ends: float) -> bool:
+        """Tell whether the budget has ended a bounded action."""
+        self.expired = self.expired or (action.bounded and time.monotonic() >= ends)
+        return self.expired
 
     def answer(self, result: Any) -> Any:
         """What it says that came of an action."""

@@ -180,7 +180,7 @@ def flip(path: Path, position: int = -5) -> None:
     """Flip a bit in a file, which keeps its size and its time."""
     before = path.stat()
     content = bytearray(path.read_bytes())
-    content[position] ^= 1
+    content[max(position, -len(content))] ^= 1
     path.chmod(0o644)
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -25,8 +25,7 @@ from msgspec.structs import asdict
 
 from epctx.manifest import Tolerance
 from epctx.verification.findings import Finding, OutputNumbers
-from epctx.verification.numbers.judge import LITTLE, Judge
-from epctx.verification.numbers.runs import constant
+from epctx.verification.numbers.judge import LITTLE, Judge, constant
 from tests.mutation import task
 from tests.mutation.kinds import KINDS, Kind, Run, prepared
 from tests.mutation.liar.epctx_liar import LiarExecutionProvider

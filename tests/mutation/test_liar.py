@@ -14,7 +14,7 @@ import pytest
 from tests.kit.command_line import epctx
 from tests.mutation import table
 from tests.mutation.kinds import KINDS, prepared
-from tests.mutation.liar.epctx_liar.faults import NAMES
+from tests.mutation.liar.epctx_liar.faults import NAMES, OF_LATER_RUNS, OF_RUNS
 from tests.mutation.table import LIMITS, Cell
 
 LIAR = Path(__file__).parent / "liar"
@@ -58,12 +58,19 @@ def test_a_lie_fails_verify(tmp_path: Path) -> None:
     assert "it is zero throughout, and should not be" in done.stdout + done.stderr
 
 
-def test_an_output_of_the_first_run_is_told_by_two_input_sets_alone(tmp_path: Path) -> None:
-    options = 'fault: "output of the first run"'
-    exit_code, printed = build(tmp_path, options)
-    assert exit_code == 7 and "seed 0, set 1" in printed
-    exit_code, printed = build(tmp_path, options, count=1)
-    assert exit_code == 0 and "verified" in printed
+@pytest.mark.parametrize(
+    ("count", "where"), [(2, "seed 0, set 1: "), (1, "is what the run before gave")]
+)
+def test_an_output_of_the_first_run_is_told(tmp_path: Path, count: int, where: str) -> None:
+    """By two input sets, or by the inputs that one is run between."""
+    exit_code, printed = build(tmp_path, 'fault: "output of the first run"', count)
+    assert exit_code == 7 and where in printed
+
+
+@pytest.mark.parametrize("fault", [*OF_RUNS, *OF_LATER_RUNS])
+def test_faults_of_later_runs_are_told_with_one_input_set(tmp_path: Path, fault: str) -> None:
+    exit_code, printed = build(tmp_path, f'fault: "{fault}"', count=1)
+    assert exit_code == 7 and "E0704" in printed
 
 
 @pytest.mark.parametrize("limits", LIMITS)

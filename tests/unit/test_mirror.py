@@ -65,7 +65,7 @@ def test_every_module_has_its_unit_test_and_every_unit_test_its_module() -> None
 
 def test_the_list_of_modules_without_tests_does_not_grow() -> None:
     """Lower this with the list."""
-    assert len(lines(TESTS / WITHOUT_TESTS)) == 134
+    assert len(lines(TESTS / WITHOUT_TESTS)) == 133
 
 
 def importing_tests(tests: Path) -> list[str]:

@@ -27,8 +27,6 @@ else:
 
 R = TypeVar("R")
 T = TypeVar("T")
-Settle = Callable[[Any, float | None], None]
-"""Hears what an action's result is if it is ended so many seconds later; None: it is not to be."""
 
 
 class StageStarted(Struct, frozen=True, kw_only=True):
@@ -39,7 +37,6 @@ class StageStarted(Struct, frozen=True, kw_only=True):
         number: of the input set that it is run on, from 1 on; 0: it is not run on one, or the stage
             is no run.
         of: how many input sets it is run on.
-        peak_memory: of the process so far, in bytes, if it runs.
         ago: seconds since, if it is told later.
     """
 
@@ -59,7 +56,6 @@ class StageStarted(Struct, frozen=True, kw_only=True):
     provider: str | None = None
     number: int = 0
     of: int = 0
-    peak_memory: int = 0
     ago: float = 0.0
 
 
@@ -96,8 +92,10 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
         code: what carries it out, if it has a key.
         beside: the fields that are not in its key.
         writes: the fields that name folders which it writes to.
+        adds: those of them that it reads, too: what is there stays, and is added to.
         failed: of such a field, the one file that counts if the action fails.
         within: the action that it must follow, and whose open sessions it uses; None: none.
+        bounded: the budget of numbers bounds it: it may be ended in the middle, or left out.
         isolates: what an EP leaves in the process may change what comes later: how the process
             ends counts.
     """
@@ -108,8 +106,10 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
     code: ClassVar[Code] = Code()
     beside: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ()
+    adds: ClassVar[tuple[str, ...]] = ()
     failed: ClassVar[dict[str, str]] = {}
     within: ClassVar[type[Action[Any]] | None] = None
+    bounded: ClassVar[bool] = False
     isolates: ClassVar[bool] = False
 
     def run(self, worker: WorkerContext) -> R:
@@ -136,22 +136,30 @@ class WorkerContext:
 
     Args:
         started: hears of each stage before it begins.
-        settle: hears what the result is, should the process be ended.
 
     Attributes:
-        sessions: what stays open for the actions that are within this one.
+        sessions: what stays open for the actions that are within this one, or of its kind.
         live: likewise, what those want to know of it.
         done: the results of the job so far.
         kept_open: the next action is within this one.
     """
 
-    def __init__(self, started: Callable[[StageStarted], None], settle: Settle) -> None:
+    def __init__(self, started: Callable[[StageStarted], None]) -> None:
         self.started = started
-        self.settle = settle
         self.sessions = ExitStack()
         self.live: Any = None
         self.done: list[Any] = []
         self.kept_open = False
+        self._open: object = None
+
+    def opened(self, name: object, make: Callable[[], T]) -> T:
+        """Return what an action before has left open under this name; else make it, in the place of
+        what is open.
+        """
+        if self.live is None or self._open != name:
+            self.close()
+            self.live, self._open = make(), name
+        return cast(T, self.live)
 
     def close(self) -> None:
         """Close what was left open."""
@@ -163,26 +171,22 @@ class WorkerContext:
         return next(each for each in reversed(self.done) if isinstance(each, kind))
 
 
-def _unsettled(result: object, left: float | None) -> None:
-    """Nobody ends the process."""
-
-
 def carry_out(
-    actions: Sequence[Action[Any]],
-    started: Callable[[StageStarted], None],
-    settle: Settle = _unsettled,
+    actions: Sequence[Action[Any]], started: Callable[[StageStarted], None]
 ) -> Iterator[Any]:
     """Carry out a job in this process, and give the result of each action when it is finished.
 
     Raises:
         EpctxError: what an action raises; what the system refuses is a StorageError.
     """
-    worker = WorkerContext(started, settle)
+    worker = WorkerContext(started)
+    before: type[Action[Any]] | None = None
     with outputs.refusals(), worker.sessions:
         for number, action in enumerate(actions, start=1):
-            if action.within is None:
+            if action.within is None and before is not type(action):
                 worker.close()
-            worker.kept_open = any(each.within is type(action) for each in actions[number:][:1])
+            before = type(action)
+            worker.kept_open = any(each.within is before for each in actions[number:][:1])
             worker.done.append(action.run(worker))
             yield worker.done[-1]
 

@@ -177,9 +177,8 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         partitioned: Sequence[PartitionedModel],
     ) -> CompiledGroup:
         """Compile; the sessions stay open as long as the worker wants them to."""
-        from epctx.actions import record_outputs
         from epctx.providers.base import SessionGroupSpec
-        from epctx.stages import compile
+        from epctx.stages import compile, record
 
         spec = SessionGroupSpec(
             models=self.names,
@@ -191,7 +190,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         spec.folder.mkdir()
         generating = None
         if worker.kept_open:
-            generating = record_outputs.prepare(partitioned, providers, self.scratch)
+            generating = record.prepare(partitioned, providers, self.scratch)
 
         def compiling(model: str, provider: ExecutionProvider) -> None:
             worker.started(StageStarted(stage="compile", model=model, provider=provider.name))

@@ -13,21 +13,24 @@ from epctx.actions.action import Action, Code
 from epctx.actions.compile import Compile
 from epctx.actions.compose import Compose
 from epctx.actions.find_sizes import FindSizes
-from epctx.actions.numbers import Golden, Record, RunSources, Trial, Verify
+from epctx.actions.golden import Golden
 from epctx.actions.optimize import Optimize
 from epctx.actions.partition import Partition
 from epctx.actions.quantize import Quantize
+from epctx.actions.record import Record
+from epctx.actions.run_files import RunFiles, RunParts
+from epctx.actions.run_source import RunSource
+from epctx.actions.trial import Trial
+from epctx.actions.verify import Check, Verify
 
 KINDS: Final[Mapping[str, type[Action[Any]]]] = {
     kind.__name__: kind
     for kind in (
         *(Optimize, Quantize, Partition, Compile, Compose),
-        *(Record, RunSources, Verify, Golden, Trial, FindSizes),
+        *(Record, RunSource, RunFiles, RunParts, Check, Verify),
+        *(Golden, Trial, FindSizes),
     )
 }
 """By name: what a worker is asked for by another name it does not do."""
-CODE: Final[Mapping[str, Code]] = {
-    **{kind.kind: kind.code for kind in KINDS.values() if kind.kind},
-    "verify": Verify.code,
-}
+CODE: Final[Mapping[str, Code]] = {kind.kind: kind.code for kind in KINDS.values() if kind.kind}
 """The code of the actions that have keys, by the name that the cache has for them."""

@@ -260,6 +260,8 @@ def _details(group: GroupReport) -> Iterator[Text]:
     for finding in group.verify.findings if group.verify is not None else ():
         if finding.check == GENERATED:
             yield Text(f"  {finding.subject}: inputs are {finding.message}")
+        elif finding.check in ("coverage", "determinism") and finding.outcome == "pass":
+            yield Text(f"  {finding.subject}: {finding.check}: {finding.message}")
     for each in group.verify.numbers if group.verify is not None else ():
         found = each.comparison
         numbers = (

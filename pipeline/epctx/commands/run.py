@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from epctx.actions.numbers import Trial
+from epctx.actions.trial import Trial
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, UsageError, VerificationError, require_list
 from epctx.runtime import named_providers

@@ -13,7 +13,7 @@ from typing import Final
 
 from epctx import lockfile
 from epctx.actions.compile import Compile
-from epctx.actions.numbers import Verify
+from epctx.actions.verify import Verify
 from epctx.cache import Cache, Location
 from epctx.cache.opening import Shared, opened
 from epctx.cache.remote import threads

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compile import Compiling
+from epctx.engine.actions.numbers import Numbers
 from epctx.engine.actions.verify import verify
 from epctx.engine.executor import Cancelled
 from epctx.engine.output.place import Place
@@ -48,7 +49,8 @@ class GroupBuilder:
         self._events = events
         self._manifest = manifest
         self._keep_going = keep_going
-        self._compiling = Compiling(actions, scheduler)
+        self._numbers = Numbers(actions, scheduler)
+        self._compiling = Compiling(actions, scheduler, self._numbers)
 
     def run(self, groups: Sequence[GroupState]) -> list[GroupState]:
         """Build the groups into staged folders, and verify them; a failure is in its group."""
@@ -84,9 +86,7 @@ class GroupBuilder:
             _raise_first(futures)
             staged = [future.result() for future in futures]
             with outputs.refusals():
-                after = verify(
-                    self._actions, self._scheduler, self._compiling, self._place, progress, staged
-                )
+                after = verify(self._actions, self._numbers, self._place, progress, staged)
             self._actions.note_seconds(progress)
         except EpctxError as error:
             self._fail(error)

@@ -30,7 +30,7 @@ class Lane(Protocol):
     """Where the jobs of one session group are carried out, one after the other. For one thread,
     `cancel` apart.
 
-    One of its own is fresh, and how it ends counts.
+    One of its own is fresh, and how it ends counts; others have carried out jobs of the same EPs.
     """
 
     @property
@@ -43,10 +43,6 @@ class Lane(Protocol):
         """Where its last job was carried out; None: on this machine."""
         ...
 
-    def start(self) -> None:
-        """A job follows at once: what carries it out may start now. Does not wait for it."""
-        ...
-
     @property
     def peak_memory(self) -> int:
         """The largest size, by the end of its last job, of who carried that out, in bytes."""
@@ -57,24 +53,27 @@ class Lane(Protocol):
         job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None],
+        finished: Callable[[int, Any], None] = lambda number, result: None,
         timeout: float | None = None,
+        budget: float | None = None,
+        memory: int | None = None,
     ) -> list[Any]:
         """Carry out a job, an action after the other in one process, and return their results.
 
-        A job that its own bound has ended has less: what it had named for that is the last.
+        A job that the budget has ended has less: those of the actions that had ended by then.
 
         Args:
             started: hears of each stage that the job enters, in the calling thread.
+            finished: hears of each result, with the action's number in the job; of a job that is
+                carried out on another machine, all of them at its end.
             timeout: in seconds; None: it may take as long as it takes.
+            budget: in seconds, of the actions that are bounded, from the first of them on.
+            memory: bytes that the job needs: it waits until they are free; None: it does not wait.
 
         Raises:
             EpctxError: what an action raised; what carries it out crashed; the time is up; it was
                 cancelled, and then it is the reason.
         """
-        ...
-
-    def hand_on(self) -> None:
-        """After the last job: leave what is its own to the next lane of its label."""
         ...
 
     def cancel(self, reason: EpctxError) -> None:
@@ -108,17 +107,14 @@ class Executor(Protocol):
     def lane(
         self, label: str | None, eps: Sequence[ProviderSpec] = ()
     ) -> AbstractContextManager[Lane]:
-        """A lane of its own, called `label`; None: one that shares what carries out others' jobs.
+        """Return a lane of its own, called `label`; None: one that shares what carries out others'
+        jobs of the same EPs.
 
         At its end nothing of its own is left.
 
         Args:
             eps: that its jobs need.
         """
-        ...
-
-    def expect(self, label: str) -> None:
-        """A lane of that label will be asked for soon: what it needs may be started now."""
         ...
 
     def cancel(self, reason: EpctxError) -> None:

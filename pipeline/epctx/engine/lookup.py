@@ -11,20 +11,21 @@ from msgspec.structs import replace
 
 from epctx.actions.action import Action
 from epctx.actions.compile import Compile
-from epctx.actions.numbers import Verify
 from epctx.actions.optimize import Optimize
 from epctx.actions.quantize import Quantize
+from epctx.actions.record import Record, RecordResult
+from epctx.actions.verify import Check, Verify
 from epctx.cache import Cache
 from epctx.cache.digests import FileDigests
 from epctx.engine.elsewhere import Elsewhere
 from epctx.engine.output.published import contents_of
 from epctx.engine.plan import SessionGroup
 from epctx.engine.ranges import Ranges
-from epctx.engine.results import StoredRanges, StoredRecording, objection
+from epctx.engine.results import StoredRanges, objection
 from epctx.engine.state import GroupState, Known, ModelState, QuantizeState, SessionState
 from epctx.files.digest import Digest
 from epctx.keys import Toolchain, key, make
-from epctx.keys.records import InputsRecord
+from epctx.keys.records import InputsRecord, VerifiedModel
 from epctx.keys.source_digests import SourceDigests, Sources
 from epctx.keys.toolchain import Eps
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings, QuantizeSettings, Reference
@@ -88,13 +89,14 @@ class Lookup:
         self.elsewhere = elsewhere
         self._gathers = gathers
 
-    @property
-    def _verifying(self) -> Mapping[str, str]:
-        return self.toolchain.of(*Verify.code)
+    def find(self, action: Action[R], *, here: bool = False) -> Known[R]:
+        """Find the result of an action, as `known`. Raises what its `facts` raise."""
+        return self.known(action.record(self.toolchain), cast(type[R], action.result), here=here)
 
-    def find(self, action: Action[R]) -> Known[R]:
-        """Find the result of an action. Raises what its `facts` raise."""
-        return self.known(action.record(self.toolchain), cast(type[R], action.result))
+    def unknown(self, action: Action[R]) -> Known[R]:
+        """Return an action without its result, which nobody has looked for."""
+        record = action.record(self.toolchain)
+        return Known(key=key(record), record=record)
 
     def known(self, record: object, form: type[R], *, here: bool = False) -> Known[R]:
         """Find the result of the action with that record; `here`: ask no shared cache."""
@@ -178,53 +180,74 @@ class Lookup:
             compile = replace(compile, stored=None)
         return replace(state, compile=compile, recording=self._recording(group, compile.key))
 
-    def _recording(self, group: ModelGroup, compiled: Digest) -> Known[StoredRecording] | None:
+    def _recording(self, group: ModelGroup, compiled: Digest) -> Known[RecordResult] | None:
         inputs = self.inputs(group)
         if not self.records(group):
             return None
-        devices = self.devices(group, str(compiled))
-        records = [
-            make.recording(group, compiled, given, devices, self._verifying)
-            for given in (None, inputs)
-        ]
+        wanted = self.recording(group, compiled, inputs)
+        either = (self.recording(group, compiled, None), wanted)
         for here in (True, False):  # one of them is never there: that is not to be asked each time
-            for record in records:
-                known = self.known(record, StoredRecording, here=here)
+            for action in either:
+                known = self.find(action, here=here)
                 if known.stored is not None:
                     return known
         return None if self._gathers else known  # of what is only gathered none is to come
 
-    def verification(self, group: ModelGroup, session: SessionState) -> Known[FolderReport]:
-        """Find the verdict on a session group that is compiled. Raises ModelError if a file
-        with inputs, or a reference, cannot be read.
+    def recording(self, group: ModelGroup, compiled: Digest, inputs: InputsRecord | None) -> Record:
+        """Return the action that runs the sessions which compiled; without inputs, that they are
+        not to be run.
         """
-        assert session.key is not None
-        record = make.verify(
-            group,
-            compiled=session.key,
-            outputs=session.outputs,
-            models=[(m.source, m.found) for m in session.models if m.found is not None],
-            references={
-                m.source.name: self.sources.find(reference)
-                for m in session.models
-                if (reference := m.source.as_reference) is not None
-            },
-            inputs=self.inputs(group),
-            devices=self.devices(group, str(session.key)),
-            code=self._verifying,
+        return Record(
+            compile=str(compiled),
+            inputs=inputs,
+            numbers=group.verify.numbers,
+            budget=None if inputs is None else group.verify.budget,
+            devices=self.devices(group, str(compiled)),
         )
-        known = self.known(record, FolderReport)
+
+    def model_of(self, known: ModelState) -> VerifiedModel:
+        """Return a model of a session group, as it is in keys. Raises ModelError if a reference
+        cannot be read.
+        """
+        assert known.found is not None
+        reference = known.source.as_reference
+        other = None if reference is None else self.sources.find(reference)
+        return make.verified(known.source, known.found, other)
+
+    def verify(self, group: ModelGroup, session: SessionState) -> Verify:
+        """Return the action that judges a session group that is compiled. Raises ModelError if a
+        file with inputs, or a reference, cannot be read.
+        """
+        settings, inputs = group.verify, self.inputs(group)
+        numbers = "skipped" if inputs is None and settings.numbers != "off" else settings.numbers
+        return Verify(
+            compile=str(session.key),
+            outputs={name: str(content) for name, content in session.outputs.items()},
+            models=tuple(self.model_of(m) for m in session.models if m.found is not None),
+            inputs=inputs,
+            tolerance=settings.tolerance,
+            numbers=numbers,
+            budget=None if inputs is None else settings.budget,
+            allow_nonfinite=settings.allow_nonfinite,
+            devices=self.devices(group, str(session.key)),
+        )
+
+    def verification(self, group: ModelGroup, session: SessionState) -> Known[FolderReport]:
+        """Find the verdict on a session group that is compiled. Raises as `verify`."""
+        known = self.find(self.verify(group, session))
         found = known.result
         if found is not None and found != found.with_required(group.verify.require):
             return replace(known, stored=None)  # they are tried again
         return known
 
     def verified(self, group: GroupState) -> GroupState:
-        """A compiled group, with what is known of its verification. Raises as `verification`."""
+        """Return a compiled group with what is known of its verification; raises as `verify`."""
         parts = tuple(self.verification(group.planned.group, each) for each in group.sessions)
-        outputs = contents_of(group.files)
-        record = make.folder([each.key for each in parts], outputs, self._verifying)
-        return replace(group, verified=parts, whole=self.known(record, FolderReport))
+        whole = Check(
+            sessions=tuple(str(each.key) for each in parts),
+            outputs={name: str(content) for name, content in contents_of(group.files).items()},
+        )
+        return replace(group, verified=parts, whole=self.find(whole))
 
     def devices(self, group: ModelGroup, compiled: str) -> Mapping[str, str]:
         """Return what runs models: where they were compiled, if that is known; else here."""

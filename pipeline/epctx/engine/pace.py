@@ -55,30 +55,35 @@ class Pace(Struct, frozen=True, kw_only=True):
         return digest.of_json([str(self.compiled[model]), model]).hex
 
 
-class Countdown:
-    """What is told of the runs of one job, as its worker announces them."""
+class Timing:
+    """The runs of one job, as they are announced: which one it is, and how long the rest takes."""
 
     def __init__(self, pace: Pace) -> None:
+        self.measured: dict[str, float] = {}
         self._pace = pace
         self._now: tuple[StageStarted, float] | None = None
-        self._known: dict[str, Paced] = {}
         self._begun: dict[str, None] = {}
         self._told = -math.inf
 
+    def ended(self, now: float) -> None:
+        """Note that the run that was announced last has ended."""
+        if self._now is not None and self._now[0].number:
+            self.measured[self._now[0].model or ""] = now - self._now[1]
+        self._now = None
+
     def announce(self, run: StageStarted, now: float) -> str | None:
-        """A run begins, or, with a number beyond the last one, all of its model's have ended.
+        """Note that a run begins, and return what to tell of it.
 
         Returns:
-            What to tell; None: it was told a moment ago, or there is nothing.
-
-        Raises:
-            StorageError: the cache cannot be written.
+            None: it was told a moment ago, or models are loaded.
         """
-        model = run.model or ""
-        self._measure(run, now)
+        self.ended(now)
         self._now = run, now
+        if not run.number:
+            return None
+        model = run.model or ""
         self._begun[model] = None
-        if run.number > run.of or now - self._told < _QUIET:
+        if now - self._told < _QUIET:
             return None
         self._told = now
         models = tuple(self._pace.compiled)
@@ -87,25 +92,26 @@ class Countdown:
         left = "" if seconds is None else f", about {words(seconds)} left"
         return f"numbers: {which}set {run.number} of {run.of}{left}"
 
-    def _measure(self, run: StageStarted, now: float) -> None:
-        if self._now is None or self._now[0].model != run.model:
-            return
-        before, since = self._now
-        if run.number > before.number:
-            seconds = (now - since) / (run.number - before.number)
-            model = run.model or ""
-            self._known[model] = Paced(seconds=seconds, peak_memory=run.peak_memory)
-            self._pace.note(model, self._known[model])
+    def note(self, peak_memory: int) -> None:
+        """Remember what was measured, with the size of the process that ran it.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        for model, seconds in self.measured.items():
+            self._pace.note(model, Paced(seconds=seconds, peak_memory=peak_memory))
 
     def _seconds(self, run: StageStarted) -> float | None:
-        """Until all models are done, as far as something is known of this one."""
+        """Guess when all models are done, as far as something is known of this one."""
         model = run.model or ""
-        own = self._known.get(model) or self._pace.find(model)
+        known = self._pace.find(model)
+        own = self.measured.get(model, known.seconds if known else None)
         if own is None:
             return None
-        found = (run.of - run.number + 1) * own.seconds
+        found = (run.of - run.number + 1) * own
         for other in self._pace.compiled.keys() - self._begun.keys():
-            found += run.of * (self._pace.find(other) or own).seconds
+            paced = self._pace.find(other)
+            found += run.of * (paced.seconds if paced else own)
         return found
 
 

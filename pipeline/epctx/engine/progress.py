@@ -13,7 +13,7 @@ from epctx.actions.action import Action, StageStarted
 from epctx.cache.action import Origin
 from epctx.engine.events import Event, Listener, State
 from epctx.engine.executor import Lane
-from epctx.engine.pace import Countdown, Pace
+from epctx.engine.pace import Pace, Timing
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.report import ActionReport, StageTime
 from epctx.files.digest import Digest
@@ -68,16 +68,9 @@ class Progress:
         self._timeout = timeout
         self._lock = threading.Lock()
 
-    def run(
-        self,
-        lane: Lane,
-        subject: str,
-        action: Action[R],
-        *,
-        pace: Pace | None = None,
-    ) -> R:
+    def run(self, lane: Lane, subject: str, action: Action[R]) -> R:
         """Have an action for `subject` carried out, as `run_all`."""
-        (result,) = self.run_all(lane, subject, [action], pace=pace)
+        (result,) = self.run_all(lane, subject, [action])
         return cast(R, result)
 
     def run_all(
@@ -87,18 +80,20 @@ class Progress:
         job: Sequence[Action[Any]],
         *,
         entered: Callable[[str], None] = lambda stage: None,
+        finished: Callable[[int, Any], None] = lambda number, result: None,
+        budget: float | None = None,
+        memory: int | None = None,
         pace: Pace | None = None,
     ) -> list[Any]:
         """Have a job for `subject` carried out; `entered` hears of its stages.
 
-        With a `pace` its runs are counted, and told.
-
-        Raises what `Lane.run` raises.
+        With a `pace` its runs are counted, and told. The rest, and what it raises, is as
+        `Lane.run` has it.
         """
         stage: str | None = None
         shown: str | None = None
         begun = 0.0
-        countdown = None if pace is None else Countdown(pace)
+        timing = None if pace is None else Timing(pace)
 
         def enter(next_stage: str | None, next_shown: str | None, now: float) -> None:
             nonlocal stage, shown, begun
@@ -116,7 +111,7 @@ class Progress:
         def started(now_in: StageStarted) -> None:
             entered(now_in.stage)
             now = self._events.now() - now_in.ago
-            told = countdown.announce(now_in, now) if countdown and now_in.of else None
+            told = timing.announce(now_in, now) if timing is not None else None
             name = now_in.model or subject
             if now_in.stage != stage or (stage != "verify" and name != shown):
                 enter(now_in.stage, name, now)
@@ -124,12 +119,26 @@ class Progress:
                 return  # another EP's turn, or another input: told for crashes, not for people
             self.emit("running", subject=shown, stage=stage, detail=told)
 
+        def ended(number: int, result: Any) -> None:
+            if timing is not None:
+                timing.ended(self._events.now())
+            finished(number, result)
+
         try:
-            results = lane.run(job, started=started, timeout=self._timeout)
+            results = lane.run(
+                job,
+                started=started,
+                finished=ended,
+                timeout=self._timeout,
+                budget=budget,
+                memory=memory,
+            )
         finally:
             enter(None, None, self._events.now())
         with self._lock:
             self.peak_memory = max(self.peak_memory, lane.peak_memory)
+        if timing is not None:
+            timing.note(lane.peak_memory)
         return results
 
     def saw(self, models: Iterable[ModelReport]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from epctx import lockfile
-from epctx.actions.numbers import Golden
+from epctx.actions.golden import Golden
 from epctx.engine.asked import Release
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor, Executors

@@ -14,7 +14,7 @@ from epctx.errors import VerificationError
 from epctx.manifest import ModelGroup, ProviderSpec
 from epctx.quantization.report import QuantizeReport
 from epctx.stages.report import ModelReport, PartitionReport
-from epctx.verification.findings import CODES, POLICIES, REBUILD, FolderReport
+from epctx.verification.findings import CODES, REBUILD, FolderReport
 
 _RECURS = (
     "it was built just now, and would be the same again: report it with the model to those who "
@@ -27,12 +27,6 @@ class StoredRanges(Struct, frozen=True, kw_only=True):
     """Of *calibrate*: the ranges, as `engine.ranges` writes them."""
 
     ranges: str
-
-
-class StoredRecording(Struct, frozen=True, kw_only=True):
-    """Of a *recording*. `recorded`: the sessions can run on this host, and did."""
-
-    recorded: bool
 
 
 def objection(
@@ -105,18 +99,6 @@ def without(report: FolderReport, files: Iterable[str]) -> FolderReport:
         models=tuple(name for name in report.models if name not in left_out),
         findings=tuple(f for f in report.findings if f.subject not in left_out),
         numbers=tuple(n for n in report.numbers if n.model not in left_out),
-    )
-
-
-def joined(folder: str, parts: Iterable[FolderReport]) -> FolderReport:
-    """Reports on parts of a folder as one, policy by policy."""
-    reports = list(parts)
-    findings = [finding for report in reports for finding in report.findings]
-    return FolderReport(
-        folder=folder,
-        models=tuple(name for report in reports for name in report.models),
-        findings=tuple(sorted(findings, key=lambda f: POLICIES.index(f.policy))),
-        numbers=tuple(n for report in reports for n in report.numbers),
     )
 
 

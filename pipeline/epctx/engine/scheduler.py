@@ -74,6 +74,26 @@ class Scheduler:
             future.add_done_callback(finished)
         return result
 
+    def together(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        """Carry out tasks in this thread, and in those that have nothing else to do.
+
+        Raises:
+            Exception: what the first of them raised, other than because another one failed.
+        """
+        futures: list[Future[T]] = [Future(), *(self.submit(task) for task in tasks[1:])]
+        for number, task in enumerate(tasks):
+            if futures[number].cancel():  # nobody has begun it
+                futures[number] = _done(task)
+            wait([futures[number]])
+            if futures[number].exception() is not None:
+                break
+        wait([future for future in futures if not future.cancel()])
+        ended = [future for future in futures if not future.cancelled()]
+        errors = [error for future in ended if (error := future.exception()) is not None]
+        if errors:
+            raise min(errors, key=lambda error: isinstance(error, Cancelled))
+        return [future.result() for future in futures]
+
     def results(self, futures: Sequence[Future[T]]) -> list[T]:
         """Wait for all, and return what came of each. Raises what the first of them raised."""
         left = set(futures)
@@ -101,3 +121,13 @@ class Scheduler:
         self.executor.close()
         if interrupted:
             raise Interrupted(self._interrupted, remedy="run the command again") from None
+
+
+def _done(task: Callable[[], T]) -> Future[T]:
+    """Carry out a task, and return what came of it."""
+    future: Future[T] = Future()
+    try:
+        future.set_result(task())
+    except Exception as error:
+        future.set_exception(error)
+    return future

@@ -28,8 +28,8 @@ from epctx import codec, lockfile
 from epctx._version import __version__
 from epctx.actions.compile import Compile
 from epctx.actions.compose import Compose
-from epctx.actions.numbers import Verify
 from epctx.actions.optimize import Optimize
+from epctx.actions.verify import Verify
 from epctx.cache import StoredAction
 from epctx.cache.location import BEFORE
 from epctx.engine.lookup import Lookup

@@ -11,16 +11,16 @@ from epctx.actions.compile import CompileResult
 from epctx.actions.compose import Compose, ComposeResult
 from epctx.actions.optimize import OptimizeResult
 from epctx.actions.quantize import QuantizeResult
+from epctx.actions.record import RecordResult
 from epctx.cache import StoredAction
 from epctx.engine.plan import PlannedComposition, PlannedGroup, SessionGroup
 from epctx.engine.progress import GroupProgress, Progress
-from epctx.engine.results import StoredRecording, joined
 from epctx.errors import EpctxError
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile
 from epctx.keys.source_digests import SourceDigests
 from epctx.manifest import ModelSource
-from epctx.verification.findings import FolderReport
+from epctx.verification.findings import FolderReport, joined
 
 R = TypeVar("R")
 
@@ -124,14 +124,14 @@ class SessionState(Struct, frozen=True, kw_only=True):
         compile: its action; None: a model of it is to be optimized first.
         recording: of what its generating sessions compute; None: nothing is to be. Else it is
             carried out with the compile.
-        checked: what verification found in the process that compiled it, SHA256SUMS in place; None:
-            it is still to come, or was known before.
+        checked: what the policies that run no model found in the process that compiled it,
+            SHA256SUMS in place; None: that is still to come, or was known before.
     """
 
     session: SessionGroup
     models: tuple[ModelState, ...]
     compile: Known[CompileResult] | None = None
-    recording: Known[StoredRecording] | None = None
+    recording: Known[RecordResult] | None = None
     checked: FolderReport | None = None
 
     @property

@@ -28,8 +28,12 @@ ARMS: Final = "epctx arms"
 Key = tuple[int, str]
 """A value: the number of the scope that has it, and its name."""
 Ways = tuple[tuple[str, str], ...]
-"""How dependence on inputs passes from one value to another: of its values "v" or shape "s"."""
+"""Dependence on inputs that passes from one value to another: of its values "v" or shape "s"."""
 _Keys = Sequence[Key | None]
+_Needed = dict[tuple[int, frozenset[str]], tuple[onnx.GraphProto, frozenset[str]]]
+"""Names of values that outputs of a graph depend on, by the identity of the graph, which is kept
+for that, and these.
+"""
 _Loose = tuple[Key | None, Key | None, int | None, bool, Ways]
 """Fields of a Link between values that a node may lack."""
 _BODIES: Final = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
@@ -353,7 +357,7 @@ def instrumented(model: onnx.ModelProto) -> onnx.ModelProto:
     writer.add("Identity", writer.count()[0], output=ARMS)
     del counting.graph.output[:]
     counting.graph.output.append(onnx.ValueInfoProto(name=ARMS))
-    _prune(counting.graph)
+    _prune(counting.graph, {})
     return counting
 
 
@@ -450,23 +454,30 @@ def _floats(name: str, size: int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [size])
 
 
-def _prune(graph: onnx.GraphProto) -> None:
+def _prune(graph: onnx.GraphProto, known: _Needed) -> None:
     """Remove nodes, and outputs of Ifs, that no output of the graph depends on."""
-    needed = _needed(graph, {value.name for value in graph.output})
+    needed = _needed(graph, {value.name for value in graph.output}, known)
     kept = [node for node in graph.node if not needed.isdisjoint(node.output)]
     for node in kept:
         if _kind(node, 1) == "If":
             wanted = [i for i, name in enumerate(node.output) if name in needed]
             for body in _bodies(node):
                 _replace(body.output, [body.output[i] for i in wanted])
-                _prune(body)
+                _prune(body, known)
             _replace(node.output, [node.output[i] for i in wanted])
     _replace(graph.node, kept)
     _replace(graph.initializer, [each for each in graph.initializer if each.name in needed])
 
 
-def _needed(graph: onnx.GraphProto, outputs: Collection[str]) -> set[str]:
-    """Return names of the values that outputs of a graph depend on."""
+def _needed(graph: onnx.GraphProto, outputs: Collection[str], known: _Needed) -> frozenset[str]:
+    """Return names of the values that outputs of a graph depend on.
+
+    Args:
+        known: what was found of bodies before: each is looked at once.
+    """
+    asked = id(graph), frozenset(outputs)
+    if asked in known:
+        return known[asked][1]
     needed = set(outputs)
     size = -1
     while size < (size := len(needed)):  # the second pass adds nothing if nodes are sorted
@@ -477,10 +488,11 @@ def _needed(graph: onnx.GraphProto, outputs: Collection[str]) -> set[str]:
             if _kind(node, 1) == "If":
                 wanted = [i for i, name in enumerate(node.output) if name in needed]
                 for body in _bodies(node):
-                    needed |= _needed(body, {body.output[i].name for i in wanted})
+                    needed |= _needed(body, {body.output[i].name for i in wanted}, known)
             else:
                 needed.update(filter(None, _used_inside(node)))
-    return needed
+    known[asked] = graph, frozenset(needed)
+    return known[asked][1]
 
 
 def _replace(field: MutableSequence[Any], values: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The records of a manifest's actions; `code` is what carries them out, as of `Toolchain.of`."""
+"""Records of what a manifest asks for, as they are in keys."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from epctx.keys.records import (
     CalibrateRecord,
     CalibrationRecord,
     ComposedModel,
-    FolderRecord,
     InputsRecord,
-    RecordingRecord,
     ReferenceRecord,
     VerifiedModel,
-    VerifyRecord,
 )
 from epctx.keys.source_digests import SourceDigests
 from epctx.keys.toolchain import Toolchain
@@ -70,80 +67,6 @@ def calibrate(calibration: Digest, devices: Facts, code: Facts) -> CalibrateReco
     return CalibrateRecord(calibration=str(calibration), devices=devices, toolchain=code)
 
 
-def recording(
-    group: ModelGroup,
-    compiled: Digest,
-    inputs: InputsRecord | None,
-    devices: Facts,
-    code: Facts,
-) -> RecordingRecord:
-    """The record of what a session group's generating sessions computed on `inputs`; None: that
-    they are not to be run.
-
-    Args:
-        devices: what runs them.
-    """
-    return RecordingRecord(
-        compile=str(compiled),
-        inputs=inputs,
-        numbers=group.verify.numbers,
-        budget=None if inputs is None else group.verify.budget,
-        devices=devices,
-        toolchain=code,
-    )
-
-
-def folder(sessions: Sequence[Digest], outputs: Mapping[str, Digest], code: Facts) -> FolderRecord:
-    """The record of what is verified of a model group's folder as a whole.
-
-    Args:
-        sessions: the keys of its session groups' verify actions.
-        outputs: every file of the folder, by name.
-    """
-    return FolderRecord(
-        sessions=tuple(map(str, sessions)),
-        outputs={name: str(content) for name, content in outputs.items()},
-        toolchain=code,
-    )
-
-
-def verify(
-    group: ModelGroup,
-    *,
-    compiled: Digest,
-    outputs: Mapping[str, Digest],
-    models: Sequence[tuple[ModelSource, SourceDigests]],
-    references: Mapping[str, SourceDigests],
-    inputs: InputsRecord | None,
-    devices: Facts,
-    code: Facts,
-) -> VerifyRecord:
-    """The record of a session group's verify action.
-
-    Args:
-        group: the model group that it belongs to.
-        compiled: the key of its compile action.
-        outputs: file name to digest.
-        models: the session group's models in order, each with its source's digests.
-        references: those of the models' references, by the model's name.
-        inputs: what they are run with; None: they are not.
-        devices: what runs them.
-    """
-    settings = group.verify
-    return VerifyRecord(
-        compile=str(compiled),
-        outputs={name: str(content) for name, content in outputs.items()},
-        models=tuple(_verified(source, found, references) for source, found in models),
-        inputs=inputs,
-        tolerance=settings.tolerance,
-        numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
-        budget=None if inputs is None else settings.budget,
-        allow_nonfinite=settings.allow_nonfinite,
-        devices=devices,
-        toolchain=code,
-    )
-
-
 def part(
     part: CompositionPart,
     group: ModelGroup,
@@ -167,7 +90,7 @@ def part(
         links={name: (origin.part, origin.output) for name, origin in part.links.items()},
         inputs=dict(part.inputs),
         providers=tuple(toolchain.provider(spec) for spec in group.execution_providers),
-        source=_verified(*source, {}),
+        source=verified(*source),
     )
 
 
@@ -203,10 +126,16 @@ def _given(path: Path, digests: FileDigests, key: str) -> Digest:
         return digests.of(path)
 
 
-def _verified(
-    source: ModelSource, found: SourceDigests, references: Mapping[str, SourceDigests]
+def verified(
+    source: ModelSource, found: SourceDigests, reference: SourceDigests | None = None
 ) -> VerifiedModel:
-    asked, reference = source.reference, references.get(source.name)
+    """Return a model as it is in the keys of what runs and judges it.
+
+    Args:
+        found: digests of the source.
+        reference: those of its reference, if it has one.
+    """
+    asked = source.reference
     return VerifiedModel(
         name=source.name,
         model=str(found.model),

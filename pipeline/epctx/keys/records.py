@@ -94,28 +94,6 @@ class InputsRecord(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
 
 
-class RecordingRecord(Struct, frozen=True, kw_only=True):
-    """Key of a *recording*, of one session group: what its generating sessions computed.
-
-    It comes with a compile, and is a record of its own so that other inputs are no other bytes.
-
-    Attributes:
-        compile: the key of the compile.
-        inputs: what the sessions were run with; None, as `budget` then: it was found that they are
-            not to be run, whatever the inputs.
-        numbers: full: they stand in for files that this host cannot load; generating.
-    """
-
-    action: Literal["recording"] = "recording"
-    version: Literal[3] = 3
-    compile: str
-    inputs: InputsRecord | None
-    numbers: str
-    budget: float | None
-    devices: Mapping[str, str]
-    toolchain: Mapping[str, str]
-
-
 class ReferenceRecord(Struct, frozen=True, kw_only=True):
     """`reference` of a model; `model` and `data` as in Optimize."""
 
@@ -138,46 +116,6 @@ class VerifiedModel(Struct, frozen=True, kw_only=True):
     dimensions: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
     reference: ReferenceRecord | None
-
-
-class VerifyRecord(Struct, frozen=True, kw_only=True):
-    """Key of *verify*, of one session group. It runs models, so it depends on this host.
-
-    Attributes:
-        compile: the key of what is verified: names, settings and EPs are in it.
-        outputs: file name to digest.
-        models: in the session group's order.
-        inputs: what they are run with; None: they are not run (`numbers: off`, `--no-verify`).
-        numbers: full, generating, off, or skipped by `--no-verify`.
-    """
-
-    action: Literal["verify"] = "verify"
-    version: Literal[3] = 3
-    compile: str
-    outputs: Mapping[str, str]
-    models: tuple[VerifiedModel, ...]
-    inputs: InputsRecord | None
-    tolerance: Tolerance
-    numbers: str
-    budget: float | None
-    allow_nonfinite: bool
-    devices: Mapping[str, str]
-    toolchain: Mapping[str, str]
-
-
-class FolderRecord(Struct, frozen=True, kw_only=True):
-    """Key of what is verified of a model group's folder as a whole, beside its session groups.
-
-    Attributes:
-        sessions: the keys of the verify actions of its session groups.
-        outputs: every file of the folder, SHA256SUMS too: name to digest.
-    """
-
-    action: Literal["verify"] = "verify"
-    version: Literal[1] = 1
-    sessions: tuple[str, ...]
-    outputs: Mapping[str, str]
-    toolchain: Mapping[str, str]
 
 
 class ComposedModel(Struct, frozen=True, kw_only=True):

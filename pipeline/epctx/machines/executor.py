@@ -25,6 +25,7 @@ from epctx.machines.portable import Input, Packed, Packing
 from epctx.manifest import ProviderSpec
 from epctx.worker import protocol
 from epctx.worker.cancelling import Cancelling
+from epctx.worker.pool import kind
 
 _ATTEMPTS: Final = 3
 """Workers that a job is given to, one after the other, each of which is lost with it."""
@@ -59,17 +60,18 @@ class Lane:
         self._member: Member | None = None
         self._busy = Cancelling[Call](Call.cancel)
 
-    def start(self) -> None:
-        """A job follows: it comes with all that it needs."""
-
     def run(
         self,
         job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None] = lambda stage: None,
+        finished: Callable[[int, Any], None] = lambda number, result: None,
         timeout: float | None = None,
+        budget: float | None = None,
+        memory: int | None = None,
     ) -> list[Any]:
-        """Carry out a job and return its results; of a worker that is lost, by another.
+        """Carry out a job and return its results; of a worker that is lost, by another. How much
+        memory a machine has is its own affair.
 
         Raises:
             ProviderUnavailable: no worker can take it.
@@ -81,7 +83,7 @@ class Lane:
         while True:
             member = self._on(tried)
             try:
-                answer = self._asked(member, packed.portable, last, started, timeout)
+                answer = self._asked(member, packed.portable, last, started, (timeout, budget))
             except Lost:
                 tried.append(member.address)
                 self.leave()
@@ -93,21 +95,11 @@ class Lane:
                 self.leave()
                 continue
             taken = self._taken(answer, packed, member, job)
+            for number, result in enumerate(taken):
+                finished(number, result)
             if last:
                 self.leave()
             return taken
-
-    def hand_on(self) -> None:
-        """After the last job: leave what is its own to the next lane of this label."""
-        member, label = self._member, self.label
-        if member is None or label is None or self._busy.reason is not None:
-            return
-        if self._executor.keep(label, self._number, member):
-            self._member = None
-
-    def resume(self, number: int, member: Member) -> None:
-        """Go on with what another lane of this label has left."""
-        self._number, self._member = number, member
 
     def cancel(self, reason: EpctxError) -> None:
         """From any thread: end the job that runs, which raises `reason`, as any to come does."""
@@ -122,7 +114,7 @@ class Lane:
         if member is None or not self.own:
             return
         try:
-            answer = self._asked(member, None, False, lambda stage: None, None)
+            answer = self._asked(member, None, False, lambda stage: None, (None, None))
         except Lost:
             return  # its jobs were answered
         finally:
@@ -151,7 +143,7 @@ class Lane:
         job: portable.Portable | None,
         last: bool,
         started: Callable[[StageStarted], None],
-        timeout: float | None,
+        bounds: tuple[float | None, float | None],
     ) -> Answer:
         cluster = self._executor.cluster
         number = cluster.number()
@@ -159,10 +151,12 @@ class Lane:
             build=cluster.build,
             lane=self._number,
             label=self.label,
+            kind=kind(self._eps) if self.label is None else "",
             number=number,
             job=job,
             last=last,
-            timeout=timeout,
+            timeout=bounds[0],
+            budget=bounds[1],
             over=self._executor.over(member),
         )
         text = encoded(request)
@@ -262,25 +256,17 @@ class Remote:
         self._lock = threading.Lock()
         self._load: Counter[str] = Counter()
         self._over: dict[str, list[int]] = {}
-        self._kept: dict[str, tuple[int, Member]] = {}
         self._lanes = Cancelling[Lane](Lane.cancel)
 
     @contextmanager
     def lane(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[Lane]:
         """A lane on a worker that has these EPs."""
         with self._lanes.running(lambda: Lane(self, self.cluster.number(), label, eps)) as lane:
-            with self._lock:
-                kept = None if label is None else self._kept.pop(label, None)
-            if kept is not None:
-                lane.resume(*kept)
             try:
                 yield lane
                 lane.close()
             finally:
                 lane.leave()
-
-    def expect(self, label: str) -> None:
-        """A lane of that label will be asked for soon: its worker starts what it needs."""
 
     def cancel(self, reason: EpctxError) -> None:
         """End every job at once; they, and all that are asked for later, raise `reason`."""
@@ -338,11 +324,6 @@ class Remote:
         """Lanes that a worker may forget, each once."""
         with self._lock:
             return tuple(self._over.pop(member.address, ()))
-
-    def keep(self, label: str, number: int, member: Member) -> bool:
-        """What a lane has is for the next of its label; of two, that of the first."""
-        with self._lock:
-            return self._kept.setdefault(label, (number, member)) == (number, member)
 
     def log(self, label: str, number: int) -> Path:
         """The file for the log of a lane's job that failed."""

@@ -79,20 +79,24 @@ class Request(Struct, frozen=True, kw_only=True):
     Attributes:
         lane: its number in the build.
         label: of a lane of its own; None: it shares what carries out others' jobs.
+        kind: then, which others' (`worker.pool.kind`).
         number: of this request: events name it.
         job: None: the lane ends.
         last: the lane ends with this job, and how it ends counts.
         timeout: of the job, in seconds.
+        budget: of its actions that are bounded, in seconds.
         over: lanes of which nothing is left to do.
     """
 
     build: str
     lane: int
     label: str | None
+    kind: str
     number: int
     job: Portable | None = None
     last: bool = False
     timeout: float | None = None
+    budget: float | None = None
     over: tuple[int, ...] = ()
 
 

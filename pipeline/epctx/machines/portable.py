@@ -58,10 +58,12 @@ class Output(Struct, frozen=True, kw_only=True, tag=True):
 
     Attributes:
         exists: it does, before the job.
+        files: what is there then, if the job reads that, too.
         failed: only this file of it counts, and only if the job fails.
     """
 
     exists: bool
+    files: Tree = msgspec.field(default_factory=dict)
     failed: str | None = None
 
 
@@ -216,7 +218,8 @@ class _Pack:
         writes: dict[str, Path] = {}
         if isinstance(value, Action):
             for name in value.writes:
-                writes[name] = self._output(getattr(value, name), value.failed.get(name))
+                path, added = getattr(value, name), name in value.adds
+                writes[name] = self._output(path, value.failed.get(name), added=added)
             value = replace(value, **dict.fromkeys(writes))
         return replace(moved_in(value, self._input, self._model), **writes)
 
@@ -230,8 +233,11 @@ class _Pack:
         self._paths.append(path)
         return Path(f"{_SCHEME}{len(self._places) - 1}")
 
-    def _output(self, path: Path, failed: str | None) -> Path:
-        self._written[path] = self._add(Output(exists=path.is_dir(), failed=failed), path)
+    def _output(self, path: Path, failed: str | None, *, added: bool) -> Path:
+        if path not in self._written:
+            files = self._packing.tree(path) if added and path.is_dir() else {}
+            place = Output(exists=path.is_dir(), files=files, failed=failed)
+            self._written[path] = self._add(place, path)
         return self._written[path]
 
     def _input(self, path: Path) -> Path:
@@ -329,6 +335,7 @@ def placed(
         roots.append(new / str(number))
         if place.exists:
             roots[-1].mkdir()
+            _write(place.files, blobs, roots[-1])
 
     def real(path: Path) -> Path:
         head, _, below = path.as_posix().partition("/")
@@ -401,7 +408,8 @@ def collected(
             if failed and (root / place.failed).is_file():
                 found[number] = {place.failed: packing.put(root / place.failed)}
         elif not failed and root.is_dir():
-            found[number] = packing.tree(root, leaving_out=optimized.PLACES)
+            tree = packing.tree(root, leaving_out=optimized.PLACES)
+            found[number] = {n: blob for n, blob in tree.items() if place.files.get(n) != blob}
     return found
 
 

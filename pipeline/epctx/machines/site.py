@@ -71,8 +71,8 @@ class _Stages:
 class _Lane:
     """A lane of a build, and the folder of its files."""
 
-    def __init__(self, pool: Pool, label: str | None, folder: Path) -> None:
-        self.lane = Lane(pool, label)
+    def __init__(self, pool: Pool, request: Request, folder: Path) -> None:
+        self.lane = Lane(pool, request.label, request.kind)
         self.folder = folder
 
     def end(self) -> None:
@@ -92,13 +92,14 @@ class _Build:
         self._lock = threading.Lock()
         self._lanes: dict[int, _Lane] = {}
 
-    def lane(self, number: int, label: str | None) -> _Lane:
+    def lane(self, request: Request) -> _Lane:
         """A lane, opened with its first job."""
+        number = request.lane
         with self._lock:
             if self.over.is_set():
                 raise _ENDED
             if number not in self._lanes:
-                self._lanes[number] = _Lane(self.pool, label, self.folder / f"l{number}")
+                self._lanes[number] = _Lane(self.pool, request, self.folder / f"l{number}")
             return self._lanes[number]
 
     def forget(self, number: int) -> None:
@@ -253,14 +254,13 @@ class Site:
         build = self._build(request.build)
         for lane in request.over:
             build.forget(lane)
-        own = build.lane(request.lane, request.label)
+        own = build.lane(request)
         if request.job is None:
             try:
                 own.lane.close()
             finally:
                 build.forget(request.lane)
             return Answer()
-        own.lane.start()
         new = own.folder / f"n{request.number}"
         job, roots = portable.placed(request.job, KINDS, self._blobs, own.folder, new)
         told = tuple(path.as_posix() for path in roots)
@@ -279,7 +279,9 @@ class Site:
     def _results(
         self, own: _Lane, job: Sequence[Action[Any]], request: Request, stages: _Stages
     ) -> tuple[msgspec.Raw, ...]:
-        results = own.lane.run(job, started=stages.note, timeout=request.timeout)
+        results = own.lane.run(
+            job, started=stages.note, timeout=request.timeout, budget=request.budget
+        )
         if request.last:
             own.lane.close()
         return tuple(msgspec.Raw(codec.encode(each)) for each in results)

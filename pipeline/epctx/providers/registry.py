@@ -120,6 +120,14 @@ def is_isolated(spec: ProviderSpec) -> bool:
     return create(spec).isolated
 
 
+def needs_isolation(spec: ProviderSpec) -> bool:
+    """Tell whether the EP needs processes of its own; one that is not installed needs none."""
+    try:
+        return is_isolated(spec)
+    except EpctxError:
+        return False
+
+
 def accepting(source: str) -> ExecutionProvider | None:
     """The EP that takes EPContext nodes of this `source`, with its default options.
 

@@ -24,7 +24,7 @@ from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import golden, golden_files
 from epctx.verification.numbers.golden_files import FOLDER, GoldenCase, GoldenModel, GoldenSet
 from epctx.verification.numbers.judge import Judge
-from epctx.verification.numbers.runs import Found
+from epctx.verification.numbers.policy import Found
 from epctx.verification.numbers.tasks import broken, finding, unchecked
 
 _AGAIN: Final = "make the kit again of this folder, and run its check_device.py on the device"

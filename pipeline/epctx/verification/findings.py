@@ -243,6 +243,18 @@ class FolderReport(Brief, frozen=True, kw_only=True):
         return replace(self, findings=(*self.findings, *skipped))
 
 
+def joined(folder: str, parts: Iterable[FolderReport]) -> FolderReport:
+    """Return reports on parts of a folder as one, policy by policy."""
+    reports = list(parts)
+    findings = [finding for report in reports for finding in report.findings]
+    return FolderReport(
+        folder=folder,
+        models=tuple(dict.fromkeys(name for report in reports for name in report.models)),
+        findings=tuple(sorted(findings, key=lambda f: TOLD.index(f.policy))),
+        numbers=tuple(n for report in reports for n in report.numbers),
+    )
+
+
 class VerifyReport(Brief, frozen=True, kw_only=True):
     """The result of `epctx verify`. `strict`: "not checkable" counts as a failure.
 

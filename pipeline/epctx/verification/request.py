@@ -13,6 +13,28 @@ from epctx.manifest import Composition, CompositionPart, ModelGroup, ModelSource
 from epctx.verification.findings import POLICIES, Finding, PolicyName
 
 
+class Kept(Struct, frozen=True, kw_only=True):
+    """Folders of what was computed for one model group (`numbers.recordings`).
+
+    Attributes:
+        source: by the source models; by the parts of a composition, run one after the other.
+        files: by the files that were built.
+        generating: by the sessions that compiled them; None if none were run.
+    """
+
+    source: Path
+    files: Path
+    generating: Path | None = None
+
+    @classmethod
+    def below(cls, folder: Path) -> Kept:
+        """Return folders below one, which are made, without that of generating sessions."""
+        kept = cls(source=folder / "source", files=folder / "files")
+        for each in (kept.source, kept.files):
+            each.mkdir(parents=True, exist_ok=True)
+        return kept
+
+
 class ExpectedFile(Struct, frozen=True, kw_only=True):
     """What a record (`SHA256SUMS`, the lock) says of a file. `name` is bare, `size` in bytes."""
 
@@ -108,16 +130,13 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
         composed: what the folder is a composition of; None: of nothing, or that is unknown.
         expected: what the lock says of the folder's files; None: no lock.
         golden_expected: what the lock says of its golden files, SHA256SUMS too; None: nothing.
-        recorded: where the generating sessions' outputs are (`numbers.recordings`); None: nowhere.
-        computed: where the sources' outputs are that were computed beside the compile, as
-            `recorded` has the generating sessions'; None: nowhere.
+        kept: where what was computed is kept; None: no model is run.
         passed: files of the folder that passed before as they are: they are neither read for
-            integrity nor run.
+            integrity nor judged.
         written: what the build has just written into the folder, with the digests from then: such
             a file, if that is the SHA-256 that `SHA256SUMS` has, is held to its BLAKE3, which takes
             a tenth of the time.
         earlier: what was found of the folder before: nothing that failed there is loaded.
-        spent: seconds of the group's budget that were spent before.
         golden: run the golden inputs that are in the folder, too.
         device: results of a device (`verification.device`), which are judged; None: there are none.
         policies: which policies to apply. The order is fixed.
@@ -133,18 +152,21 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
     composed: Composed | None = None
     expected: tuple[ExpectedFile, ...] | None = None
     golden_expected: tuple[ExpectedFile, ...] | None = None
-    recorded: Path | None = None
-    computed: Path | None = None
+    kept: Kept | None = None
     passed: tuple[str, ...] = ()
     written: tuple[OutputFile, ...] = ()
     earlier: tuple[Finding, ...] = ()
-    spent: float = 0.0
     golden: bool = False
     device: Path | None = None
     policies: tuple[PolicyName, ...] = POLICIES
     data: Mapping[str, Path] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     require: tuple[str, ...] = ()
+
+    @property
+    def checks(self) -> tuple[PolicyName, ...]:
+        """The policies that run no model."""
+        return tuple(name for name in self.policies if name != "numbers")
 
     @property
     def required(self) -> set[str]:

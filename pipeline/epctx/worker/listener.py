@@ -22,7 +22,7 @@ from epctx.actions import action
 from epctx.actions.action import StageStarted
 from epctx.graph import native
 from epctx.worker import protocol
-from epctx.worker.protocol import Interim, Message
+from epctx.worker.protocol import Message
 
 
 def main() -> None:
@@ -44,9 +44,6 @@ def main() -> None:
     def started(stage: StageStarted) -> None:
         send(Message(started=msgspec.Raw(codec.encode(stage))))
 
-    def interim(result: object, left: float | None) -> None:
-        send(Message(interim=Interim(result=msgspec.Raw(codec.encode(result)), left=left)))
-
     def watch(allowance: native.Allowance | None) -> None:
         send(Message(native=msgspec.Raw(codec.encode(allowance))))
 
@@ -55,7 +52,7 @@ def main() -> None:
         busy.set()
         try:
             with native.watched(watch):
-                for result in action.carry_out(protocol.actions(message), started, interim):
+                for result in action.carry_out(protocol.actions(message), started):
                     send(Message(result=msgspec.Raw(codec.encode(result))))
             answer = Message(done=action.peak_memory())
         except Exception as error:

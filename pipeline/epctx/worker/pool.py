@@ -6,17 +6,22 @@ import contextlib
 import itertools
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from epctx.actions.action import Action, StageStarted
-from epctx.errors import EpctxError
+from epctx.errors import CompileError, EpctxError
 from epctx.files import outputs
 from epctx.manifest import ProviderSpec
+from epctx.providers import registry
 from epctx.worker.cancelling import Cancelling
 from epctx.worker.process import Worker
+from epctx.worker.room import Room
+
+_LARGE = 1 << 30
+"""Bytes: a shared worker that has loaded EPs is ended once it had more, as it may keep them."""
 
 
 class Lane:
@@ -25,7 +30,7 @@ class Lane:
 
     Attributes:
         own: by one worker, fresh and nobody else's, whose exit code counts; else by any that is
-            idle.
+            idle and has loaded the same EPs.
         machine: this one.
         peak_memory: the largest size, by the end of its last job, of who carried that out, in
             bytes.
@@ -34,32 +39,34 @@ class Lane:
     machine: str | None = None
     peak_memory: int = 0
 
-    def __init__(self, pool: Pool, label: str | None) -> None:
+    def __init__(self, pool: Pool, label: str | None, kind: str = "") -> None:
         self.own = label is not None
         self._pool = pool
+        self._kind = kind
         self._label = label
         self._worker: Worker | None = None
         self._busy = Cancelling[Worker](lambda worker, reason: worker.kill(reason))
-
-    def start(self) -> None:
-        """A job follows at once: let its worker start now."""
-        if self._worker is not None and self._worker.expired:
-            self.close()
-        if self._label is None:
-            self._pool.expect(None)
-        elif self._worker is None:
-            self._worker = self._pool.take(self._label)
 
     def run(
         self,
         job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None] = lambda stage: None,
+        finished: Callable[[int, Any], None] = lambda number, result: None,
         timeout: float | None = None,
+        budget: float | None = None,
+        memory: int | None = None,
     ) -> list[Any]:
-        """Carry out a job and return its results. Raises what `Worker.run` raises."""
-        with self.worker() as worker, self._busy.running(lambda: worker):
-            results = worker.run(job, started=started, timeout=timeout)
+        """Carry out a job and return its results, as `Worker.run`, which raises the same.
+
+        Args:
+            memory: bytes that it needs, and waits for; None: as if none.
+        """
+        with self._pool.admitted(memory), self.worker() as worker:
+            with self._busy.running(lambda: worker):
+                results = worker.run(
+                    job, started=started, finished=finished, timeout=timeout, budget=budget
+                )
             self.peak_memory = worker.peak_memory
             return results
 
@@ -67,26 +74,17 @@ class Lane:
         """From any thread: end the job that runs, which raises `reason`, as any to come does."""
         self._busy.cancel(reason)
 
-    def hand_on(self) -> None:
-        """After the last job: leave the own worker to the next lane of this label."""
-        worker, self._worker = self._worker, None
-        if worker is not None and self._label is not None:
-            if self._busy.reason is not None:  # it may have ended just after its last answer
-                self._pool.drop(worker)
-            elif worker.expired:
-                self._pool.give_back(worker)
-            else:
-                self._pool.keep(self._label, worker)
-
     @contextmanager
     def worker(self) -> Iterator[Worker]:
         """The worker for the next job; one of its own is started with the first."""
         if self._label is None:
-            with self._pool.shared() as worker:
+            with self._pool.shared(self._kind) as worker:
                 yield worker
             return
-        self.start()
-        assert self._worker is not None
+        if self._worker is not None and self._worker.expired:
+            self.close()
+        if self._worker is None:
+            self._worker = self._pool.take(self._label)
         try:
             yield self._worker
         except EpctxError:
@@ -129,49 +127,47 @@ class Pool:
         self._logs = logs
         self._lock = threading.RLock()
         self._numbers = itertools.count()
-        self._idle: list[Worker] = []
-        self._fresh: dict[str, Worker] = {}
+        self._idle: dict[str, list[Worker]] = {}
+        self._room = Room()
         self._alive: dict[Worker, int | None] = {}
         self._ended: EpctxError | None = None
 
     @contextmanager
-    def shared(self) -> Iterator[Worker]:
-        """A worker that may have done other jobs and will be given more."""
+    def shared(self, kind: str = "") -> Iterator[Worker]:
+        """A worker that may have done other jobs of its kind and will be given more."""
         with self._lock:
-            worker = self._idle.pop() if self._idle else None
-        worker = worker or self._start("worker")
+            idle = self._idle.get(kind)
+            worker = idle.pop() if idle else None
+        worker = worker or self._start(kind.lower().replace(" ", "-") or "worker")
         try:
             yield worker
         except EpctxError:
             # It may have crashed; a new one costs a second, a sick one a build.
             self.drop(worker)
             raise
-        if worker.expired:
+        if worker.expired or (kind and worker.peak_memory > _LARGE):
             self.give_back(worker)
             return
         with self._lock:
-            self._idle.append(worker)
+            self._idle.setdefault(kind, []).append(worker)
 
-    def expect(self, label: str | None) -> None:
-        """Start a worker now for a job that will need it soon: imports take half a second.
-
-        Args:
-            label: of a fresh one; None: one that is shared, if none is idle.
-        """
-        with self._lock:
-            if label is None:
-                if not self._idle:
-                    self._idle.append(self._start("worker"))
-            elif label not in self._fresh:
-                self._fresh[label] = self._start(label)
+    @contextmanager
+    def admitted(self, memory: int | None) -> Iterator[None]:
+        """Wait until there is room for a job that needs so many bytes; None: it does not wait."""
+        if memory is None:
+            yield
+            return
+        with self._room.taken(memory):
+            yield
 
     @contextmanager
     def lane(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[Lane]:
-        """A lane with a worker of its own, called `label`, or None: with those that all share.
+        """A lane with a worker of its own, called `label`, or None: with those that all share whose
+        jobs load the same EPs.
 
         Whatever EPs it needs, they are on this machine or nowhere.
         """
-        lane = Lane(self, label)
+        lane = Lane(self, label, kind(eps) if label is None else "")
         try:
             yield lane
             lane.close()
@@ -189,14 +185,7 @@ class Pool:
         with self._lock:
             taken = set(self._alive.values())
             place = next(number for number in itertools.count() if number not in taken)
-            return self._fresh.pop(label, None) or self._start(label, place)
-
-    def keep(self, label: str, worker: Worker) -> None:
-        """A worker that did well is for whoever asks for this label next; one is enough."""
-        with self._lock:
-            kept = self._ended is None and self._fresh.setdefault(label, worker) is worker
-        if not kept:
-            self.give_back(worker)
+            return self._start(label, place)
 
     def give_back(self, worker: Worker) -> None:
         """End a worker in good order. Raises CompileError if it does not end so."""
@@ -230,13 +219,15 @@ class Pool:
     def close(self) -> None:
         """End the workers that have no job, in good order; those of no use any more at once."""
         with self._lock:
-            idle = [*self._idle, *self._fresh.values()]
-            self._idle, self._fresh = [], {}
-        for worker in idle:
-            if self._ended is None:
-                worker.close()
-                worker.log.unlink()
-            self.drop(worker)
+            idle, self._idle = self._idle, {}
+        for kind, workers in idle.items():
+            for worker in workers:
+                if self._ended is None:
+                    # Of one that loaded EPs for several groups, none is to blame for its end.
+                    with contextlib.suppress(*(CompileError,) if kind else ()):
+                        worker.close()
+                    worker.log.unlink()
+                self.drop(worker)
         with contextlib.suppress(OSError):
             self._logs.rmdir()  # only where no log is left
 
@@ -257,6 +248,11 @@ class Pool:
             worker = Worker(self._work / f"w{number}", log, place, variables=self._variables)
             self._alive[worker] = place
         return worker
+
+
+def kind(eps: Iterable[ProviderSpec]) -> str:
+    """Name the EPs that a shared worker loads for these; empty: none that needs isolation."""
+    return " ".join(sorted({spec.provider for spec in eps if registry.needs_isolation(spec)}))
 
 
 def own_logs() -> Path:

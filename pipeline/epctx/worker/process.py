@@ -28,7 +28,7 @@ from epctx.providers.onnxruntime import crash, host
 from epctx.providers.onnxruntime.native_process import NativeProcess
 from epctx.worker import protocol, sampling, watchdog
 from epctx.worker.environment import environment
-from epctx.worker.protocol import Interim, Message
+from epctx.worker.protocol import Message
 from epctx.worker.watchdog import Guard
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class Worker:
         variables: of its environment, beside those of `environment`.
 
     Attributes:
-        expired: it was ended since its time was up, with a result that it had named for that.
+        expired: it was ended since the budget of numbers was used up.
         peak_memory: its largest size by the end of its last job, in bytes.
     """
 
@@ -100,10 +100,19 @@ class Worker:
         job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None],
+        finished: Callable[[int, Any], None] = lambda number, result: None,
         timeout: float | None = None,
+        budget: float | None = None,
     ) -> list[Any]:
-        """Carry out one job and return the results of its actions. If its own bound ends it
-        (`expired`), the last is what it had named for this, and what comes after has none.
+        """Carry out one job and return the results of its actions.
+
+        If the budget ends it (`expired`), they are those of the actions that had ended by then.
+
+        Args:
+            started: hears of each stage.
+            finished: hears of each result when it comes, with the action's number in the job.
+            timeout: in seconds, of the whole job.
+            budget: in seconds, of its actions that are bounded, from the first of them on.
 
         Raises:
             EpctxError: what an action raised, as it was raised.
@@ -120,7 +129,7 @@ class Worker:
             self._process.stdin.write(msgspec.json.encode(Message(job=protocol.asked(job))) + b"\n")
             self._process.stdin.flush()
         try:
-            results = self._answer(job, started, deadline, timeout)
+            results = self._answer(job, started, finished, (deadline, timeout), budget)
         except EpctxError as error:
             error.log = self._job.log_tail()
             named = str(self.log) in error.remedy
@@ -134,24 +143,22 @@ class Worker:
         self,
         job: Sequence[Action[Any]],
         started: Callable[[StageStarted], None],
-        deadline: float | None,
-        timeout: float | None,
+        finished: Callable[[int, Any], None],
+        bound: tuple[float | None, float | None],
+        budget: float | None,
     ) -> list[Any]:
         results: list[Any] = []
-        interim: Interim | None = None
         ends: float | None = None
         while True:
-            is_over = interim is not None and interim.left == 0  # whatever it may say by now
-            message = None if is_over else self._receive(deadline, timeout, ends)
+            bounded = len(results) < len(job) and job[len(results)].bounded
+            if bounded and ends is None and budget is not None:
+                ends = time.monotonic() + budget
+            message = self._receive(*bound, ends if bounded else None)
             if message is None:
-                assert interim is not None
                 self.expired = True
                 self.kill()
-                return [*results, self._decode(interim.result, job[len(results)].result)]
-            if message.interim is not None:
-                interim = message.interim
-                ends = None if interim.left is None else time.monotonic() + interim.left
-            elif message.started:
+                return results
+            if message.started:
                 self._job.stage = self._decode(message.started, StageStarted)
                 started(self._job.stage)
             elif message.native:
@@ -161,7 +168,7 @@ class Worker:
                 raise protocol.restore(message.error, log=self.log)
             elif message.result and len(results) < len(job):
                 results.append(self._decode(message.result, job[len(results)].result))
-                interim, ends = None, None
+                finished(len(results) - 1, results[-1])
             elif message.done is not None and len(results) == len(job):
                 self.peak_memory = message.done
                 return results
@@ -205,8 +212,10 @@ class Worker:
     def _receive(
         self, deadline: float | None, timeout: float | None, ends: float | None
     ) -> Message | None:
-        """What it says next; None: `ends` has come."""
+        """Return what it says next; None if `ends` has come, whatever it may say by now."""
         while True:
+            if ends is not None and time.monotonic() >= ends:
+                return None
             moments = [m - time.monotonic() for m in (deadline, ends) if m is not None]
             left = max(0.0, min([watchdog.INTERVAL, *moments]))
             try:
@@ -214,8 +223,6 @@ class Worker:
                 break
             except queue.Empty:
                 self._check_limits(deadline, timeout)
-            if ends is not None and time.monotonic() >= ends:
-                return None
         if not line:
             code = self._process.wait()
             self._process.end_rest()

@@ -19,18 +19,6 @@ REPORT = "report it"
 """The remedy of a bug, before it is known which log has the traceback."""
 
 
-class Interim(msgspec.Struct):
-    """The `result` of the action that runs, if it is ended `left` seconds after this was said, and
-    nothing since.
-
-    A run in a simulator cannot be interrupted, so what bounds it is the end of its process. With
-    `left` None it is not to be ended.
-    """
-
-    result: msgspec.Raw
-    left: float | None
-
-
 class Asked(msgspec.Struct):
     """An action: its class, by name, and its fields."""
 
@@ -48,7 +36,6 @@ class Message(msgspec.Struct, omit_defaults=True):
     job: tuple[Asked, ...] = ()
     started: msgspec.Raw = msgspec.Raw()
     native: msgspec.Raw = msgspec.Raw()
-    interim: Interim | None = None
     result: msgspec.Raw = msgspec.Raw()
     done: int | None = None
     error: Failure | None = None

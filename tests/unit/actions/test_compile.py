@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from epctx import codec
 from epctx.actions.action import Action
 from epctx.actions.compile import MODELS, Compile
-from epctx.actions.numbers import Verify
 from epctx.actions.optimize import Optimize
+from epctx.actions.verify import Check
 from epctx.errors import CompileError
 from epctx.manifest import ModelGroup, ModelSource, PartitionSettings, ProviderSpec
 from epctx.stages.report import ModelReport
@@ -52,7 +52,7 @@ def compiling(tmp_path: Path, worker: Inline) -> Compile:
 def test_the_job_verifies_what_it_has_compiled(compiling: Compile, worker: Inline) -> None:
     group = replace(GROUP, models=(ModelSource(name="m", path=compiling.folder.parent / "m.onnx"),))
     request = VerifyRequest(group=group, folder=compiling.folder, label="g@t")
-    job: list[Action[Any]] = [compiling, Verify(request=request, compiled=True)]
+    job: list[Action[Any]] = [compiling, Check(request=request, compiled=True)]
     compiled, checked = worker.run(job, started=lambda stage: None)
     assert [model.name for model in compiled.models] == ["m"]
     assert [part.provider for part in compiled.models[0].partitions] == ["0"]

@@ -11,7 +11,7 @@ from epctx.cache import Cache, locate
 from epctx.engine import plan
 from epctx.engine.lookup import Lookup
 from epctx.engine.plan import PlannedGroup
-from epctx.engine.state import SessionState
+from epctx.engine.state import GroupState, SessionState
 from epctx.errors import ModelError
 from epctx.manifest import ModelGroup, VerifySettings
 from tests.kit.projects import Project
@@ -54,8 +54,28 @@ def test_what_a_build_made_is_found_by_the_next(project: Project) -> None:
     files = {file.name: file.blake3 for file in report.groups[0].files}
     outputs = {name: content for session in found for name, content in session.outputs.items()}
     assert outputs == files
-    verified = [lookup.verification(whole.group, session) for session in found]
-    assert all(each.stored is not None for each in verified)
+    assert lookup.verified(GroupState(planned=whole, sessions=tuple(found))).complete
+
+
+def test_an_action_is_known_without_a_look_into_the_cache(project: Project) -> None:
+    project.build()
+    whole, lookup = planned(project), opened()
+    (session, _) = sessions(lookup, whole)
+    verify = lookup.verify(whole.group, session)
+    found, unknown = lookup.verification(whole.group, session), lookup.unknown(verify)
+    assert found.key == unknown.key and found.record == unknown.record
+    assert found.stored is not None and unknown.stored is None
+
+
+def test_a_verdict_without_a_check_that_is_required_is_none(project: Project) -> None:
+    project.section("defaults", "verify")["numbers"] = "off"
+    project.build()
+    whole, lookup = planned(project), opened()
+    (session, _) = sessions(lookup, whole)
+    settings = replace(whole.group.verify, require=("numbers",))
+    requiring = replace(whole.group, verify=settings)
+    assert lookup.verification(whole.group, session).stored is not None
+    assert lookup.verification(requiring, session).stored is None, "it is tried again"
 
 
 def test_without_a_cache_keys_are_known_and_results_are_not(project: Project) -> None:

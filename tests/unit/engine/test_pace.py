@@ -6,7 +6,7 @@ from pathlib import Path
 
 from epctx.actions.action import StageStarted
 from epctx.cache import Cache, Location
-from epctx.engine.pace import Countdown, Pace, Paced, words
+from epctx.engine.pace import Pace, Paced, Timing, words
 from epctx.files.digest import of_bytes
 
 KEY = of_bytes(b"a compile")
@@ -18,21 +18,23 @@ def pace(folder: Path, *models: str) -> Pace:
 
 
 def run(model: str, number: int, of: int) -> StageStarted:
-    return StageStarted(stage="verify", model=model, number=number, of=of, peak_memory=7)
+    return StageStarted(stage="verify", model=model, number=number, of=of)
 
 
 def test_the_first_set_tells_how_long_the_others_take(tmp_path: Path) -> None:
-    told = Countdown(pace(tmp_path, "m"))
+    told = Timing(pace(tmp_path, "m"))
     assert told.announce(run("m", 1, 3), 100.0) == "numbers: set 1 of 3"
     assert told.announce(run("m", 2, 3), 160.0) == "numbers: set 2 of 3, about 2 min left"
     assert told.announce(run("m", 3, 3), 220.0) == "numbers: set 3 of 3, about 60 s left"
-    assert told.announce(run("m", 4, 3), 300.0) is None, "all of them have ended"
+    told.ended(300.0)
+    told.ended(390.0)
+    told.note(7)
     assert pace(tmp_path, "m").find("m") == Paced(seconds=80.0, peak_memory=7)
 
 
 def test_what_was_measured_before_is_told_at_once(tmp_path: Path) -> None:
     pace(tmp_path, "m").note("m", Paced(seconds=30.0, peak_memory=7))
-    assert Countdown(pace(tmp_path, "m")).announce(run("m", 1, 2), 0.0) == (
+    assert Timing(pace(tmp_path, "m")).announce(run("m", 1, 2), 0.0) == (
         "numbers: set 1 of 2, about 60 s left"
     )
     assert Pace(records=None, compiled={"m": KEY}).find("m") is None
@@ -42,15 +44,23 @@ def test_of_several_models_it_says_which_and_counts_those_to_come(tmp_path: Path
     known = pace(tmp_path, "m", "n", "o")
     known.note("m", Paced(seconds=10.0, peak_memory=7))
     known.note("o", Paced(seconds=40.0, peak_memory=7))
-    told = Countdown(known)
+    told = Timing(known)
     assert told.announce(run("m", 1, 1), 0.0) == (
         "numbers: model 1 of 3, m, set 1 of 1, about 60 s left"
     )
     assert told.announce(run("n", 1, 1), 9.0) == "numbers: model 2 of 3, n, set 1 of 1"
 
 
+def test_the_time_between_loading_and_a_run_counts_for_neither(tmp_path: Path) -> None:
+    told = Timing(pace(tmp_path, "m"))
+    assert told.announce(run("m", 0, 0), 0.0) is None
+    told.announce(run("m", 1, 1), 90.0)
+    told.ended(93.0)
+    assert told.measured == {"m": 3.0}
+
+
 def test_quick_runs_are_counted_and_not_all_told(tmp_path: Path) -> None:
-    told = Countdown(pace(tmp_path, "m"))
+    told = Timing(pace(tmp_path, "m"))
     heard = [told.announce(run("m", number, 100), number / 10) for number in range(1, 100)]
     assert 3 <= len([each for each in heard if each]) <= 6
 

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.actions.action import Action, StageStarted
-from epctx.actions.numbers import Golden, GoldenResult
+from epctx.actions.golden import Golden, GoldenResult
+from epctx.cache import Cache, Location
 from epctx.cache.action import Origin
 from epctx.engine.events import Event
 from epctx.engine.executor import Lane
@@ -20,6 +21,7 @@ from epctx.errors import CompileError, Interrupted
 from epctx.files.digest import of_bytes
 
 JOB = Golden(built=Path("/built"), folder=Path("/folder"))
+DONE = GoldenResult(files=())
 LOAD, OPTIMIZE = StageStarted(stage="load"), StageStarted(stage="optimize")
 
 
@@ -28,7 +30,7 @@ class FakeLane:
 
     def __init__(self, *steps: StageStarted | Exception) -> None:
         self._steps = steps
-        self.timeout: float | None = None
+        self.asked: dict[str, object] = {}
         self.machine: str | None = None
         self.peak_memory = 0
 
@@ -37,14 +39,17 @@ class FakeLane:
         job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None],
-        timeout: float | None = None,
+        finished: Callable[[int, Any], None],
+        **asked: object,
     ) -> list[Any]:
-        self.timeout = timeout
+        self.asked = asked
         for step in self._steps:
             if isinstance(step, Exception):
                 raise step
             started(step)
-        return [GoldenResult(files=())] * len(job)
+        for number in range(len(job)):
+            finished(number, DONE)
+        return [DONE] * len(job)
 
 
 class Heard:
@@ -121,8 +126,22 @@ def test_a_job_that_enters_no_stage_is_not_told() -> None:
 
 
 def test_each_job_has_the_groups_timeout() -> None:
-    assert Heard(timeout=90).run(LOAD).timeout == 90
-    assert Heard().run(LOAD).timeout is None
+    assert Heard(timeout=90).run(LOAD).asked["timeout"] == 90
+    assert Heard().run(LOAD).asked["timeout"] is None
+
+
+def test_a_job_has_its_limits_and_each_result_is_told_when_it_comes() -> None:
+    lane, told = FakeLane(LOAD), list[tuple[int, object]]()
+    Heard().progress.run_all(
+        cast(Lane, lane),
+        "main",
+        [JOB, JOB],
+        finished=lambda number, result: told.append((number, result)),
+        budget=3.0,
+        memory=5,
+    )
+    assert lane.asked == {"timeout": None, "budget": 3.0, "memory": 5}
+    assert told == [(0, DONE), (1, DONE)]
 
 
 def test_the_largest_worker_is_remembered() -> None:
@@ -162,13 +181,17 @@ def test_a_wait_is_told_once_and_ends_when_there_is_no_point() -> None:
 def test_runs_are_told_beside_their_stage_and_are_no_stage(tmp_path: Path) -> None:
     heard = Heard()
     verify = StageStarted(stage="verify", model="m")
-    runs = [replace(verify, number=number, of=2) for number in (1, 2, 3)]
+    runs = [replace(verify, number=number, of=2) for number in (1, 2)]
     lane = FakeLane(StageStarted(stage="verify"), verify, *runs)
-    pace = Pace(records=None, compiled={"m": of_bytes(b"a compile")})
-    heard.progress.run(cast(Lane, lane), "main", JOB, pace=pace)
+    lane.peak_memory = 7
+    records = Cache(Location(folder=tmp_path), pytest.fail).records
+    pace = Pace(records=records, compiled={"m": of_bytes(b"a compile")})
+    heard.progress.run_all(cast(Lane, lane), "main", [JOB], pace=pace)
     assert [(e.state, e.stage, e.detail) for e in heard.events] == [
         ("running", "verify", None),
         ("running", "verify", "numbers: set 1 of 2"),
         ("done", None, None),
     ]
     assert [stage.stage for stage in heard.progress.stages] == ["verify"]
+    measured = pace.find("m")
+    assert measured is not None and measured.peak_memory == 7, "the next build knows"

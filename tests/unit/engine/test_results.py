@@ -25,6 +25,7 @@ from epctx.verification.findings import (
     Finding,
     FolderReport,
     OutputNumbers,
+    joined,
 )
 
 PASSES = (PassRecord(name="simplify", changed={"Identity": 1}),)
@@ -144,7 +145,7 @@ def test_a_report_is_cut_by_files_and_joined_again() -> None:
     assert [n.model for n in part.numbers] == ["a_ctx.onnx"]
     rest = results.without(WHOLE, ["a_ctx.onnx"])
     assert [f.subject for f in rest.findings] == ["b_ctx.onnx", "."]
-    whole = results.joined("g@default", [part, rest])
+    whole = joined("g@default", [part, rest])
     assert whole.models == WHOLE.models and whole.numbers == WHOLE.numbers
     assert sorted(map(repr, whole.findings)) == sorted(map(repr, WHOLE.findings))
     policies = [f.policy for f in whole.findings]

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from functools import partial
 
 import pytest
 
 from epctx.engine.executor import Cancelled, Executor, Lane
 from epctx.engine.scheduler import Scheduler
-from epctx.errors import EpctxError, Interrupted
+from epctx.errors import EpctxError, Interrupted, ModelError
 from epctx.manifest import ProviderSpec
 
 
@@ -23,9 +24,6 @@ class Noting:
     def lane(
         self, label: str | None, eps: Sequence[ProviderSpec] = ()
     ) -> AbstractContextManager[Lane]:
-        raise AssertionError("no job is carried out here")
-
-    def expect(self, label: str) -> None:
         raise AssertionError("no job is carried out here")
 
     def cancel(self, reason: EpctxError) -> None:
@@ -113,3 +111,60 @@ def test_an_error_cancels_what_runs_and_stays_what_it_is(executor: Noting) -> No
         scheduler.submit(executor.cancelled.wait, 30)
         raise ValueError("mine")
     assert executor.asked == ["cancel: another job failed", "close"]
+
+
+def meeting(number: int) -> list[Callable[[], int]]:
+    """Tasks that are carried out at the same time, or not at all."""
+    barrier = threading.Barrier(number)
+
+    def task(index: int) -> int:
+        barrier.wait(10)
+        return index
+
+    return [partial(task, index) for index in range(number)]
+
+
+def test_tasks_go_to_the_threads_that_are_idle(executor: Noting) -> None:
+    with Scheduler(executor, threads=3) as scheduler:
+        together = scheduler.submit(scheduler.together, meeting(3))
+        assert together.result(30) == [0, 1, 2]
+
+
+def test_without_an_idle_thread_the_one_that_asks_does_them_all(executor: Noting) -> None:
+    tasks = [threading.get_ident] * 3
+    with Scheduler(executor) as scheduler:
+        (own,) = scheduler.results([scheduler.submit(threading.get_ident)])
+        assert scheduler.submit(scheduler.together, tasks).result(30) == [own] * 3
+
+
+def test_the_first_that_failed_is_raised_when_the_others_have_ended(executor: Noting) -> None:
+    both, ended = threading.Barrier(2), threading.Event()
+
+    def task(name: str) -> None:
+        both.wait(10)
+        assert name == "b" or ended.wait(10)
+        ended.set()
+        raise ModelError(f"{name} is broken", remedy="mend it")
+
+    with Scheduler(executor, threads=2) as scheduler, pytest.raises(ModelError, match="a is"):
+        scheduler.submit(scheduler.together, [partial(task, name) for name in "ab"]).result(30)
+
+
+def test_after_one_that_failed_no_other_is_begun(executor: Noting) -> None:
+    begun: list[int] = []
+    tasks: list[Callable[[], object]] = [partial(int, "x"), partial(begun.append, 1)]
+    with Scheduler(executor) as scheduler, pytest.raises(ValueError, match="invalid literal"):
+        scheduler.submit(scheduler.together, tasks).result(30)
+    assert begun == []
+
+
+def test_what_failed_is_raised_before_what_was_ended(executor: Noting) -> None:
+    both = threading.Barrier(2)
+
+    def task(error: EpctxError) -> int:
+        both.wait(10)
+        raise error
+
+    errors = [Cancelled("it was ended", remedy="none"), ModelError("is broken", remedy="none")]
+    with Scheduler(executor, threads=2) as scheduler, pytest.raises(ModelError, match="is broken"):
+        scheduler.submit(scheduler.together, [partial(task, each) for each in errors]).result(30)

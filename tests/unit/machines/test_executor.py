@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from epctx import codec
-from epctx.actions.numbers import RunSources, SourceResult
+from epctx.actions.run_source import RunSource, SourceResult
 from epctx.engine.executor import one
 from epctx.errors import CompileError, EpctxError, ModelError, StorageError
 from epctx.machines import blobs
@@ -13,11 +13,16 @@ from epctx.machines.cluster import Lost, Member
 from epctx.machines.executor import Remote
 from epctx.machines.messages import Answer, Request, decoded, encoded
 from epctx.machines.portable import Packing
-from epctx.manifest import VerifySettings
+from epctx.manifest import ModelSource, ProviderSpec, VerifyInputs
 from tests.kit.members import member
 
-JOB = RunSources(sources=(), settings=VerifySettings(), folder=Path("/nowhere"))
-DONE = Answer(results=(msgspec.Raw(codec.encode(SourceResult(unfed={"a": "why"}))),), peak_memory=7)
+JOB = RunSource(
+    index=0,
+    source=ModelSource(name="a", path=Path(__file__)),
+    settings=VerifyInputs(),
+    folder=Path("/nowhere"),
+)
+DONE = Answer(results=(msgspec.Raw(codec.encode(SourceResult(unfed="why"))),), peak_memory=7)
 
 
 class FakeCluster:
@@ -74,7 +79,7 @@ def test_lanes_go_to_who_has_least_to_do_and_stay_there(tmp_path: Path) -> None:
     executor, cluster = remote(tmp_path, *[DONE] * 4)
     with executor.lane(None) as first, executor.lane(None) as other:
         for lane in (first, other, first, other):
-            assert one(lane, JOB).unfed == {"a": "why"} and lane.peak_memory == 7
+            assert one(lane, JOB).unfed == "why" and lane.peak_memory == 7
         assert (first.machine, other.machine) == ("x", "y")
     assert places(cluster) == ["tcp://x", "tcp://y", "tcp://x", "tcp://y"]
 
@@ -82,7 +87,7 @@ def test_lanes_go_to_who_has_least_to_do_and_stay_there(tmp_path: Path) -> None:
 def test_a_job_whose_worker_is_lost_runs_elsewhere_and_not_for_ever(tmp_path: Path) -> None:
     executor, cluster = remote(tmp_path, Lost(), Lost(), DONE, Lost(), Lost(), Lost())
     with executor.lane(None) as lane:
-        assert one(lane, JOB).unfed == {"a": "why"} and lane.peak_memory == 7
+        assert one(lane, JOB).unfed == "why" and lane.peak_memory == 7
         assert len(set(places(cluster))) == 3
         with pytest.raises(CompileError, match="3 workers were lost"):
             lane.run([JOB])
@@ -92,7 +97,7 @@ def test_what_fails_for_reasons_of_a_machine_is_tried_on_the_others(tmp_path: Pa
     full = StorageError("the disk is full", remedy="free some space").failure
     executor, cluster = remote(tmp_path, Answer(failure=full, own=True), DONE)
     with executor.lane(None) as lane:
-        assert one(lane, JOB).unfed == {"a": "why"} and lane.peak_memory == 7
+        assert one(lane, JOB).unfed == "why" and lane.peak_memory == 7
     assert len(set(places(cluster))) == 2
     executor, cluster = remote(tmp_path, *[Answer(failure=full, own=True)] * 3)
     with pytest.raises(StorageError, match="the disk is full"), executor.lane(None) as lane:
@@ -116,16 +121,27 @@ def test_an_error_is_of_its_class_and_names_paths_of_this_machine(tmp_path: Path
     assert told.value.log is not None and told.value.log.lines == ("words",)
 
 
-def test_what_a_lane_hands_on_the_next_of_its_label_gets(tmp_path: Path) -> None:
+def test_a_worker_is_told_the_limits_of_a_job_and_whose_workers_may_take_it(
+    tmp_path: Path,
+) -> None:
     executor, cluster = remote(tmp_path, DONE, DONE, Answer())
-    with executor.lane("v") as lane:
+    qnn = ProviderSpec(alias="htp", provider="QNNExecutionProvider")
+    told: list[tuple[int, Any]] = []
+    with executor.lane(None, [qnn]) as lane:
+        lane.run([JOB], timeout=3, budget=5, memory=7, finished=lambda *each: told.append(each))
+    with executor.lane("own", [qnn]) as lane:
         lane.run([JOB])
-        lane.hand_on()
-    with executor.lane("v") as lane:
-        lane.run([JOB])
-    lanes = [(address, request.lane) for address, request in cluster.requests]
-    assert len(lanes) == 3 and len(set(lanes)) == 1  # two jobs, and the end
-    assert cluster.requests[-1][1].job is None
+    shared, own, end = (request for _, request in cluster.requests)
+    assert (shared.kind, shared.timeout, shared.budget) == ("QNNExecutionProvider", 3, 5)
+    assert (own.label, own.kind, own.budget) == ("own", "", None)
+    assert (own.lane, None) == (end.lane, end.job)
+    assert told == [(0, SourceResult(unfed="why"))]
+
+
+def test_a_job_that_its_budget_has_ended_has_less(tmp_path: Path) -> None:
+    executor, _ = remote(tmp_path, DONE)
+    with executor.lane(None) as lane:
+        assert len(lane.run([JOB, JOB], budget=1)) == 1
 
 
 def test_a_process_that_does_not_end_well_is_told(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from epctx.machines.messages import Answer, Request, decoded, encoded
 
 
 def test_a_message_comes_back_as_it_was_sent() -> None:
-    request = Request(build="b", lane=1, label=None, number=2, over=(3,))
+    request = Request(build="b", lane=1, label=None, kind="", number=2, budget=1.5, over=(3,))
     assert decoded(encoded(request), Request) == request
     assert decoded(encoded(Answer()), Answer) == Answer()
 

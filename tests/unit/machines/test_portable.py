@@ -7,11 +7,18 @@ from msgspec.structs import replace
 
 from epctx.actions.kinds import KINDS
 from epctx.actions.optimize import Optimize
+from epctx.actions.run_source import RunSource
 from epctx.errors import CompileError, StorageError
 from epctx.machines import blobs
 from epctx.machines.blobs import Blobs
 from epctx.machines.portable import Input, Item, Packing, collected, placed
-from epctx.manifest import ModelSource, OptimizeSettings, ProviderSpec, Reference
+from epctx.manifest import (
+    ModelSource,
+    OptimizeSettings,
+    ProviderSpec,
+    Reference,
+    VerifyInputs,
+)
 from tests.kit.building import mlp
 
 
@@ -58,6 +65,22 @@ def test_a_job_goes_elsewhere_with_what_it_reads_and_no_more(tmp_path: Path, sha
     Packing(shared).receive(packed, made)
     assert (tmp_path / "here" / "new" / "graph.onnx").read_bytes() == b"graph"
     assert collected(packed.portable, roots, shared, failed=True) == {}
+
+
+def test_a_folder_that_a_job_adds_to_goes_with_what_is_in_it(tmp_path: Path, shared: Blobs) -> None:
+    kept = tmp_path / "here" / "kept"
+    (kept / "a").mkdir(parents=True)
+    (kept / "a" / "sizes.json").write_bytes(b"{}")
+    source = ModelSource(name="a", path=model(tmp_path / "here" / "m"))
+    runs = [RunSource(index=i, source=source, settings=VerifyInputs(), folder=kept) for i in (0, 1)]
+    packed = Packing(shared).pack(*runs)
+    (one, two), roots = placed(packed.portable, KINDS, shared, tmp_path / "t", tmp_path / "t" / "n")
+    assert one.folder == two.folder, "the second finds what the first has kept"
+    assert (one.folder / "a" / "sizes.json").read_bytes() == b"{}"
+    (one.folder / "a" / "output_0.pb").write_bytes(b"y")
+    made = collected(packed.portable, roots, shared, failed=False)
+    Packing(shared).receive(packed, made)
+    assert sorted(path.name for path in (kept / "a").iterdir()) == ["output_0.pb", "sizes.json"]
 
 
 def test_options_that_are_paths_go_with_their_content(tmp_path: Path, shared: Blobs) -> None:

@@ -42,8 +42,9 @@ def job(folder: Path) -> Optimize:
     )
 
 
-def asked(packing: Packing, what: Optimize, **more: object) -> str:
-    request = Request(build="b", lane=1, label=None, number=1, job=packing.pack(what).portable)
+def asked(packing: Packing, what: Optimize) -> str:
+    job = packing.pack(what).portable
+    request = Request(build="b", lane=1, label=None, kind="", number=1, job=job)
     return encoded(codec.decode(codec.encode(request), Request))
 
 

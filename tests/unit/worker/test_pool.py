@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from epctx.actions.numbers import Trial
-from epctx.errors import EpctxError
+from epctx.actions.trial import Trial
+from epctx.errors import CompileError, EpctxError
+from epctx.manifest import ProviderSpec
 from epctx.runtime.trial import RunJob
 from epctx.worker import pool
 from epctx.worker.process import Worker
@@ -27,6 +28,7 @@ class FakeWorker:
         self.log.touch()
         self.ended: str | None = None
         self.expired = False
+        self.peak_memory = 0
         self.dismissed = False
         self.reason = EpctxError("killed", remedy="none")
         self.made.append(self)
@@ -69,12 +71,46 @@ def test_a_shared_worker_is_used_again_until_it_fails(workers: pool.Pool) -> Non
         assert third is not first
 
 
-def test_an_isolated_worker_is_expected_once_and_used_once(workers: pool.Pool) -> None:
-    workers.expect("llm@x")
-    workers.expect("llm@x")
-    assert len(FakeWorker.made) == 1
+def test_a_shared_worker_gets_jobs_that_load_the_same_eps(workers: pool.Pool) -> None:
+    qnn, reference = (
+        ProviderSpec(alias="a", provider=f"{name}ExecutionProvider")
+        for name in ("QNN", "Reference")
+    )
+    kinds = [pool.kind(eps) for eps in ((), (reference,), (qnn,), (reference, qnn))]
+    assert kinds == ["", "", "QNNExecutionProvider", "QNNExecutionProvider"]
+    for eps in ((), (qnn,), (reference,), (reference, qnn)):
+        with workers.lane(None, eps) as lane, lane.worker():
+            pass
+    assert [worker.log.name for worker in FakeWorker.made] == [
+        "worker-0.log",
+        "qnnexecutionprovider-1.log",
+    ]
+
+
+def test_a_shared_worker_whose_eps_have_taken_much_memory_is_ended(workers: pool.Pool) -> None:
+    for kind in ("", "QNNExecutionProvider"):
+        with workers.shared(kind) as worker:
+            faked(worker).peak_memory = 2 << 30
+    assert [worker.ended for worker in FakeWorker.made] == [None, "closed"]
+
+
+def test_the_end_of_a_shared_worker_is_no_groups_fault(
+    workers: pool.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def badly(worker: FakeWorker) -> None:
+        raise CompileError("SIGABRT at its exit", remedy="none")
+
+    monkeypatch.setattr(FakeWorker, "close", badly)
+    with workers.shared("QNNExecutionProvider"):
+        pass
+    workers.close()
+    assert [worker.ended for worker in FakeWorker.made] == ["killed"]
+    assert not (tmp_path / "logs").exists()
+
+
+def test_an_isolated_worker_is_used_once(workers: pool.Pool) -> None:
     with workers.isolated("llm@x") as worker:
-        assert faked(worker) is FakeWorker.made[0]
+        assert faked(worker).ended is None
     assert faked(worker).ended == "closed"
     with workers.isolated("llm@x") as other:
         assert other is not worker
@@ -124,8 +160,9 @@ def test_a_lane_without_a_worker_of_its_own_takes_idle_ones(workers: pool.Pool) 
     assert not faked(first).dismissed
 
 
-def test_a_worker_that_nobody_needed_is_ended(workers: pool.Pool, tmp_path: Path) -> None:
-    workers.expect("llm@x")
+def test_a_worker_without_a_job_is_ended(workers: pool.Pool, tmp_path: Path) -> None:
+    with workers.shared():
+        pass
     workers.close()
     assert [worker.ended for worker in FakeWorker.made] == ["closed"]
     assert not (tmp_path / "logs").exists()
@@ -138,53 +175,20 @@ def test_after_a_cancel_no_worker_starts(workers: pool.Pool) -> None:
         assert FakeWorker.made[0].ended == "killed"
         workers.refuse_if_cancelled()
     with pytest.raises(EpctxError, match="stop"):
-        workers.expect("b")
+        workers.take("b")
     assert len(FakeWorker.made) == 1
 
 
 def test_workers_that_compile_at_the_same_time_have_places_of_their_own(
     workers: pool.Pool,
 ) -> None:
-    workers.expect("verify")
     with workers.shared(), workers.lane("a") as a, a.worker(), workers.lane("b") as b:
         with b.worker():
             pass
         a.close()
         with workers.isolated("c"):
             pass
-    assert [worker.place for worker in FakeWorker.made] == [None, None, 0, 1, 0]
-
-
-def test_a_worker_is_handed_on_to_the_next_lane_of_its_label(workers: pool.Pool) -> None:
-    workers.expect("verify")
-    with workers.lane("verify") as lane, lane.worker() as worker:
-        lane.hand_on()
-    assert faked(worker).ended is None
-    with workers.lane("verify") as other, other.worker() as same:
-        assert same is worker
-    assert faked(same).ended == "closed"
-
-
-def test_one_worker_is_enough_for_a_label(workers: pool.Pool) -> None:
-    with workers.lane("v") as one, workers.lane("v") as two:
-        one.start()
-        two.start()
-        one.hand_on()
-        two.hand_on()
-    assert [worker.ended for worker in FakeWorker.made] == [None, "closed"]
-    workers.close()
-    assert [worker.ended for worker in FakeWorker.made] == ["closed", "closed"]
-
-
-def test_a_worker_that_was_cancelled_after_its_last_answer_is_handed_on_to_nobody(
-    workers: pool.Pool,
-) -> None:
-    with workers.lane("v") as lane:
-        lane.start()
-        lane.cancel(EpctxError("its compile failed", remedy="none"))
-        lane.hand_on()
-    assert [worker.ended for worker in FakeWorker.made] == ["killed"]
-    workers.close()
+    assert [worker.place for worker in FakeWorker.made] == [None, 0, 1, 0]
 
 
 def _cancel(lane: pool.Lane, runs: threading.Event, reason: EpctxError) -> None:
@@ -250,10 +254,6 @@ def test_a_worker_that_was_ended_in_time_is_no_failure_and_gets_no_other_job(
             ended(second)
         with lane.worker() as third:
             assert third is not second, "a job that follows gets another"
-        ended(third)
-        lane.hand_on()
-    with workers.lane("own") as lane, lane.worker() as fourth:
-        assert fourth is not third, "nor is it handed on"
     with workers.shared() as shared:
         ended(shared)
     with workers.shared() as other:

@@ -1,31 +1,52 @@
-"""What a worker's answer is taken for, when it comes at the same moment as the end of its time."""
+"""A worker's results, and when its time is over."""
 
 from __future__ import annotations
 
 import queue
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import msgspec
+import onnx
 import pytest
 
 from epctx import codec
 from epctx.actions.action import StageStarted
-from epctx.actions.numbers import RunSources, SourceResult
-from epctx.manifest import VerifySettings
+from epctx.actions.run_source import RunSource, SourceResult
+from epctx.actions.verify import Check
+from epctx.manifest import ModelSource, VerifyInputs
+from epctx.verification.findings import FolderReport
+from epctx.verification.request import VerifyRequest
+from epctx.worker import process
 from epctx.worker.process import Worker, _Job
-from epctx.worker.protocol import Interim, Message
+from epctx.worker.protocol import Message
+from tests.kit import folders, onnx_text
+from tests.kit.building import mlp
+from tests.kit.inline import Inline
 
-JOB = RunSources(sources=(), settings=VerifySettings(), folder=Path("/nowhere"))
+ENDLESS = """
+g (float[3] x) => (float[3] y) <int64 n = {9000000000000000000}, bool go = {1}> {
+  y = Loop (n, go, x) <body = b (int64 i, bool c, float[3] s) => (bool d, float[3] t) {
+    d = Identity (c) t = Neg (s)
+  }>
+}"""
 
 
-def raw(unfed: dict[str, str]) -> msgspec.Raw:
-    return msgspec.Raw(codec.encode(SourceResult(unfed=unfed)))
+def source(folder: Path, model: onnx.ModelProto, name: str, index: int = 0) -> RunSource:
+    onnx.save(model, folder / f"{name}.onnx")
+    return RunSource(
+        source=ModelSource(name=name, path=folder / f"{name}.onnx"),
+        index=index,
+        settings=VerifyInputs(),
+        folder=folder / "kept",
+    )
 
 
-@pytest.mark.parametrize(("left", "found"), [(0.0, {"a": "ended"}), (60.0, {}), (None, {})])
+@pytest.mark.parametrize(("budget", "ended"), [(0.0, 1), (60.0, 3), (None, 3)])
 def test_who_has_no_time_left_is_not_heard_any_more(
-    monkeypatch: pytest.MonkeyPatch, left: float | None, found: dict[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: float | None, ended: int
 ) -> None:
     """Whatever it has said by then: else its speed decides what a budget of nothing gives.
 
@@ -33,12 +54,61 @@ def test_who_has_no_time_left_is_not_heard_any_more(
     """
     worker: Any = Worker.__new__(Worker)
     worker._lines, worker.expired = queue.SimpleQueue(), False
-    interim = Interim(result=raw({"a": "ended"}), left=left)
-    for message in (Message(interim=interim), Message(result=raw({})), Message(done=7)):
-        worker._lines.put(msgspec.json.encode(message))
+    report = FolderReport(folder="f", models=(), findings=(), numbers=())
+    said = [report, SourceResult(ran=True), SourceResult(ran=False)]
+    for each in said:
+        worker._lines.put(msgspec.json.encode(Message(result=msgspec.Raw(codec.encode(each)))))
+    worker._lines.put(msgspec.json.encode(Message(done=7)))
     monkeypatch.setattr(Worker, "kill", lambda worker: None)
-    (result,) = worker._answer([JOB], lambda stage: None, None, None)
-    assert (result.unfed, worker.expired) == (found, left == 0)
+    runs = [source(tmp_path, mlp(), "m", index) for index in range(2)]
+    heard: list[Any] = []
+    results = worker._answer(
+        [Check(), *runs],
+        lambda stage: None,
+        lambda *result: heard.append(result),
+        (None, None),
+        budget,
+    )
+    assert (results, worker.expired) == (said[:ended], budget == 0)
+    assert heard == list(enumerate(results))
+
+
+@pytest.mark.parametrize("kind", [Worker, Inline])
+def test_a_budget_of_nothing_leaves_out_what_is_bounded(
+    tmp_path: Path, kind: type[Worker] | type[Inline]
+) -> None:
+    worker = kind(tmp_path / "w", tmp_path / "log", None, variables={})
+    check = Check(request=VerifyRequest(folder=folders.write(tmp_path / "out"), label="g"))
+    run = source(tmp_path, mlp(), "m")
+    results = worker.run([check, run, check], started=lambda stage: None, budget=0.0)
+    assert [type(each) for each in results] == [FolderReport] and worker.expired
+    worker.close()
+    assert not (tmp_path / "kept").exists()
+
+
+def test_an_action_that_does_not_end_is_ended_and_what_was_before_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0])
+    monkeypatch.setattr(process, "time", clock)
+    endless = source(tmp_path, onnx_text.proto(ENDLESS), "endless")
+    job = [source(tmp_path, mlp(), "m"), source(tmp_path, mlp(), "m", 1), endless]
+
+    def started(stage: StageStarted) -> None:
+        ahead[0] += 1000 * (stage.model == "endless (source)")
+
+    worker = Worker(tmp_path / "w", tmp_path / "log", None, variables={})
+    begun, heard = time.monotonic(), []
+    results = worker.run(
+        job, started=started, finished=lambda number, _: heard.append(number), budget=900.0
+    )
+    assert time.monotonic() - begun < 100
+    assert [each.ran for each in results] == [True, True] and heard == [0, 1]
+    assert worker.expired and not worker.alive
+    worker.close()
+    assert len(list((tmp_path / "kept" / "m").glob("*/output_0.pb"))) == 2
+    assert not list((tmp_path / "kept").glob("endless/*/output_0.pb"))
 
 
 def test_a_crash_in_any_stage_is_told_by_what_was_done(tmp_path: Path) -> None:

@@ -9,18 +9,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from epctx.actions.numbers import Verify
+from epctx.actions.verify import verified
 from epctx.cache.digests import FreshDigests
 from epctx.commands.verify.folders import Missing
 from epctx.engine import quantized
-from epctx.engine.executor import one
 from epctx.engine.ranges import Ranges
 from epctx.engine.scheduler import Scheduler
-from epctx.errors import CompileError, EpctxError
-from epctx.manifest import ProviderSpec, Requirement
+from epctx.errors import CompileError
+from epctx.manifest import Requirement
 from epctx.providers import registry
 from epctx.verification.findings import Finding, FolderReport, PolicyName, VerifyReport
-from epctx.verification.request import VerifyRequest
+from epctx.verification.request import Kept, VerifyRequest
 from epctx.worker.pool import Pool, own_logs
 
 
@@ -90,9 +89,12 @@ def _verify(
             digests = FreshDigests()
             group = quantized.again(request.group, ranges, digests, folder, lane)
         request = replace(request, group=group)
+    kept = Kept.below(folder / "kept")
+    settings = None if request.group is None else request.group.verify
+    budget = None if settings is None or settings.numbers == "off" else settings.budget
     try:
         with pool.lane("verify" if _isolated(request) else None) as lane:
-            return one(lane, Verify(request=request))
+            return verified(replace(request, kept=kept), lambda job: lane.run(job, budget=budget))
     except CompileError as error:  # the worker crashed, or an EP raised an exception
         policy: PolicyName = "numbers" if request.group is not None else "conformance"
         message = f"cannot be verified: {error.reason}"
@@ -105,14 +107,7 @@ def _isolated(request: VerifyRequest) -> bool:
     """An EP of the folder's needs a process of its own."""
     composed = request.composed.providers if request.composed is not None else ()
     specs = request.group.execution_providers if request.group is not None else composed
-    return any(map(_is_isolated, specs))
-
-
-def _is_isolated(spec: ProviderSpec) -> bool:
-    try:
-        return registry.is_isolated(spec)
-    except EpctxError:
-        return False  # it is not here: a finding, and nothing of it is loaded
+    return any(map(registry.needs_isolation, specs))
 
 
 def _nothing(check: str, message: str, made: str = "") -> FolderReport:

@@ -15,7 +15,6 @@ from epctx import codec
 from epctx.cache import StoredAction, StoredFile
 from epctx.cache.action import Origin
 from epctx.cache.digests import FreshDigests
-from epctx.engine.actions.room import Room
 from epctx.engine.executor import Executor, Lane
 from epctx.engine.lookup import Lookup
 from epctx.engine.pace import Pace
@@ -72,7 +71,6 @@ class Actions:
         self.work = work
         self._executor = executor
         self._numbers = itertools.count()
-        self.room = Room()
         self._builds = builds
 
     def pace(self, sessions: Iterable[SessionState]) -> Pace:
@@ -103,21 +101,17 @@ class Actions:
         """A path in the scratch that nothing has; kept short, for Windows."""
         return self.work / f"{letter}{next(self._numbers)}"
 
-    def shared_lane(self) -> AbstractContextManager[Lane]:
-        """For a job that whoever did other jobs may do."""
-        return self._executor.lane(None)
+    def shared_lane(self, eps: Iterable[ProviderSpec] = ()) -> AbstractContextManager[Lane]:
+        """For jobs that whoever did other jobs with these EPs may do."""
+        return self._executor.lane(None, tuple(eps))
 
     def lane(self, eps: Iterable[ProviderSpec], label: str) -> AbstractContextManager[Lane]:
         """For jobs with these EPs, one after the other: of its own where one of them needs that."""
         specs = tuple(eps)
-        return self._executor.lane(label if self._isolated(specs) else None, specs)
+        return self._executor.lane(label if self.isolated(specs) else None, specs)
 
-    def expect_lane(self, eps: Iterable[ProviderSpec], label: str) -> None:
-        """A lane for these EPs and of that label will follow soon."""
-        if self._isolated(eps):
-            self._executor.expect(label)
-
-    def _isolated(self, eps: Iterable[ProviderSpec]) -> bool:
+    def isolated(self, eps: Iterable[ProviderSpec]) -> bool:
+        """Tell whether an EP needs a fresh process to compile."""
         return any(self.lookup.toolchain.traits(spec).isolated for spec in eps)
 
     def did(
@@ -223,6 +217,12 @@ class Actions:
 
 def files_in(folder: Path, roots: Sequence[Path], *, leaving_out: str = "") -> list[StoredFile]:
     """The files below `roots`, which are in `folder`, hashed."""
+    found = (path for root in roots for path in sorted(root.rglob("*")))
+    return stored_files(folder, (p for p in found if p.is_file() and p.name != leaving_out))
+
+
+def stored_files(folder: Path, files: Iterable[Path]) -> list[StoredFile]:
+    """Return files that are in a folder, hashed."""
     digests = FreshDigests()
     return [
         StoredFile(
@@ -230,7 +230,5 @@ def files_in(folder: Path, roots: Sequence[Path], *, leaving_out: str = "") -> l
             size=path.stat().st_size,
             digest=digests.of(path),
         )
-        for root in roots
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.name != leaving_out
+        for path in files
     ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -14,30 +16,33 @@ from msgspec.structs import replace
 from epctx import codec, limits
 from epctx.actions.action import Action
 from epctx.actions.compile import MODELS, Compile, CompileResult
-from epctx.actions.numbers import Record, RecordResult, Verify
+from epctx.actions.record import Record, RecordResult
+from epctx.actions.verify import Check
 from epctx.cache import StoredFile
-from epctx.engine.actions import checks, source
 from epctx.engine.actions.answer_checks import check_compiled, check_contents
 from epctx.engine.actions.base import Actions, files_in
-from epctx.engine.actions.beside import SideBySide
+from epctx.engine.actions.numbers import Numbers, Unfed, judge, request
 from epctx.engine.actions.optimize import Optimizing
 from epctx.engine.actions.quantize import Quantizing
 from epctx.engine.disk_space import DiskSpace
 from epctx.engine.executor import Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
-from epctx.engine.results import StoredRecording, aliased
+from epctx.engine.results import aliased
 from epctx.engine.scheduler import Scheduler
-from epctx.engine.state import SessionState
+from epctx.engine.state import ModelState, SessionState
 from epctx.errors import CompileError, EpctxError
 from epctx.files import outputs
 from epctx.files.entries import open_entry
 from epctx.keys import Toolchain
 from epctx.keys.source_digests import refuse_changed
-from epctx.manifest import ModelGroup
+from epctx.manifest import ModelGroup, ModelSource
 from epctx.providers.onnxruntime.host import Cpu
 from epctx.stages.report import ModelReport
 from epctx.verification.findings import FolderReport
+
+_LARGE: Final = 16_000_000
+"""Bytes of a model's file from which on another process optimizes it beside others."""
 
 
 class _Made(Struct, frozen=True, kw_only=True):
@@ -48,14 +53,18 @@ class _Made(Struct, frozen=True, kw_only=True):
     checked: FolderReport | None
 
     @classmethod
-    def of(cls, results: Sequence[Any]) -> _Made:
-        """What the results of its actions say."""
+    def of(cls, results: Sequence[Any], *, records: bool) -> _Made:
+        """Return what the results of its actions say.
+
+        Args:
+            records: a recording was asked for; without a result the budget has ended it.
+        """
         (compiled, *rest) = results
         recordings = (each for each in rest if isinstance(each, RecordResult))
         reports = (each for each in rest if isinstance(each, FolderReport))
         return cls(
             compiled=compiled,
-            recording=next(recordings, RecordResult(recorded=False)),
+            recording=next(recordings, RecordResult(recorded=records)),
             checked=next(reports, None),
         )
 
@@ -67,9 +76,10 @@ class Compiling:
         scheduler: of the threads that use it.
     """
 
-    def __init__(self, actions: Actions, scheduler: Scheduler) -> None:
+    def __init__(self, actions: Actions, scheduler: Scheduler, numbers: Numbers) -> None:
         self._actions = actions
         self._scheduler = scheduler
+        self._numbers = numbers
         self._optimizing = Optimizing(actions)
         self._quantizing = Quantizing(actions, self._optimizing)
         cache = actions.lookup.cache
@@ -84,8 +94,7 @@ class Compiling:
         """
         group, label = progress.planned.group, f"{progress.label}-{session.label}"
         with self._actions.lane(group.execution_providers, label) as lane:
-            beside = SideBySide(self._actions, self._quantizing, self._scheduler, progress, session)
-            models = beside.run(lane)
+            models = self._optimized(progress, session, lane)
 
             def find() -> SessionState:
                 lookup = self._actions.lookup
@@ -99,13 +108,25 @@ class Compiling:
             known, _ = self._actions.once(progress, "compile", session.label, find, run)
         return known
 
-    def recorded(self, progress: GroupProgress) -> Path:
-        """Where the recordings of a group's session groups are."""
-        return self._actions.work / "recorded" / progress.label
+    def _optimized(
+        self, progress: GroupProgress, session: SessionGroup, lane: Lane
+    ) -> tuple[ModelState, ...]:
+        """Return the models of a session group, optimized: in the lane that compiles them, and
+        large ones beside it.
+        """
 
-    def computed(self, progress: GroupProgress) -> Path:
-        """Where the outputs of a group's sources are that were run beside its compiles."""
-        return self._actions.work / "computed" / progress.label
+        def own(source: ModelSource) -> ModelState:
+            return self._quantizing.model(progress, source, lane)
+
+        def apart(source: ModelSource) -> ModelState:
+            with self._actions.shared_lane() as shared:
+                return self._quantizing.model(progress, source, shared)
+
+        first, *others = session.models
+        if not others or not all(map(_is_large, session.models)):
+            return tuple(own(source) for source in session.models)
+        tasks = [partial(own, first), *(partial(apart, source) for source in others)]
+        return tuple(self._scheduler.together(tasks))
 
     def _fetched(self, progress: GroupProgress, known: SessionState, folder: Path) -> SessionState:
         """A session group with its files from the cache, where they are there."""
@@ -115,7 +136,7 @@ class Compiling:
         recording = None if known.recording is None else known.recording.stored
         if verified.stored is not None:  # what was verified before is not compared again
             recording = None
-        recorded = self.recorded(progress)
+        recorded = self._numbers.recorded(progress, known.session)
         gone = replace(known, compile=replace(known.compile, stored=None))
         if recording is not None and not self._actions.fetch(recording, recorded):
             return gone
@@ -143,9 +164,9 @@ class Compiling:
         digests = {m.source.name: m.result.digest for m in known.models if m.result}
         asked = Compile.of(group, digests)
         compile = replace(asked, optimized=folders, folder=folder, scratch=scratch)
-        following = self._following(progress, compile, lane)
-        kept = self.computed(progress)
-        with source.beside(self._actions, progress, known, kept, lane) as run:
+        recorded = self._numbers.recorded(progress, known.session)
+        following = self._following(progress, compile, recorded)
+        with self._numbers.beside(progress, known, lane) as run:
             made = self._compiled(progress, known, compile, following, lane, run)
             result = made.compiled
             lane.dismiss()
@@ -154,16 +175,16 @@ class Compiling:
                 shutil.rmtree(scratch, ignore_errors=True)
             lane.close()  # its exit code counts before anything is kept
             check_compiled(result, group, compile.names, folder)
-            if made.checked is not None and not lane.own:
+            if not lane.own and len(progress.planned.session_groups) == 1:
                 check_contents(result, folder)
-            source.judge(run, made.recording.unrun)
+            judge(run, made.recording.unrun)
         for model in known.models:
             for each in (model,) if model.quantized is None else (model, model.origin):
                 assert each.found is not None
                 refuse_changed(each.source, each.found)
         if known.compile is None:
             known = self._actions.lookup.session(group, known.session, known.models)
-        return _stored(self._actions, group, known, made, folder, self.recorded(progress))
+        return _stored(self._actions, group, known, made, folder, recorded)
 
     def _compiled(
         self,
@@ -172,7 +193,7 @@ class Compiling:
         compile: Compile,
         following: Iterable[Action[Any]],
         lane: Lane,
-        run: source.SourceRun | None,
+        run: Future[Unfed] | None,
     ) -> _Made:
         """What came of a compile; a crash on what the source does not run either is the source's.
 
@@ -180,37 +201,36 @@ class Compiling:
             EpctxError: what the job raised; the source does not run.
         """
         entered: list[str] = []
+        job = [compile, *following]
         try:
             results = progress.run_all(
                 lane,
                 known.session.label,
-                [compile, *following],
+                job,
                 entered=entered.append,
+                budget=progress.planned.group.verify.budget,
                 pace=self._actions.pace([known]),
             )
-            return _Made.of(results)
+            return _Made.of(results, records=any(isinstance(each, Record) for each in job))
         except EpctxError as error:
             progress.saw(_models(compile))
             crashed = isinstance(error, CompileError) and entered[-1:] == ["verify"]
-            if crashed and run is not None and run.wait().unfed:
+            if crashed and run is not None and run.result():
                 error.remedy = "its source refuses these inputs: set `verify.inputs.ranges`"
             raise
 
     def _following(
-        self, progress: GroupProgress, compile: Compile, lane: Lane
+        self, progress: GroupProgress, compile: Compile, recorded: Path
     ) -> Iterator[Action[Any]]:
-        """What is done in the process that compiles, too: its sessions are run where numbers need
-        them; and a group is verified of which nothing is loaded, or whose EPs leave nothing behind
-        in a process.
+        """Yield what is done in the process that compiles, too: its sessions are run where numbers
+        need them; and a folder is checked of which no model is run.
         """
         lookup, group = self._actions.lookup, progress.planned.group
         if lookup.records(group):
-            kept = self.recorded(progress)
-            yield Record(group=progress.group, folder=compile.folder, recorded=kept)
-        skips = lookup.skips(group)
-        if len(progress.planned.session_groups) == 1 and (skips or not lane.own):
-            request = checks.request(progress, compile.folder, skips_numbers=skips)
-            yield Verify(request=request, compiled=True)
+            yield Record(group=progress.group, folder=compile.folder, recorded=recorded)
+        if len(progress.planned.session_groups) == 1 and lookup.skips(group):
+            asked = request(progress, compile.folder, skips_numbers=True)
+            yield Check(request=asked, compiled=True)
 
 
 def _stored(
@@ -231,15 +251,19 @@ def _stored(
         return known
     ran = made.recording.recorded
     if not ran:
-        record = dict(recording.record) | {"inputs": None, "budget": None}
-        recording = actions.lookup.known(record, StoredRecording, here=True)
+        asked = actions.lookup.recording(group, compile.key, None)
+        recording = actions.lookup.find(asked, here=True)
     roots = [recorded / model.source.name for model in known.models] if ran else []
-    found = StoredRecording(recorded=ran)
-    files = files_in(recorded, roots)
+    found = replace(made.recording, unrun=())
+    files = [file for file in files_in(recorded, roots) if ".part" not in file.name]
     return replace(
         known,
         recording=actions.store(recording, "recording", found, folder=recorded, files=files),
     )
+
+
+def _is_large(source: ModelSource) -> bool:
+    return source.path.is_file() and source.path.stat().st_size >= _LARGE
 
 
 def _cpu(toolchain: Toolchain, group: ModelGroup) -> Cpu | None:

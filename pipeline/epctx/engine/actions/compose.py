@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from epctx.actions import verify
 from epctx.actions.compose import ComposeResult
-from epctx.actions.numbers import Verify
 from epctx.engine.actions.base import Actions
 from epctx.engine.output.place import Place
 from epctx.engine.plan import PlannedComposition
@@ -17,7 +17,7 @@ from epctx.engine.state import CompositionState, GroupState, Known
 from epctx.errors import EpctxError
 from epctx.files import outputs
 from epctx.verification.findings import POLICIES, FolderReport, on_inputs
-from epctx.verification.request import Composed, VerifyRequest
+from epctx.verification.request import Composed, Kept, VerifyRequest
 
 
 class Composing:
@@ -70,14 +70,17 @@ class Composing:
         self, planned: PlannedComposition, whole: Composed, folder: Path, progress: Progress
     ) -> FolderReport:
         runs = self._actions.lookup.runs_models or planned.composition.verify.numbers == "off"
+        kept = Kept.below(self._actions.new_folder("k"))
         request = VerifyRequest(
             folder=folder,
             label=planned.label,
             composed=whole,
+            kept=kept,
             policies=tuple(p for p in POLICIES if p != "numbers" or runs),
         )
-        with self._actions.lane(whole.providers, f"{planned.label}-verify") as lane:
-            found = progress.run(lane, planned.composition.name, Verify(request=request))
+        name = planned.composition.name
+        with self._actions.shared_lane(whole.providers) as lane:
+            found = verify.verified(request, lambda job: progress.run_all(lane, name, job))
         return found.with_skipped()
 
     def _folder(self, group: GroupState) -> Path:

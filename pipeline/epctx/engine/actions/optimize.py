@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -23,13 +22,6 @@ from epctx.graph.optimized import paths
 from epctx.graph.passes import registry
 from epctx.manifest import ModelSource, OptimizeSettings
 
-Ahead = Callable[[], None]
-"""Is called before a job is sent."""
-
-
-def alone() -> None:
-    """Nothing is done ahead of a job."""
-
 
 class _Model(Struct):
     """A model of this build, which several session groups may share; `lock` guards the rest."""
@@ -48,9 +40,7 @@ class Optimizing:
         self._lock = threading.Lock()
         self._models: dict[bytes, _Model] = {}
 
-    def optimize(
-        self, progress: GroupProgress, source: ModelSource, lane: Lane, ahead: Ahead
-    ) -> ModelState:
+    def optimize(self, progress: GroupProgress, source: ModelSource, lane: Lane) -> ModelState:
         """The optimize action of a model.
 
         Args:
@@ -59,7 +49,6 @@ class Optimizing:
             lane: of the session group that is to be compiled of it: its worker reads and optimizes
                 the model, which leaves no trace in what it compiles (real-eps.md section 1); or of
                 a worker that compiles nothing.
-            ahead: is called if a job is to be carried out, before it is.
 
         Raises:
             EpctxError: what the job raised; also for who asks for the same model later.
@@ -71,7 +60,7 @@ class Optimizing:
                 raise model.failure
             try:
                 if model.known is None:
-                    model.known = self._optimize(progress, source, settings, model, lane, ahead)
+                    model.known = self._optimize(progress, source, settings, model, lane)
             except Exception as error:
                 model.failure = error
                 raise
@@ -107,10 +96,8 @@ class Optimizing:
         settings: OptimizeSettings,
         model: _Model,
         lane: Lane,
-        ahead: Ahead,
     ) -> ModelState:
         def run(known: ModelState) -> ModelState:
-            ahead()
             return self._run(progress, known, model, lane)
 
         def find() -> ModelState:

@@ -17,7 +17,7 @@ from epctx import codec
 from epctx.actions.quantize import Quantize, QuantizeResult
 from epctx.cache import StoredFile
 from epctx.engine.actions.base import Actions, files_in
-from epctx.engine.actions.optimize import Ahead, Optimizing, alone
+from epctx.engine.actions.optimize import Optimizing
 from epctx.engine.executor import Lane
 from epctx.engine.lookup import QUANTIZED, quantized_source
 from epctx.engine.progress import GroupProgress
@@ -48,18 +48,13 @@ class Quantizing:
         self._lock = threading.Lock()
         self._models: dict[bytes, _Model] = {}
 
-    def model(
-        self, progress: GroupProgress, source: ModelSource, lane: Lane, ahead: Ahead
-    ) -> ModelState:
+    def model(self, progress: GroupProgress, source: ModelSource, lane: Lane) -> ModelState:
         """A model of a group, optimized; quantized before, if the group is.
-
-        Args:
-            ahead: as of `Optimizing.optimize`.
 
         Raises:
             EpctxError: what a job raised; also for who asks for the same model later.
         """
-        plain = self._optimizing.optimize(progress, source, lane, ahead)
+        plain = self._optimizing.optimize(progress, source, lane)
         group = progress.planned.group
         if group.quantize is None:
             return plain
@@ -76,7 +71,7 @@ class Quantizing:
         assert model.folder is not None
         made = quantized_source(source, group.quantize, model.folder)
         progress.quantized(made)
-        known = self._optimizing.optimize(progress, made, lane, alone)
+        known = self._optimizing.optimize(progress, made, lane)
         return replace(known, quantized=model.known)
 
     def _model(self, progress: GroupProgress, source: ModelSource) -> _Model:

@@ -1,4 +1,4 @@
-"""The verify action of a group, after its last session group and before publication."""
+"""The verification of a group, after its last session group and before publication."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from epctx import limits
-from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
-from epctx.engine.actions.compile import Compiling
-from epctx.engine.actions.simulate import Simulation
+from epctx.engine.actions.numbers import Numbers, request
 from epctx.engine.output.place import Place
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import part_of, refuse, without
-from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import GroupState, Known, SessionState
 from epctx.files import outputs
 from epctx.stages.exclusion import refuse_unmatched
@@ -23,8 +20,7 @@ from epctx.verification.findings import FolderReport
 
 def verify(
     actions: Actions,
-    scheduler: Scheduler,
-    compiling: Compiling,
+    numbers: Numbers,
     place: Place,
     progress: GroupProgress,
     sessions: Sequence[SessionState],
@@ -51,7 +47,7 @@ def verify(
         "verify",
         name,
         lambda: actions.lookup.verified(group),
-        lambda known: _run(actions, scheduler, compiling, place, progress, known),
+        lambda known: _run(actions, numbers, place, progress, known),
     )
     for session, verified in zip(group.sessions, group.verified, strict=True):
         actions.note(progress, "verify", session.session.label, verified.key)
@@ -59,30 +55,21 @@ def verify(
 
 
 def _run(
-    actions: Actions,
-    scheduler: Scheduler,
-    compiling: Compiling,
-    place: Place,
-    progress: GroupProgress,
-    group: GroupState,
+    actions: Actions, numbers: Numbers, place: Place, progress: GroupProgress, group: GroupState
 ) -> GroupState:
     """Verify what is not known, and store it."""
     planned, whole = group.planned, group.whole
     assert whole is not None
     both = list(zip(group.sessions, group.verified, strict=True))
     new = [session for session, known in both if known.stored is None]
-    found = group.sessions[0].checked
-    if found is None:
-        request = checks.request(
-            progress,
-            place.staged(planned.target, planned.group.name),
-            skips_numbers=actions.lookup.skips(planned.group),
-            written=group.files,
-            recorded=compiling.recorded(progress) if any(each.recorded for each in new) else None,
-            computed=compiling.computed(progress),
-            passed=[name for session, known in both if known.stored for name in session.outputs],
-        )
-        found = Simulation(actions, scheduler, progress, new, request).run()
+    asked = request(
+        progress,
+        place.staged(planned.target, planned.group.name),
+        skips_numbers=actions.lookup.skips(planned.group),
+        written=group.files,
+        passed=[name for session, known in both if known.stored for name in session.outputs],
+    )
+    found = numbers.verify(progress, new, asked)
     progress.found = found
     if any(f.outcome == "fail" and f.policy == "integrity" for f in found.findings):
         _forget(actions, group.sessions)

@@ -23,7 +23,7 @@ class Again(Struct):
     """
 
     compute: Callable[[Feeds, bool], Mapping[str, Array]]
-    cases: Mapping[str, Case]
+    cases: dict[str, Case]
     held: set[str] = field(default_factory=set)
     _answers: dict[str, Mapping[str, Array]] = field(default_factory=dict)
 

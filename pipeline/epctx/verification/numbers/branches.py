@@ -27,16 +27,20 @@ from epctx.graph import decisions
 from epctx.graph.decisions import Key, Program
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.prepare import functions
-from epctx.graph.serde import protos
+from epctx.graph.serde import protos, skeleton
 from epctx.manifest import ModelSource
 from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
+from epctx.verification.findings import NOT_CHECKED, Finding
 from epctx.verification.numbers import sessions
+from epctx.verification.numbers.input_sets import Case
 
 Number = float | bool
 _Change = tuple[str, Callable[[Feeds], Feeds]]
 """A change of an input set, and a label that says what is different."""
 
+_NAMED: Final = 4
+"""Nodes that a message names."""
 _TRIALS: Final = 256
 """Runs of the instrumented source that a search for input sets takes at most."""
 _LARGEST: Final = 1 << 31
@@ -131,7 +135,12 @@ def further(
     Raises:
         As `measure`.
     """
-    probe = _Probe(source)
+    return _further(_Probe(source), inputs, first, coverage)
+
+
+def _further(
+    probe: _Probe, inputs: Sequence[InputSpec], first: Feeds, coverage: Coverage
+) -> list[tuple[str, Feeds]]:
     program = probe.program
     every = frozenset(range(program.arms))
     deciding = (*program.open, *program.sized)
@@ -177,6 +186,55 @@ def _combined(
                 feeds, new = trial, taken
                 break
     return (made, feeds) if new else None
+
+
+def reaching(
+    source: ModelSource, inputs: Sequence[InputSpec], cases: Sequence[Case], *, more: bool
+) -> tuple[Coverage | None, list[Case]]:
+    """Return what cases exercise of a source, and further cases for what they do not.
+
+    Args:
+        inputs: of the source.
+        cases: that it runs on.
+        more: further cases may be made.
+
+    Returns:
+        The coverage of all of them, None if no input decides; and those that are new.
+
+    Raises:
+        As `measure`.
+    """
+    if not cases or not decides(skeleton.read(source.path), source):
+        return None, []
+    first, probe = cases[0], _Probe(source)
+    coverage = probe.coverage([probe.taken(case.feeds) for case in cases])
+    made = _further(probe, inputs, first.feeds, coverage) if more else []
+    new = [
+        Case(label=f"{first.label}, {label}", feeds=feeds, sizes=first.sizes)
+        for label, feeds in made
+    ]
+    return probe.coverage([*coverage.taken, *(probe.taken(case.feeds) for case in new)]), new
+
+
+def finding(file: str, coverage: Coverage) -> Finding:
+    """Return the finding about what the input sets of a model exercise.
+
+    Args:
+        file: the EPContext model.
+    """
+    if not coverage.unreached:
+        return Finding("numbers", "coverage", file, "pass", coverage.words())
+    count, more = len(coverage.unreached), len(coverage.unreached) - _NAMED
+    listed = ", ".join(map(repr, coverage.unreached[:_NAMED]))
+    listed += f" and {more} more" if more > 0 else ""
+    message = (
+        f"{NOT_CHECKED}no input set reaches {count} of its nodes: {listed} ({coverage.words()})"
+    )
+    remedy = (
+        "give input sets that reach them: `verify.inputs.files`, or `verify.inputs.ranges` of the "
+        "inputs that decide"
+    )
+    return Finding("numbers", "coverage", file, "not checkable", message, remedy)
 
 
 class _Probe:
@@ -419,4 +477,4 @@ _INVERSE: Final[Mapping[str, Sequence[Callable[[Number, Number], Number]]]] = {
     "Mul": (lambda value, by: value / by, lambda value, by: value / by),
     "Div": (lambda value, by: value * by, lambda value, by: by / value if value else by * 2),
 }
-"""What an operand has to be for a result, and the other operand; by the place of the operand."""
+"""Functions that give an operand, by its place, for a result and the other operand."""

@@ -25,26 +25,24 @@ from epctx.runtime.feeds import Feeds
 from epctx.runtime.session import Session
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
-from epctx.verification.numbers import precision, probabilities, sessions, sizes
+from epctx.verification.numbers import (
+    expected,
+    precision,
+    probabilities,
+    recordings,
+    sessions,
+    sizes,
+)
 from epctx.verification.numbers import source_model as sources
 from epctx.verification.numbers.expected import differing, tell_random
+from epctx.verification.numbers.files import Feeding, Started
 from epctx.verification.numbers.input_sets import Case, InputSets
-from epctx.verification.numbers.judge import Judge
-from epctx.verification.numbers.runs import (
-    Budget,
-    Found,
-    Pause,
-    Run,
-    Runs,
-    Started,
-    constant,
-    unheard,
-    unpaused,
-)
+from epctx.verification.numbers.judge import Judge, constant
+from epctx.verification.numbers.policy import Found, judged, loads
 from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
-from epctx.verification.request import BuiltPart, Composed
+from epctx.verification.request import BuiltPart, Composed, Kept
 
 RunPart = Callable[[BuiltPart, Sequence[Feeds]], Sequence[Feeds]]
 """Runs a part on several inputs: for each its outputs, by name."""
@@ -178,126 +176,128 @@ def _interface(built: BuiltPart) -> Interface:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComposedNumbers:
-    """Every output of the whole, on every input set."""
+def run_parts(
+    composed: Composed,
+    folder: GroupFolder,
+    kept: Kept,
+    earlier: Sequence[Finding],
+    started: Started,
+) -> None:
+    """Run the parts one after the other on all input sets, and keep what the whole should give.
 
-    composed: Composed
-    started: Started = unheard
-    pausing: Callable[[Pause], None] = unpaused
-    name: PolicyName = field(default="numbers", init=False)
+    Args:
+        folder: of the composition.
+        kept: where that is kept, or why it cannot be run.
+        earlier: findings: nothing is run if something failed.
+        started: hears which model native code is given.
+    """
+    composition = composed.composition
+    model = _model(composed, folder)
+    off = composition.verify.numbers == "off"
+    if model is None or off or any(each.outcome == "fail" for each in earlier):
+        return
+    if obstacle(folder, model, sharing=False) is not None:
+        return
 
-    def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
-        """Run the parts one after the other, then the whole; raises as `Numbers.check` does."""
-        composition = self.composed.composition
-        file = context_file(composition.name)
-        model = next((each for each in folder.models if each.file == file), None)
-        failed = next((each for each in earlier if each.outcome == "fail"), None)
-        if model is None:
-            return  # told by conformance
-        if composition.verify.numbers == "off":
-            reason, remedy = "the manifest says `numbers: off`", "set `verify.numbers` to full"
-            yield unchecked(model, reason, remedy)
-            if failed is None:
-                run = _Run(folder, self.started, Budget(None), self.composed, model)
-                yield from run.run([Run.load(model)], sharing=False)
-        elif failed is not None:
-            reason = f"not run, since {failed.policy} failed: {failed.subject} {failed.message}"
-            yield unchecked(model, reason, "mend that first")
-        else:
-            run = _Run(folder, self.started, Budget(None), self.composed, model)
-            yield from run.check()
-
-
-@dataclass
-class _Run(Runs):
-    """The numbers of one composition."""
-
-    composed: Composed
-    model: ContextModel
-
-    def check(self) -> Iterator[Found]:
-        """Compare it; where that cannot be, load it at least."""
-        compared = False
-        for found in self._compare():
-            compared = compared or (isinstance(found, Finding) and found.check == "loads")
-            yield found
-        if not compared:
-            yield from self.run([Run.load(self.model)], sharing=False)
-
-    def _compare(self) -> Iterator[Found]:
-        model, composition = self.model, self.composed.composition
+    def run(built: BuiltPart, given: Sequence[Feeds]) -> list[Feeds]:
+        started(built.part.model, 0, 0)
+        part = summarize(built.path.name, skeleton.read(built.path))
+        providers = _ordered(folder, part)
+        session = sessions.open_files(built.path, providers, sharing=False, data=built.folder)
         try:
-            parts = interfaces(self.composed)
-        except ModelError as error:
-            reason = f"a part to compare with is not there: {error.where}"
-            yield unchecked(model, reason, "verify the whole output folder, with the parts")
-            return
-        wired = wiring.resolve(parts, outputs_of(composition), where=where(composition))
-        never = obstacle(self.folder, model, sharing=False)
-        if never is not None:
-            yield unchecked(model, f"not on this host: {never[0]}", never[1])
-            return
-        inputs = inputs_of(self.composed, wired, model)
-        input_sets = InputSets(composition.verify.inputs)
-        problems = input_sets.problems(inputs)
-        if problems:
-            yield unchecked(model, "; ".join(problems), input_sets.remedy(inputs))
-            return
-        try:
-            found = find_sizes(
-                input_sets,
-                inputs,
-                lambda fed: one_after_the_other(self.composed, wired, [fed], self._run_part),
-            )
-        except sizes.NotFound as error:
-            reason = f"its parts do not run at {sizes.words(error.sizes)}: {error.why}"
-            yield unchecked(model, reason, _SIZES)
-            return
-        cases = tuple(input_sets.cases(inputs, found))
-        input_sets.refuse_unused()
-        try:
-            given = [case.feeds for case in cases]
-            expected = one_after_the_other(self.composed, wired, given, self._run_part)
-            random = self._random(wired, given[0]) if given else frozenset()
-        except Exception as error:  # onnxruntime's errors have no common class
-            yield unchecked(model, f"a part does not run by itself: {words(error)}", _ON_DEVICE)
-            return
-        yield from tell_random(model, random)
-        yield from self._sensitivity(
-            [each for case, each in zip(cases, expected, strict=True) if case.sizes == found[0]]
+            return [sessions.run_files(session, each) for each in given]
+        finally:
+            sessions.close([session])
+
+    refused = _run_parts(composed, model, kept, run)
+    if refused is not None:
+        recordings.keep(kept.source, composition.name, expected.REFUSAL, refused)
+
+
+def _run_parts(composed: Composed, model: ContextModel, kept: Kept, run: RunPart) -> Finding | None:
+    """Keep what the parts give; return why they give nothing."""
+    composition, name = composed.composition, composed.composition.name
+    try:
+        parts = interfaces(composed)
+    except ModelError as error:
+        reason = f"a part to compare with is not there: {error.where}"
+        return unchecked(model, reason, "verify the whole output folder, with the parts")
+    wired = wiring.resolve(parts, outputs_of(composition), where=where(composition))
+    inputs, input_sets = inputs_of(composed, wired, model), InputSets(composition.verify.inputs)
+    problems = input_sets.problems(inputs)
+    if problems:
+        return unchecked(model, "; ".join(problems), input_sets.remedy(inputs))
+    try:
+        found = find_sizes(
+            input_sets, inputs, lambda fed: one_after_the_other(composed, wired, [fed], run)
         )
-        yield from self.run([self._whole(wired, cases, expected, random)], sharing=False)
+    except sizes.NotFound as error:
+        reason = f"its parts do not run at {sizes.words(error.sizes)}: {error.why}"
+        return unchecked(model, reason, _SIZES)
+    if found[0]:
+        recordings.keep(kept.source, name, expected.SIZES, found)
+    given = [case.feeds for case in input_sets.cases(inputs, found)]
+    random: frozenset[str] = frozenset()
+    try:
+        outputs = one_after_the_other(composed, wired, given, run)
+        if given and any(source.may_draw for source in _sources(composed)):
+            random = differing(*one_after_the_other(composed, wired, [given[0], given[0]], run))
+    except Exception as error:  # onnxruntime's errors have no common class
+        return unchecked(model, f"a part does not run by itself: {words(error)}", _ON_DEVICE)
+    for feeds, right in zip(given, outputs, strict=True):
+        recordings.write(kept.source, name, feeds, right)
+    recordings.keep(kept.source, name, expected.RANDOM, sorted(random))
+    return None
 
-    def _random(self, wired: Wiring, given: Feeds) -> frozenset[str]:
-        """The outputs that differ from themselves when the sessions of the parts run twice."""
-        if not any(source.may_draw for source in _sources(self.composed)):
-            return frozenset()
-        one, two = one_after_the_other(self.composed, wired, [given, given], self._run_part)
-        return differing(one, two)
 
-    def _sensitivity(self, expected: Sequence[Feeds]) -> Iterator[Finding]:
-        """A comparison that cannot fail must not look like one that has passed."""
-        idle = constant(expected)
-        if idle:
-            listed = ", ".join(repr(name) for name in expected[0] if name in idle)
-            yield finding(
-                self.model,
-                "sensitivity",
-                "not checkable",
-                f"its outputs {listed} do not depend on the inputs: this comparison cannot fail",
-                "verify it with other inputs",
-            )
+def _model(composed: Composed, folder: GroupFolder) -> ContextModel | None:
+    """Return the composition's model; None if it is missing, which conformance tells."""
+    file = context_file(composed.composition.name)
+    return next((each for each in folder.models if each.file == file), None)
 
-    def loaded(self, model: ContextModel, session: Session) -> Iterator[Finding]:
-        """Also what one session of onnxruntime does where the numbers come from several."""
+
+def _ordered(folder: GroupFolder, model: ContextModel) -> Sequence[ExecutionProvider]:
+    """Return a model's EPs in the order in which the manifest has them."""
+    found = folder.providers.of(model.sources)
+    return [each for each in folder.providers.asked or () if any(each is one for one in found)]
+
+
+class Whole(Feeding):
+    """The input sets of a composition, as far as its parts have run on them."""
+
+    def __init__(self, composed: Composed, kept: Kept) -> None:
+        self._composed = composed
+        self._kept = kept
+        self._sets = InputSets(composed.composition.verify.inputs)
+        self.count = self._sets.count
+
+    def cases(self, model: ContextModel, index: int | None) -> Iterator[Case]:
+        """Yield the cases of one input set, or of all."""
+        name, source = self._composed.composition.name, self._kept.source
+        if recordings.kept(source, name, expected.RANDOM, tuple[str, ...]) is None:
+            return  # the parts were not run
+        wired = _wired(self._composed)
+        inputs = inputs_of(self._composed, wired, model)
+        found = expected.read_sizes(source, name)
+        if index is None:
+            yield from self._sets.cases(inputs, found)
+        elif index < self.count:
+            yield from self._sets.nth(inputs, index, found)
+
+    def providers(self, folder: GroupFolder, model: ContextModel) -> Sequence[ExecutionProvider]:
+        """Return its EPs in the order in which the manifest has them."""
+        return _ordered(folder, model)
+
+    def loaded(
+        self, folder: GroupFolder, model: ContextModel, session: Session
+    ) -> Iterator[Finding]:
+        """Yield also what one session of onnxruntime does where the numbers come from several."""
         apart = session.get_reason_apart()
         if apart is None:
             yield finding(model, "loads", "pass", "loads on this host, in one session")
             return
-        path, providers = self.folder.path / model.file, self.folder.providers.of(model.sources)
         try:
-            sessions.load_natively(path, providers)
+            sessions.load_natively(folder.path / model.file, folder.providers.of(model.sources))
         except Exception as error:  # onnxruntime's errors have no common class
             told = f"not in one session of onnxruntime here: {sessions.words(error)}"
         else:
@@ -305,6 +305,7 @@ class _Run(Runs):
         yield finding(model, "loads", "not checkable", f"{told}: {apart}", _ON_DEVICE)
 
     def refused(self, model: ContextModel, error: Exception) -> Finding:
+        """Return the finding about a model that could not be loaded."""
         if isinstance(error, ProviderUnavailable):
             return super().refused(model, error)
         remedy = (
@@ -315,49 +316,78 @@ class _Run(Runs):
         return finding(model, "loads", "fail", message, remedy)
 
     def failed(self, model: ContextModel, case: Case, error: Exception) -> Finding:
+        """Return the finding about a model that does not run on a case."""
         message = f"{case.label}: fails where its parts run: {sessions.words(error)}"
         return finding(model, "runs", "fail", message, "ship the parts apart")
 
-    def providers(self, model: ContextModel) -> Sequence[ExecutionProvider]:
-        """In the order in which the manifest has the EPs."""
-        known = self.folder.providers
-        found = known.of(model.sources)
-        return [each for each in known.asked or () if any(each is one for one in found)]
 
-    def _run_part(self, built: BuiltPart, given: Sequence[Feeds]) -> list[Feeds]:
-        """A part in a session of its own."""
-        self.started(built.part.model)
-        part = summarize(built.path.name, skeleton.read(built.path))
-        session = sessions.open_files(
-            built.path, self.providers(part), sharing=False, data=built.folder
-        )
-        try:
-            return [sessions.run_files(session, each) for each in given]
-        finally:
-            sessions.close([session])
+def _wired(composed: Composed) -> Wiring:
+    composition = composed.composition
+    return wiring.resolve(interfaces(composed), outputs_of(composition), where=where(composition))
 
-    def _whole(
-        self,
-        wired: Wiring,
-        cases: Sequence[Case],
-        expected: Sequence[Feeds],
-        random: frozenset[str],
-    ) -> Run:
-        return Run(
-            model=self.model,
-            name=self.composed.composition.name,
-            judge=Judge(
-                file=self.model.file,
-                sessions="files",
-                providers=self.folder.providers.of(self.model.sources),
-                precision=precisions(self.composed, wired),
-                probabilities=probable(self.composed, wired),
-                known={case.label: each for case, each in zip(cases, expected, strict=False)},
-                asked=self.composed.composition.verify.tolerance,
-                inputs="given" if self.composed.composition.verify.inputs.files else "generated",
-                right="its parts, run one after the other",
-                random=random,
-            ),
-            cases=list(zip(cases, expected, strict=True)),
-            count=len(cases),
+
+@dataclass(frozen=True, kw_only=True)
+class ComposedNumbers:
+    """Every output of the whole, on every input set; `kept` as in `Numbers`."""
+
+    composed: Composed
+    kept: Kept | None = None
+    name: PolicyName = field(default="numbers", init=False)
+
+    def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
+        """Judge the whole by its parts; raises as `Numbers.check` does."""
+        composition = self.composed.composition
+        model = _model(self.composed, folder)
+        failed = next((each for each in earlier if each.outcome == "fail"), None)
+        if model is None or self.kept is None:
+            return
+        if composition.verify.numbers == "off":
+            reason, remedy = "the manifest says `numbers: off`", "set `verify.numbers` to full"
+            yield unchecked(model, reason, remedy)
+        elif failed is not None:
+            reason = f"not run, since {failed.policy} failed: {failed.subject} {failed.message}"
+            yield unchecked(model, reason, "mend that first")
+            return
+        else:
+            yield from self._judge(model, folder, self.kept)
+            return
+        yield from loads(model, self.kept, earlier)
+
+    def _judge(self, model: ContextModel, folder: GroupFolder, kept: Kept) -> Iterator[Found]:
+        composition, name = self.composed.composition, self.composed.composition.name
+        refused = recordings.kept(kept.source, name, expected.REFUSAL, Finding)
+        cases = list(Whole(self.composed, kept).cases(model, None)) if refused is None else []
+        found = list(loads(model, kept, (), runs=bool(cases)))
+        if refused is not None:
+            yield refused
+        if not cases:
+            yield from found
+            return
+        InputSets(composition.verify.inputs).refuse_unused([model.inputs])
+        rights = [recordings.read(kept.source, name, case.feeds) or {} for case in cases]
+        random = recordings.kept(kept.source, name, expected.RANDOM, tuple[str, ...]) or ()
+        yield from tell_random(model, frozenset(random))
+        both = list(zip(cases, rights, strict=True))
+        idle = constant([right for case, right in both if case.sizes == cases[0].sizes])
+        if idle:
+            listed = ", ".join(repr(each) for each in rights[0] if each in idle)
+            told = f"its outputs {listed} do not depend on the inputs: this comparison cannot fail"
+            remedy = "verify it with other inputs"
+            yield finding(model, "sensitivity", "not checkable", told, remedy)
+        yield from found
+        if any(each.outcome == "fail" for each in found):
+            return
+        wired = _wired(self.composed)
+        judge = Judge(
+            file=model.file,
+            sessions="files",
+            providers=folder.providers.of(model.sources),
+            precision=precisions(self.composed, wired),
+            probabilities=probable(self.composed, wired),
+            known={case.label: right for case, right in both},
+            asked=composition.verify.tolerance,
+            inputs="given" if composition.verify.inputs.files else "generated",
+            right="its parts, run one after the other",
+            random=frozenset(random),
         )
+        yield from judged(model, kept, both, judge)

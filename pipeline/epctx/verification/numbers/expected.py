@@ -1,13 +1,13 @@
-"""What is right: the outputs of a source model in a stock session, and who is to blame without.
+"""Outputs of source models in stock sessions, and who is to blame where there are none.
 
-A build runs the sources while their EP compiles (`keep`), and verification takes what was kept. A
-source that runs on none of the inputs that are tried is no model; one that runs on others than were
-generated lacks ranges; one that this host cannot run says nothing of the EP.
+A source that runs on none of the inputs that are tried is no model; one that runs on others than
+were generated lacks ranges; one that this host cannot run says nothing of the EP.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import re
@@ -20,18 +20,25 @@ import numpy as np
 import onnxruntime as ort
 from msgspec import Struct
 
-from epctx.errors import ModelError
+from epctx.errors import ManifestError, ModelError
+from epctx.files.outputs import context_file
 from epctx.graph.checks import judge
 from epctx.graph.inputs import Array, InputSpec
-from epctx.manifest import ModelSource, VerifySettings
+from epctx.manifest import ModelSource, VerifyInputs
 from epctx.runtime import feeds as feeds_
-from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel
-from epctx.verification.numbers import recordings, sessions, sizes, source_model
+from epctx.verification.numbers import (
+    branches,
+    headroom,
+    recordings,
+    sessions,
+    sizes,
+    source_model,
+    unoptimized,
+)
 from epctx.verification.numbers.input_sets import Case, InputSets
-from epctx.verification.numbers.runs import Budget
 from epctx.verification.numbers.sizes import NotFound, Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import unchecked
@@ -44,6 +51,18 @@ _NO_MEMORY: Final = re.compile(r"[Ff]ailed to allocate memory|bad.?alloc")
 _CONSUMERS: Final = "inputs in the range of their consumers"
 _MOST_ELEMENTS: Final = 1 << 24
 """Of an input set at sizes that are tried."""
+SIZES: Final = "sizes"
+RANDOM: Final = "random"
+REFUSAL: Final = "refusal"
+COVERAGE: Final = "coverage"
+"""Beside a source's outputs: sizes of its open dimensions; names of outputs that are random, once
+its first case was run; the finding that it cannot be run; that on nodes which inputs exercise."""
+KERNELS: Final = "kernels"
+REFERENCE: Final = "reference"
+MAGNITUDES: Final = "magnitudes"
+FURTHER: Final = "further"
+"""Below a source: outputs of its own nodes, not optimized, and of its reference; magnitudes of its
+values; inputs of cases for nodes that its input sets do not exercise."""
 ATTEMPTS: Final = (_CONSUMERS, "zeros", "ones")
 """Inputs on which many a model runs that refuses others."""
 
@@ -88,17 +107,16 @@ class Expected(Struct, dict=True):
         source: the model.
         inputs: in the order of the model; of fixed shapes once `find_sizes` has been asked.
         sets: which inputs it is run on.
-        kept: where `keep` has put outputs; None: nowhere.
         alone: nothing is compiled meanwhile.
+        ran: inputs that it has run on, in words; None if there were none.
     """
 
     source: SourceModel
     inputs: Sequence[InputSpec]
     sets: InputSets
-    kept: Path | None = None
     alone: bool = True
     _session: ort.InferenceSession | None = None
-    _ran: str | None = None
+    ran: str | None = None
 
     def find_sizes(self) -> tuple[Sizes, ...]:
         """Sizes for the open dimensions of its inputs, at which it runs; `inputs` are fixed by the
@@ -109,10 +127,8 @@ class Expected(Struct, dict=True):
             NotHere: this host cannot run it.
             ModelError: no session can be made of it.
         """
-        name = self.source.source.name
-        found = None if self.kept is None else recordings.read_sizes(self.kept, name)
         try:
-            found = found or self.sets.sizes(self.inputs, self.try_sizes)
+            found = self.sets.sizes(self.inputs, self.try_sizes)
         except sizes.NotFound as error:
             raise Unsized(error) from error
         self.inputs = sizes.fixed(self.inputs, found[0])
@@ -146,11 +162,6 @@ class Expected(Struct, dict=True):
             NotHere: this host cannot run it.
             ModelError: it runs on no input that is tried, or not at all.
         """
-        name = self.source.source.name
-        found = None if self.kept is None else recordings.read(self.kept, name, case.feeds)
-        if found is not None:
-            self._ran = case.label
-            return {output: found[output] for output in sorted(found, key=self._place)}
         self._open()
         try:
             outputs = self._run(case.feeds)
@@ -159,7 +170,7 @@ class Expected(Struct, dict=True):
         except Exception as error:  # onnxruntime's errors have no common class
             _refuse_host(error)
             raise self._blame(case, error) from error
-        self._ran = case.label
+        self.ran = case.label
         return outputs
 
     def random(self, case: Case) -> frozenset[str]:
@@ -203,7 +214,7 @@ class Expected(Struct, dict=True):
         """Whose fault it is that an input set does not run: the model's, or the inputs'."""
         if not self.sets.generated:
             return self._refused(f"the source model does not run on {case.label}", error)
-        works = self._ran or self.fallback(self.inputs)
+        works = self.ran or self.fallback(self.inputs)
         if works is not None:
             why = sessions.words(error)
             return Unfed(f"the source model runs on {works}, not on {case.label}: {why}")
@@ -235,14 +246,6 @@ class Expected(Struct, dict=True):
         why = sessions.words(error)
         return ModelError(what, file=str(source.path), model=source.name, why=why, remedy=remedy)
 
-    def _place(self, output: str) -> int:
-        """Where an output, or the sequence or map that it is of, stands among the model's."""
-        names = self.source.outputs
-        if output in names:
-            return names.index(output)
-        places = (i for i, own in enumerate(names) if values.suffix(output, own) is not None)
-        return next(places, len(names))
-
 
 def differing(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> frozenset[str]:
     """The names of outputs that are not the same, to the bit, when they are computed once more."""
@@ -267,57 +270,222 @@ def _attempt(name: str, inputs: Sequence[InputSpec]) -> Feeds:
     return {spec.name: _filled(spec, ATTEMPTS.index(name) - 1) for spec in inputs}
 
 
-def keep(
-    sources: Sequence[ModelSource], settings: VerifySettings, folder: Path
-) -> Iterator[tuple[str, str | None]]:
-    """Run models on the input sets that verification will use, and keep what they give.
+class SourceRuns:
+    """Runs a source model on the input sets of its group, one at a time, and keeps what it gives.
 
-    A model is passed over for which no inputs can be made, or whose outputs verification computes
-    itself: verification says why. What it draws at random is not kept.
+    A model for which no inputs can be made is passed over, and one that is not the source of
+    `built`: verification says why.
 
     Args:
-        folder: where the outputs are kept (`verification.numbers.recordings`), and the sizes of
-            open dimensions.
+        source: the model.
+        settings: which inputs.
+        folder: where the outputs are kept (`recordings.Kept.source`).
+        built: its EPContext model, whose fixed shapes count; None: it is not built yet.
+        reference: its reference is run in its place, on the same inputs; `built` is known then.
+        magnitudes: those of its values are measured, too (`headroom`).
 
-    Returns:
-        Model by model its name, before it is run, with None; once more, with the reason, if it does
-        not run on the inputs that were generated.
+    Attributes:
+        fed: it is not passed over.
 
     Raises:
-        ModelError: a source does not run, or cannot be read; an input file cannot be read.
-        ManifestError: a range does not fit its input.
-        StorageError: the disk refuses.
+        ModelError: a model or an input file cannot be read.
+        ManifestError: the reference has other inputs or outputs.
     """
-    sets = InputSets(settings.inputs)
-    budget = Budget(settings.budget)
-    for source in sources:
-        inputs = source_model.inputs(source)
-        if sets.problems(inputs):
-            continue
-        yield source.name, None
-        model = SourceModel.read(source)
-        expected = Expected(model, inputs, sets, alone=False)
+
+    def __init__(
+        self,
+        source: ModelSource,
+        settings: VerifyInputs,
+        folder: Path,
+        *,
+        built: ContextModel | None = None,
+        reference: bool = False,
+        magnitudes: bool = False,
+    ) -> None:
+        self._magnitudes = magnitudes
+        self._sets = InputSets(settings)
+        self._folder = folder
+        self._source = source
+        self._reference = source.as_reference if reference else None
+        self._name = f"{source.name}/{REFERENCE}" if reference else source.name
+        self._sizes: Sequence[Sizes] | None = None
+        self._inputs = source_model.inputs(source)
+        self.fed = False
         try:
-            found = expected.find_sizes()
-        except (NotHere, Unsized):
-            continue
-        if found[0]:
-            recordings.write_sizes(folder, source.name, found)
-        another = sets.another(expected.inputs)
-        for case in (*sets.cases(inputs, found), *([] if another is None else [another])):
-            if budget.used_up:
+            model = SourceModel.read(source)
+        except ModelError:
+            if built is None:
+                raise
+            return
+        if built is not None:
+            if model.interface_faults(built):
                 return
+            self._inputs = model.fixed_inputs(built)
+        if self._reference is not None:
+            assert built is not None
+            model = SourceModel.read(self._reference)
+            _refuse_other(self._reference, model.interface_faults(built))
+        self.fed = not self._sets.problems(self._inputs)
+        self._expected = Expected(model, self._inputs, self._sets, alone=built is not None)
+
+    def run(self, index: int) -> str | None:
+        """Run it on one input set; index `count` is the one whose outputs tell, beside those of a
+        single input set, whether they depend on inputs.
+
+        Returns:
+            Why it does not run on inputs that were generated; None if it does, or is not run.
+
+        Raises:
+            ModelError: it does not run, on none of the inputs that are tried.
+            ManifestError: a range does not fit its input.
+            StorageError: the disk refuses.
+        """
+        try:
+            found = self._find_sizes() if self.fed else ()
+        except (NotHere, Unsized) as error:
+            recordings.keep(self._folder, self._name, REFUSAL, self._unchecked(error))
+            return None
+        if self._ran:
+            self._expected.ran = self._expected.ran or "other inputs"
+        given = index < self._sets.count
+        for case in self._cases(index, found):
             try:
-                outputs = expected.of(case)
-            except (NotHere, sessions.NotComparable):
-                break
-            except Unfed as error:
-                if case is not another:
-                    yield source.name, str(error)
-                break
-            if model.may_draw:
-                break
-            recordings.write(folder, source.name, case.feeds, outputs)
+                if not recordings.has(self._folder, self._name, case.feeds):
+                    outputs = self._expected.of(case)
+                    recordings.write(self._folder, self._name, case.feeds, outputs)
+            except (Unfed, NotHere, sessions.NotComparable) as error:
+                recordings.fail(self._folder, self._name, case.feeds, self._unchecked(error))
+                return str(error) if given and isinstance(error, Unfed) else None
+            if self._reference is None:
+                self._study(case)
+        if not given and self._reference is None and found:
+            self._cover(found)
+        return None
+
+    def _cases(self, index: int, found: Sequence[Sizes]) -> Iterator[Case]:
+        if not found:
+            return
+        if index < self._sets.count:
+            yield from self._sets.nth(self._inputs, index, found)
+        elif self._reference is None:
+            another = self._sets.another(self._expected.inputs)
+            yield from () if another is None else (another,)
+        else:
+            for first in itertools.islice(self._sets.cases(self._inputs, found), 1):
+                yield from further(self._folder, self._source.name, first)
+
+    def _cover(self, found: Sequence[Sizes]) -> None:
+        """Keep which nodes the input sets exercise, and run it on further ones for the others."""
+        ran = [
+            case
+            for case in self._sets.cases(self._inputs, found)
+            if recordings.has(self._folder, self._name, case.feeds)
+        ]
+        try:
+            coverage, new = branches.reaching(
+                self._source, self._expected.inputs, ran, more=self._sets.generated
+            )
+            for case in new:
+                outputs = self._expected.of(case)
+                recordings.write(self._folder, self._name, case.feeds, outputs)
+                recordings.write(self._folder, f"{self._name}/{FURTHER}", case.feeds, case.feeds)
+        except Exception as error:  # onnxruntime's errors have no common class
+            message = f"it is not known which nodes the inputs exercise: {sessions.words(error)}"
+            told = self._told("coverage", message, "report it with the model")
+            recordings.keep(self._folder, self._name, COVERAGE, told)
+            return
+        labels = [(case.label, recordings.name_of(case.feeds)) for case in new]
+        recordings.keep(self._folder, self._name, FURTHER, labels)
+        if coverage is not None:
+            told = branches.finding(context_file(self._source.name), coverage)
+            recordings.keep(self._folder, self._name, COVERAGE, told)
+
+    def _find_sizes(self) -> Sequence[Sizes]:
+        """Find the sizes that it is run at, and keep them."""
+        if self._sizes is None and (self._reference is not None or self._ran):
+            self._sizes = read_sizes(self._folder, self._source.name)
+            self._expected.inputs = sizes.fixed(self._inputs, self._sizes[0])
+        if self._sizes is None:
+            self._sizes = self._expected.find_sizes()
+            if self._sizes[0]:
+                recordings.keep(self._folder, self._name, SIZES, self._sizes)
+        return self._sizes
+
+    @property
+    def _ran(self) -> bool:
+        """Tell whether it has run on its first case, in this process or before."""
+        return recordings.kept(self._folder, self._name, RANDOM, tuple[str, ...]) is not None
+
+    def _study(self, case: Case) -> None:
+        """Keep what is random of it, and what its kernels give, for its first case."""
+        if self._ran:
+            return
+        if self._magnitudes:
+            with contextlib.suppress(Exception):  # onnxruntime's errors have no common class
+                values = headroom.measure(self._source, case.feeds)
+                place = f"{self._name}/{MAGNITUDES}"
+                recordings.write(self._folder, place, case.feeds, values)
+        random = self._expected.random(case)
+        if self._expected.source.folds and not random:
+            place = f"{self._name}/{KERNELS}"
+            try:
+                outputs = sessions.run_source(self._expected.unoptimized, case.feeds)
+            except Exception as error:  # onnxruntime's errors have no common class
+                why = sessions.words(error)
+                message = f"ONNX Runtime does not run it at ORT_DISABLE_ALL: {why}"
+                told = self._told("source", message, unoptimized.REMEDY)
+                recordings.fail(self._folder, place, case.feeds, told)
+            else:
+                recordings.write(self._folder, place, case.feeds, outputs)
+        recordings.keep(self._folder, self._name, RANDOM, sorted(random))
+
+    def _unchecked(self, error: Exception) -> Finding:
+        remedy = "only tensors, sequences and maps can be compared"
+        if isinstance(error, Unfed | NotHere | Unsized):
+            remedy = error.remedy
+        return self._told("outputs", str(error), remedy)
+
+    def _told(self, check: str, message: str, remedy: str) -> Finding:
+        file = context_file(self._source.name)
+        return Finding("numbers", check, file, "not checkable", message, remedy)
+
+
+def read_sizes(folder: Path, model: str) -> tuple[Sizes, ...]:
+    """Return the sizes at which a source was run; one empty set where nothing is open.
+
+    Raises:
+        StorageError: what was kept cannot be read.
+    """
+    return recordings.kept(folder, model, SIZES, tuple[Sizes, ...]) or ({},)
+
+
+def further(folder: Path, model: str, first: Case) -> list[Case]:
+    """Return the cases for nodes of a source that its input sets do not exercise.
+
+    Args:
+        folder: where its outputs are kept.
+        first: its first case.
+
+    Raises:
+        StorageError: what was kept cannot be read.
+    """
+    found = []
+    labels = recordings.kept(folder, model, FURTHER, tuple[tuple[str, str], ...]) or ()
+    for label, name in labels:
+        feeds = recordings.named(folder, f"{model}/{FURTHER}", name)
+        if feeds is not None:
+            found.append(Case(label=label, feeds=feeds, sizes=first.sizes))
+    return found
+
+
+def _refuse_other(reference: ModelSource, faults: Sequence[str]) -> None:
+    if faults:
+        raise ManifestError(
+            f"{reference.path.name} is no reference of the model {reference.name}: "
+            f"{'; '.join(faults)}",
+            where=f"models.{reference.name}.reference",
+            remedy="give a model with the same inputs and outputs: what a quantizer was given",
+        )
 
 
 def _refuse_host(error: Exception) -> None:

@@ -6,17 +6,18 @@ The right outputs are those of the source model on ONNX Runtime's CPU EP, in one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import onnxruntime as ort
 
 from epctx import codec
 from epctx.error_codes import Code
-from epctx.errors import ManifestError, ModelError, VerificationError
+from epctx.errors import EpctxError, ManifestError, ModelError, VerificationError
 from epctx.files import outputs
 from epctx.files.digest import of_file
 from epctx.files.outputs import OutputFile, context_file
@@ -26,13 +27,14 @@ from epctx.manifest import ModelGroup, ModelSource, Tolerance, VerifySettings
 from epctx.runtime import feed_files
 from epctx.runtime.feed_files import InputSet
 from epctx.runtime.feeds import Feeds
-from epctx.runtime.session import Session
 from epctx.verification import layout
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
 from epctx.verification.numbers import (
+    branches,
     golden_files,
     nonfinite,
+    recordings,
     sessions,
     sizes,
     tolerances,
@@ -49,6 +51,7 @@ from epctx.verification.numbers.composed import (
     where,
 )
 from epctx.verification.numbers.expected import INFERENCE, Expected, NotHere, Unsized, differing
+from epctx.verification.numbers.files import Feeding, name_of
 from epctx.verification.numbers.golden_files import (
     FOLDER,
     RECORD,
@@ -58,23 +61,13 @@ from epctx.verification.numbers.golden_files import (
     GoldenSet,
 )
 from epctx.verification.numbers.input_sets import Case, InputSets
-from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.judge import Judge, Outputs
+from epctx.verification.numbers.policy import Found, judged, loads
 from epctx.verification.numbers.precision import Precisions, of_output
-from epctx.verification.numbers.runs import (
-    Budget,
-    Found,
-    Outputs,
-    Pause,
-    Run,
-    Runs,
-    Started,
-    unheard,
-    unpaused,
-)
 from epctx.verification.numbers.sizes import NotFound, Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import finding, unchecked, words
-from epctx.verification.request import Composed
+from epctx.verification.request import Composed, Kept
 
 _finding: Final = partial(Finding, "numbers", "golden")
 _AGAIN: Final = "copy it again from where it was released, or write it with `epctx build --golden`"
@@ -105,6 +98,8 @@ def make(
             inputs = model.fixed_inputs(_summary(built, source.name))
             cases = _cases(source.name, inputs, input_sets, _search(model, inputs, input_sets))
             held = context_file(source.name) in two_answers
+            with contextlib.suppress(Exception):  # verification tells why
+                cases += branches.reaching(source, inputs, cases, more=input_sets.generated)[1]
             right = _run(source, [case.feeds for case in cases], held=held)
             for case, found in zip(cases, right, strict=True):
                 nonfinite.refuse(source, group.verify, case.label, found)
@@ -289,16 +284,52 @@ def _hashed(path: Path) -> OutputFile:
     )
 
 
+class Shipped(Feeding):
+    """The golden inputs of a folder's models."""
+
+    def __init__(self, folder: GroupFolder) -> None:
+        self._place = folder.path / FOLDER
+
+    def cases(self, model: ContextModel, index: int | None) -> Iterator[Case]:
+        """Yield all cases of a model; none if there are no golden inputs that can be read."""
+        try:
+            golden = golden_files.read_record(self._place).models.get(name_of(model))
+            yield from () if golden is None else (case for case, _ in self.read(model, golden))
+        except (EpctxError, OSError):
+            return
+
+    def read(
+        self, model: ContextModel, golden: GoldenModel
+    ) -> Iterator[tuple[Case, Mapping[str, Array]]]:
+        """Yield the cases of a model, each with its golden outputs.
+
+        Raises:
+            VerificationError: they cannot be read.
+            ManifestError: they do not fit the model.
+        """
+        for case in golden_files.read(self._place, name_of(model), golden):
+            values = InputSet(label=case.label, named=case.inputs)
+            feeds = feed_files.fit(values, model.inputs)
+            yield Case(label=case.label, feeds=feeds), case.outputs
+
+    def refused(self, model: ContextModel, error: Exception) -> Finding:
+        """Return the finding about a model that could not be loaded."""
+        return finding(model, "loads", "fail", words(error), _AGAIN)
+
+    def failed(self, model: ContextModel, case: Case, error: Exception) -> Finding:
+        """Return the finding about a model that does not run on a case."""
+        return finding(model, "runs", "fail", f"on golden inputs: {words(error)}", _AGAIN)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GoldenNumbers:
     """Every output of every model on the golden inputs that were shipped with it."""
 
-    started: Started = unheard
-    pausing: Callable[[Pause], None] = unpaused
+    kept: Kept | None = None
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
-        """Run the models of the folder, those that share a context together."""
+        """Judge the models of the folder; raises StorageError."""
         place = folder.path / FOLDER
         if not place.is_dir():
             yield _finding(FOLDER, "fail", "there are no golden inputs in the folder", _AGAIN)
@@ -312,73 +343,47 @@ class GoldenNumbers:
             yield _damaged(RECORD, str(error.why))
             return
         for models in layout.sharing_sets(folder):
-            known = []
             for model in models:
-                golden = record.models.get(_name(model))
+                golden = record.models.get(name_of(model))
                 wrong = next((failed[file] for file in model.files if file in failed), None)
                 if golden is None or not golden.sets:
                     yield finding(model, "golden", "fail", "has no golden inputs", _AGAIN)
                 elif wrong is not None:
                     reason = f"not run, since {wrong.policy} failed: {wrong.subject}"
                     yield unchecked(model, f"{reason} {wrong.message}", "mend that first")
-                else:
-                    known.append((model, golden))
-            shipped = _Shipped(folder, self.started, Budget(None, pausing=self.pausing), known)
-            yield from shipped.check(sharing=len(models) > 1)
+                elif self.kept is not None:
+                    yield from self._judge(folder, model, golden, self.kept)
 
-
-@dataclass
-class _Shipped(Runs):
-    """Models that share a context, or one that shares with nobody, on their golden inputs."""
-
-    models: Sequence[tuple[ContextModel, GoldenModel]]
-
-    def check(self, *, sharing: bool) -> Iterator[Found]:
-        """Load them at once, and run each."""
-        return self.run([self._shipped(*each) for each in self.models], sharing=sharing)
-
-    def _shipped(self, model: ContextModel, golden: GoldenModel) -> Run:
+    def _judge(
+        self, folder: GroupFolder, model: ContextModel, golden: GoldenModel, kept: Kept
+    ) -> Iterator[Found]:
+        try:
+            cases = list(Shipped(folder).read(model, golden))
+        except EpctxError as error:
+            message = f"on golden inputs: {words(error)}"
+            yield finding(model, "runs", "fail", message, _AGAIN)
+            return
+        found = list(loads(model, kept, (), runs=True))
+        yield from found
+        if any(each.outcome != "pass" for each in found if each.check in ("loads", "outputs")):
+            return
         judge = Judge(
             file=model.file,
             sessions="files",
-            providers=self.folder.providers.of(model.sources),
+            providers=folder.providers.of(model.sources),
             precision=golden.precision,
             probabilities=frozenset(golden.probabilities),
             asked=golden.tolerance,
             inputs="golden",
             right="the golden outputs",
+            known={case.label: right for case, right in cases},
         )
-        cases = self._cases(model, golden, judge)
-        return Run(model=model, name=_name(model), cases=cases, judge=judge)
-
-    def _cases(
-        self, model: ContextModel, golden: GoldenModel, judge: Judge
-    ) -> Iterator[tuple[Case, Outputs]]:
-        cases = golden_files.read(self.folder.path / FOLDER, _name(model), golden)
-        judge.known = {case.label: case.outputs for case in cases}
-        for case in cases:
-            values = InputSet(label=case.label, named=case.inputs)
-            feeds = feed_files.fit(values, model.inputs)
-            yield Case(label=case.label, feeds=feeds), case.outputs
-
-    def loaded(self, model: ContextModel, session: Session) -> Iterator[Finding]:
-        return iter(())
-
-    def refused(self, model: ContextModel, error: Exception) -> Finding:
-        return finding(model, "loads", "fail", words(error), _AGAIN)
-
-    def failed(self, model: ContextModel, case: Case, error: Exception) -> NoReturn:
-        raise error  # the first one ends the model's run
-
-    def expected(self, right: Outputs, actual: Outputs) -> Outputs:
-        return as_computed(right, actual)
-
-    def judge(self, run: Run, session: Session) -> Iterator[Found]:
-        try:
-            yield from super().judge(run, session)
-        except Exception as error:  # onnxruntime's errors have no common class
-            message = f"on golden inputs: {words(error)}"
-            yield finding(run.model, "runs", "fail", message, _AGAIN)
+        name = name_of(model)
+        typed = [
+            (case, as_computed(right, recordings.read(kept.files, name, case.feeds) or {}))
+            for case, right in cases
+        ]
+        yield from judged(model, kept, typed, judge)
 
 
 def as_computed(right: Outputs, actual: Outputs) -> Outputs:
@@ -393,10 +398,6 @@ def _as(expected: Array, actual: Array | None) -> Array:
     if expected.dtype.kind == "V" and expected.dtype.itemsize == actual.dtype.itemsize:
         return expected.view(actual.dtype)
     return expected.astype(object) if expected.dtype.kind == "U" else expected
-
-
-def _name(model: ContextModel) -> str:
-    return model.file.removesuffix("_ctx.onnx")
 
 
 def _damaged(name: str, why: str) -> Finding:

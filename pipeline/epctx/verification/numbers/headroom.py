@@ -2,7 +2,7 @@
 
 An NPU that computes float32 in float16 ends at 65504, and values pass that inside a model long
 before its outputs do. So the source runs once more, with the largest magnitudes of its values as
-outputs, beside the run of the files: 0.4 s for a ResNet-50 (onnxruntime 1.32.0).
+outputs, while they are compiled: 0.4 s for a ResNet-50 (onnxruntime 1.32.0).
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import parser
 
 from epctx.graph.epcontext import is_epcontext
-from epctx.graph.serde import protos
+from epctx.graph.inputs import Array
+from epctx.graph.serde import protos, skeleton
 from epctx.manifest import ModelSource
 from epctx.providers.hooks import FLOAT16_MAX
 from epctx.runtime.feeds import Feeds
@@ -40,15 +42,24 @@ of the largest one, as a share of it. `Where` takes five times as long (onnxrunt
 
 
 def notes(
-    source: ModelSource, compiled: onnx.ModelProto, feeds: Feeds, end: float
+    source: ModelSource, compiled: onnx.ModelProto, measured: Mapping[str, Array], end: float
 ) -> Iterator[tuple[str, str]]:
-    """Messages, with remedies, about values near the largest number `end` and beyond it.
+    """Yield messages, with remedies, about values near the largest number `end` and beyond it.
 
-    Raises what ONNX Runtime raises.
+    Args:
+        measured: what `measure` has returned.
+        end: of the type that the EP computes in.
+
+    Raises:
+        ModelError: the source cannot be read.
     """
     reached: dict[str, float] = {}
     masks: dict[str, float] = {}
-    for name, (most, least, rest) in _measure(source, compiled, feeds).items():
+    left = _left(skeleton.read(source.path), compiled)
+    for name, magnitudes in measured.items():
+        if name in left:
+            continue
+        most, least, rest = map(float, magnitudes)
         # A mask is alike in all of its elements, and far above all others.
         is_mask = most > _LOWEST or (most >= 4096 and 8 * least < most and 128 * rest < 1)
         masks[name], reached[name] = (most, min(most, _LOWEST) * rest) if is_mask else (0.0, most)
@@ -70,33 +81,41 @@ def _listed(values: Mapping[str, float]) -> str:
     return ", ".join(f"'{name}' reaches {values[name]:.2g}" for name in largest) + more
 
 
-def _values(model: onnx.ModelProto, compiled: onnx.ModelProto, feeds: Feeds) -> list[str]:
-    """Values that EPs compute of the inputs, without those that they quantize."""
+def _left(model: onnx.ModelProto, compiled: onnx.ModelProto) -> set[str]:
+    """Return values that EPs do not compute: those of the default EP, and what is dequantized."""
+    left = set[str]()
+    for node in protos.nodes(model):
+        left.update(node.output if node.op_type == "DequantizeLinear" else ())
+    for node in compiled.graph.node:  # what the default EP computes for itself stays float32
+        left.update(() if is_epcontext(node) else node.output)
+    for node in filter(is_epcontext, compiled.graph.node):
+        left.difference_update(node.input)
+    return left
+
+
+def _values(model: onnx.ModelProto, feeds: Feeds) -> list[str]:
+    """Return values that are computed of the inputs and used, other than to be quantized."""
     names = dict.fromkeys(feeds)
     for node in model.graph.node:
         read = {"Shape": 0, "Size": 0, "CastLike": 1}.get(node.op_type)  # inputs whose values count
         if not names.keys().isdisjoint(node.input[:read]):
             names.update(dict.fromkeys(node.output))
     used = {value.name for value in model.graph.output}
-    left = set[str]()
     for node in protos.nodes(model):
         used.update(node.input if node.op_type != "QuantizeLinear" else ())
-        left.update(node.output if node.op_type == "DequantizeLinear" else ())
-    for node in compiled.graph.node:  # what the default EP computes for itself stays float32
-        left.update(() if is_epcontext(node) else node.output)
-    for node in filter(is_epcontext, compiled.graph.node):
-        left.difference_update(node.input)
-    return [name for name in names if name in used - left]
+    return [name for name in names if name in used]
 
 
-def _measure(
-    source: ModelSource, compiled: onnx.ModelProto, feeds: Feeds
-) -> dict[str, list[float]]:
-    """Run the source with the magnitudes of its values as further outputs, by value."""
+def measure(source: ModelSource, feeds: Feeds) -> dict[str, Array]:
+    """Run a source once more, and return three magnitudes of each of its values, by name: the
+    largest and the least, and the largest below an eighth of the largest, as a share of that.
+
+    Raises what ONNX Runtime raises.
+    """
     level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     open_ = partial(sessions.open_source, source, spins=False, prepacks=False, level=level)
     model = sessions.mapped(source)
-    graph, names = model.graph, _values(model, compiled, feeds)
+    graph, names = model.graph, _values(model, feeds)
     outputs, known = len(graph.output), {each.name for each in (*graph.input, *graph.output)}
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
     typed = open_(changed=model.SerializeToString())
@@ -112,4 +131,4 @@ def _measure(
         graph.node.add(op_type="magnitudes", domain="epctx", input=[name], output=own)
         graph.output.extend(onnx.ValueInfoProto(name=each) for each in own)
     results = sessions.run_source(open_(changed=model.SerializeToString()), feeds)
-    return {name: [float(results[each]) for each in own] for name, own in made.items()}
+    return {name: np.array([float(results[e]) for e in own]) for name, own in made.items()}

@@ -99,6 +99,22 @@ class InputSets:
             if feeds_ is not None:
                 yield Case(label=values.label, feeds=feeds_)
 
+    @property
+    def count(self) -> int:
+        """Number of input sets, whether a model takes all of them or not."""
+        return self._settings.count if self.generated else len(self._files)
+
+    def nth(
+        self, inputs: Sequence[InputSpec], index: int, found: Sequence[Sizes] = ({},)
+    ) -> Iterator[Case]:
+        """The cases of input set `index` of those that `cases` gives, from 0 on; raises as that."""
+        if self.generated:
+            yield from (self.case(inputs, index, each) for each in found)
+            return
+        feeds_ = self._fit(self._files[index], inputs)
+        if feeds_ is not None:
+            yield Case(label=self._files[index].label, feeds=feeds_)
+
     def another(self, inputs: Sequence[InputSpec]) -> Case | None:
         """One more than `cases` gives, where that is one: whether outputs depend on inputs is told
         by two. None: there is none.

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+import numpy as np
+
 from epctx.files import hashing
 from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
@@ -50,6 +52,8 @@ _TELLING = (
     "model with real weights tells more than one with random ones"
 )
 
+Outputs = Mapping[str, Array]
+"""A model's outputs, by name."""
 _SOURCE: Final = "the source model"
 _MOST: Final = 4
 """So many slices are listed."""
@@ -72,6 +76,7 @@ class Judge:
         random: outputs that nothing is right for; they are not compared.
         right: who computed what is right.
         variant: the device that the sessions were made for, where the model is for several.
+        when: of which run of several on an input set the outputs are; empty: the first.
         known: what is right, by the label of the input set, as far as it is known before; an
             output's scale is that of all of them.
         again: runs the model that gave what is right once more; None: there is none to run.
@@ -89,6 +94,7 @@ class Judge:
     random: frozenset[str] = frozenset()
     right: str = _SOURCE
     variant: str = ""
+    when: str = ""
     known: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
     again: Again | None = None
     reference: tuple[Judge, Mapping[str, Mapping[str, Array]]] | None = None
@@ -109,8 +115,7 @@ class Judge:
         if self.again is not None and self.again.held:
             other = self.again.unoptimized(label)
             expected |= {name: other[name] for name in self.again.held if name in other}
-        if self.variant:
-            label = f"{label}, {self.variant}"
+        label = ", ".join(filter(None, (label, self.variant, self.when)))
         for name in sorted(actual.keys() - expected.keys()):
             yield self._finding("fail", f"{label}: output '{name}' is one too many", WRONG)
         names = [name for name in expected if name not in self.random]
@@ -399,3 +404,18 @@ def _worst(found: Comparison) -> str:
         return ""
     at = list(found.worst.index)
     return f"; worst at {at}: {found.worst.actual}, should be {found.worst.expected}"
+
+
+def constant(results: Sequence[Outputs]) -> frozenset[str]:
+    """Return the names of outputs that are the same on all of several input sets."""
+    first, *others = results
+    return frozenset(
+        name
+        for name, value in first.items()
+        if others and all(name in each and _equal(value, each[name]) for each in others)
+    )
+
+
+def _equal(one: Array, other: Array) -> bool:
+    same = np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+    return one.dtype == other.dtype and same

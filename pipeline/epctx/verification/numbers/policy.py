@@ -1,21 +1,22 @@
-"""Numbers: the source model on ONNX Runtime's CPU EP against the EPContext model, same inputs.
+"""Numbers: what the source model computed on ONNX Runtime's CPU EP against what the EPContext model
+did, on the same inputs.
 
-Models that share a context are loaded together, in the order of the sharing group, and destroyed in
-reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices").
+Nothing is run here but what explains a difference: sources and files were run before, one input set
+after the other, and what they computed was kept (`recordings`).
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from epctx.errors import ManifestError
+from msgspec.structs import replace
+
 from epctx.graph.inputs import InputSpec
-from epctx.manifest import VerifySettings
+from epctx.manifest import ModelSource, VerifySettings
 from epctx.runtime.feeds import assumed
 from epctx.verification import layout
 from epctx.verification.findings import (
@@ -30,36 +31,20 @@ from epctx.verification.findings import (
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import (
     boundaries,
+    expected,
     headroom,
     nonfinite,
     recordings,
-    sessions,
     sizes,
     tolerances,
     unoptimized,
 )
 from epctx.verification.numbers.again import Again
-from epctx.verification.numbers.expected import (
-    Expected,
-    NotHere,
-    Unfed,
-    Unsized,
-    tell_random,
-)
-from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.expected import Expected, tell_random
+from epctx.verification.numbers.files import AGAIN, LOADS, Feeding, name_of
+from epctx.verification.numbers.input_sets import Case
+from epctx.verification.numbers.judge import Judge, Outputs, constant
 from epctx.verification.numbers.recordings import Variant
-from epctx.verification.numbers.runs import (
-    Budget,
-    Found,
-    Outputs,
-    Pause,
-    Run,
-    Runs,
-    Started,
-    constant,
-    unheard,
-    unpaused,
-)
 from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import (
@@ -67,10 +52,13 @@ from epctx.verification.numbers.tasks import (
     Preparation,
     Task,
     broken,
+    budget,
     finding,
     unchecked,
 )
+from epctx.verification.request import Kept
 
+Found = Finding | OutputNumbers
 _NOT_GENERATING: Final = (
     "it has open dimensions, and the generating sessions were not run",
     "set `verify.numbers: full`, or fix `dimensions` and `shapes` of the model",
@@ -82,43 +70,84 @@ _ALIKE: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Numbers:
-    """Every output of every model, on every input set; fields as in `VerifyRequest`.
+class Fed(Feeding):
+    """The input sets of a model group, as far as its sources have run on them.
 
-    What is not run is loaded at least, once: a build must not publish what no session takes.
+    Args:
+        folder: its group is known.
+        kept: where the sources' outputs are kept.
+        earlier: what the policies before found.
     """
 
-    recorded: Path | None = None
-    computed: Path | None = None
+    def __init__(self, folder: GroupFolder, kept: Kept, earlier: Sequence[Finding]) -> None:
+        assert folder.group is not None
+        self._preparation = Preparation(folder, folder.group.verify.inputs, earlier)
+        self._kept = kept
+        self._inputs: dict[str, Sequence[InputSpec]] = {}
+        self.count = self._preparation.inputs.count
+
+    def cases(self, model: ContextModel, index: int | None) -> Iterator[Case]:
+        """Yield the cases of one input set, or of all."""
+        name, sets = name_of(model), self._preparation.inputs
+        try:
+            if name not in self._inputs:
+                self._inputs[name] = self._preparation.task(model).inputs
+        except Impossible:
+            return
+        inputs = self._inputs[name]
+        found = expected.read_sizes(self._kept.source, name)
+        if self._preparation.is_open(inputs, found):
+            return
+        cases = [*sets.cases(inputs, found)] if index in (None, sets.count) else []
+        if index is not None and index < sets.count:
+            cases = [*sets.nth(inputs, index, found)]
+        elif cases:
+            more = expected.further(self._kept.source, name, cases[0])
+            cases = [*cases, *more] if index is None else more
+        yield from (e for e in cases if recordings.has(self._kept.source, name, e.feeds))
+
+    def between(self, model: ContextModel) -> Case | None:
+        """Return the case that shows, beside a single one, whether outputs depend on inputs."""
+        name = name_of(model)
+        found = expected.read_sizes(self._kept.source, name)
+        other = self._preparation.inputs.another(sizes.fixed(self._inputs[name], found[0]))
+        known = other is not None and recordings.has(self._kept.source, name, other.feeds)
+        return other if known else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """Every output of every model, on every input set.
+
+    Attributes:
+        kept: where what was computed is kept; None: nothing was.
+        passed: files that passed before.
+    """
+
+    kept: Kept | None = None
     passed: frozenset[str] = frozenset()
-    spent: float = 0.0
-    started: Started = unheard
-    pausing: Callable[[Pause], None] = unpaused
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
-        """Run the models of the folder.
+        """Judge the models of the folder.
 
         Raises:
-            ModelError: a source does not run; an input file of the manifest cannot be read, or a
-                source model gives NaN or infinities on it.
+            ModelError: an input file of the manifest cannot be read, or a source model gives NaN or
+                infinities on it.
             ManifestError: an input file or a range fits no model.
+            StorageError: what was kept cannot be read.
         """
         group = folder.group
-        if group is not None and group.verify.numbers != "off":
+        wanted = [
+            models
+            for models in layout.sharing_sets(folder)
+            if not all(model.file in self.passed for model in models)
+        ]
+        if group is not None and group.verify.numbers != "off" and self.kept is not None:
             preparation = Preparation(folder, group.verify.inputs, earlier)
-            budget = Budget(group.verify.budget, spent=self.spent, pausing=self.pausing)
-            kept = (self.recorded, self.computed)
-            run = _Run(folder, self.started, budget, earlier, group.verify, *kept, preparation)
-            wanted = [
-                models
-                for models in layout.sharing_sets(folder)
-                if not all(model.file in self.passed for model in models)
-            ]
-            run.left.update((model.file, model) for models in wanted for model in models)
+            judging = _Judging(folder, group.verify, self.kept, preparation, earlier)
             for models in wanted:
-                yield from run.sharing_set(models)
+                yield from judging.sharing_set(models)
             if folder.whole:
                 preparation.refuse_unused_inputs()
             return
@@ -127,40 +156,118 @@ class Numbers:
         if group is not None:
             reason = "the manifest says `numbers: off`"
             remedy = "set `verify.numbers` to full or generating"
-        runs = _Loads(folder, self.started, Budget(None), earlier)
         for models in layout.sharing_sets(folder):
             for model in models:
                 yield unchecked(model, reason, remedy)
-            if not all(model.file in self.passed for model in models):
-                yield from runs.files(models, {})
+            for model in models if models in wanted else ():
+                yield from loads(model, self.kept, earlier)
+
+
+def loads(
+    model: ContextModel, kept: Kept | None, earlier: Sequence[Finding], *, runs: bool = False
+) -> Iterator[Finding]:
+    """Yield what was found when a model was loaded.
+
+    Args:
+        runs: it was to be run, too.
+    """
+    if kept is None or broken(model, earlier) is not None:
+        return
+    found = recordings.kept(kept.files, name_of(model), LOADS, tuple[Finding, ...])
+    for each in found or ():
+        yield each if runs or each.check != "outputs" else replace(each, check="loads")
+
+
+def judged(
+    model: ContextModel,
+    kept: Kept,
+    cases: Sequence[tuple[Case, Outputs]],
+    judge: Judge,
+    seconds: float | None = None,
+    other: tuple[Case, Outputs] | None = None,
+) -> Iterator[Found]:
+    """Judge what the files of a model computed.
+
+    Args:
+        cases: the input sets, each with what is right.
+        seconds: of the budget that bounded the runs; None: nothing did.
+        other: the case that was run before the first was repeated.
+    """
+    name, wrong = name_of(model), False
+    for case, right in cases:
+        failed = recordings.failure(kept.files, name, case.feeds)
+        actual = recordings.read(kept.files, name, case.feeds)
+        if failed is not None:
+            yield failed
+        elif actual is None:
+            yield budget(model, seconds, case)
+        else:
+            for found in judge.judge(case.label, right, actual):
+                wrong = wrong or (isinstance(found, Finding) and found.outcome == "fail")
+                yield found
+    telling = not wrong and any(right.keys() - judge.random for _, right in cases[:1])
+    if telling and recordings.has(kept.files, name, cases[0][0].feeds):
+        yield from _repeated(model, kept, cases[0], other, judge)
+    yield from judge.summary()
+
+
+def _repeated(
+    model: ContextModel,
+    kept: Kept,
+    first: tuple[Case, Outputs],
+    other: tuple[Case, Outputs] | None,
+    judge: Judge,
+) -> Iterator[Found]:
+    """Judge the second run on the first case, and the one between; say so if there was none.
+
+    The one between is held to no tolerance, but may not give what the first run gave.
+    """
+    name, place = name_of(model), f"{name_of(model)}/{AGAIN}"
+    case, right = first
+    once = recordings.read(kept.files, name, case.feeds) or {}
+    for each in (case,) if other is None else (other[0], case):
+        refused = recordings.failure(kept.files, place, each.feeds)
+        if refused is not None:
+            yield replace(refused, message=f"{refused.message}, in a later run")
+            return
+    if other is not None:
+        between = recordings.read(kept.files, place, other[0].feeds) or {}
+        moving = expected.differing(right, other[1]) - judge.random
+        stale = sorted(moving & between.keys() - expected.differing(once, between))
+        if stale:
+            message = f"{other[0].label}: {', '.join(map(repr, stale))} is what the run before gave"
+            yield finding(model, "determinism", "fail", message, REBUILD)
+            return
+    again = recordings.read(kept.files, place, case.feeds)
+    told = "not tried: a run takes a second or longer, or the budget was used up"
+    if again is not None:
+        told = "its outputs are the same when it is run again"
+        differ = sorted(expected.differing(once, again) - judge.random)
+        if differ:
+            told = f"{', '.join(map(repr, differ))} differ from run to run, within the tolerance"
+            judge = dataclasses.replace(judge, when="in a later run", reference=None)
+            found = list(judge.judge(case.label, right, again))
+            if not all(isinstance(each, OutputNumbers) for each in found):
+                yield from found
+                return
+    yield finding(model, "determinism", "pass", told)
 
 
 @dataclass
-class _Loads(Runs):
-    """Files of a folder, loaded all of them. `earlier`: what the policies before found."""
+class _Judging:
+    """The numbers of one folder. `earlier`: what the policies before found."""
 
-    earlier: Sequence[Finding]
-
-    def files(self, models: Sequence[ContextModel], runs: Mapping[str, Run]) -> Iterator[Found]:
-        """Load a sharing set together, and run those of `runs`, by file; not what is broken."""
-        sound = [model for model in models if broken(model, self.earlier) is None]
-        chosen = [runs.get(model.file) or Run.load(model) for model in sound]
-        return self.run(chosen, sharing=len(models) > 1)
-
-
-@dataclass
-class _Run(_Loads):
-    """The numbers of one folder. `ran`: files whose numbers were found in them."""
-
+    folder: GroupFolder
     settings: VerifySettings
-    recorded: Path | None
-    computed: Path | None
+    kept: Kept
     preparation: Preparation
+    earlier: Sequence[Finding]
     ran: set[str] = field(default_factory=set)
+    """Files whose numbers were found in them."""
 
     def sharing_set(self, models: Sequence[ContextModel]) -> Iterator[Found]:
-        """Models that share a context, or one that shares with nobody."""
-        tasks: list[Task] = []
+        """Judge models that share a context, or one that shares with nobody."""
+        tasks: dict[str, Task] = {}
         for model in models:
             try:
                 task = self.preparation.task(model)
@@ -168,19 +275,16 @@ class _Run(_Loads):
                 yield error.finding
                 continue
             yield finding(model, "interface", "pass", "its inputs and outputs are its source's")
-            self.budget.pause(Pause(model=task.source.source.name, rest=self.untold()))
-            yield from self._compute_expected(task)
+            yield from self._expect(task)
             if task.expected:
-                tasks.append(task)
-        with ThreadPoolExecutor(1) as beside:  # a simulator takes one core
-            notes = [beside.submit(list, self._headroom(task)) for task in tasks]
-            for task in tasks:
-                yield from self._check_recorded(task)
-            yield from self._check_files(models, tasks if self.settings.numbers == "full" else ())
-            for task in tasks:
-                yield from self._refusal(task)
-            for each in notes:
-                yield from each.result()
+                tasks[model.file] = task
+        for task in tasks.values():
+            yield from self._check_recorded(task)
+        for model in models:
+            yield from self._check_files(model, tasks.get(model.file))
+        for task in tasks.values():
+            yield from self._refusal(task)
+            yield from self._headroom(task)
 
     def _headroom(self, task: Task) -> Iterator[Finding]:
         """Values of the source near or beyond the end of the type that its EPs compute in."""
@@ -189,128 +293,154 @@ class _Run(_Loads):
         end = tolerances.limits(providers, "float32", "float32", asked).saturates_at
         if end is None:
             return
-        try:
-            compiled, feeds = self.folder.load(task.model), task.cases[0].feeds
-            for message, remedy in headroom.notes(task.source.source, compiled, feeds, end):
-                yield finding(task.model, "headroom", "pass", message, remedy)
-        except Exception as error:  # onnxruntime's errors have no common class
-            yield finding(task.model, "headroom", "pass", f"not measured: {sessions.words(error)}")
+        place = f"{task.source.source.name}/{expected.MAGNITUDES}"
+        measured = recordings.read(self.kept.source, place, task.cases[0].feeds)
+        if measured is None:
+            yield finding(task.model, "headroom", "pass", "not measured: the source did not run")
+            return
+        compiled = self.folder.load(task.model)
+        for message, remedy in headroom.notes(task.source.source, compiled, measured, end):
+            yield finding(task.model, "headroom", "pass", message, remedy)
 
-    def _compute_expected(self, task: Task) -> Iterator[Found]:
-        """The right outputs: those of the source model in a stock session."""
-        expected = Expected(task.source, task.inputs, self.preparation.inputs, self.computed)
+    def _expect(self, task: Task) -> Iterator[Found]:
+        """Take the right outputs: those of the source model in a stock session."""
+        name, source = task.source.source.name, self.kept.source
+        refused = recordings.kept(source, name, expected.REFUSAL, Finding)
+        found = expected.read_sizes(source, name)
+        if refused is not None:
+            yield replace(refused, subject=task.model.file)
+            return
+        if self.preparation.is_open(task.inputs, found):
+            yield budget(task.model, self.settings.budget)
+            return
         try:
-            found = expected.find_sizes()
             self.preparation.feed(task, found)
-            yield from _told(task, found)
-            if self.preparation.inputs.generated and expected.inputs:
-                words = assumed(expected.inputs, self.settings.inputs.ranges)
-                yield finding(task.model, GENERATED, "pass", f"generated: {words}")
-            for case in task.cases:
-                if self.budget.used_up:
-                    break
-                self.budget.pause(Pause(model=task.source.source.name, rest=self.untold()))
-                task.expected.append(expected.of(case))
         except Impossible as error:
             yield error.finding
-        except (Unfed, NotHere, Unsized) as error:
-            left_out = NOT_CHECKED if task.expected else ""
-            yield unchecked(task.model, f"{left_out}{error}", error.remedy)
-        except sessions.NotComparable as error:
-            yield unchecked(
-                task.model, str(error), "only tensors, sequences and maps can be compared"
-            )
-        else:
-            for case, outputs in task.ready:
-                nonfinite.refuse(task.source.source, self.settings, case.label, outputs)
-            for case in task.cases[len(task.expected) :]:
-                yield self.budget.finding(task.model, case)
-        if task.expected and not self.budget.used_up:
-            cases = {case.label: case for case in task.cases}
-            task.again = Again(Expected(task.source, task.inputs, expected.sets).compute, cases)
-            task.random = expected.random(task.cases[0])
-            yield from tell_random(task.model, task.random)
-            if task.source.folds and not task.random:
-                yield from self._compare_answers(task, expected)
-            yield from self._sensitivity(task, expected)
-            yield from self._compute_reference(task, expected.inputs)
-
-    def _compare_answers(self, task: Task, expected: Expected) -> Iterator[Finding]:
-        """Where ONNX Runtime gives two answers, what its kernels compute is right."""
-        case, stock = next(task.ready)
-        try:
-            kernels = expected.unoptimized
-            outputs = sessions.run_source(kernels, case.feeds)
-        except Exception as error:  # onnxruntime's errors have no common class
-            message = f"ONNX Runtime does not run it at ORT_DISABLE_ALL: {sessions.words(error)}"
-            yield finding(task.model, "source", "not checkable", message, unoptimized.REMEDY)
             return
-        difference = unoptimized.difference(stock, outputs, self._judge(task, "files").limits)
+        task.cases += tuple(expected.further(source, name, task.cases[0]))
+        yield from _told(task, found)
+        if self.preparation.inputs.generated and task.inputs:
+            inputs = sizes.fixed(task.inputs, found[0])
+            words = assumed(inputs, self.settings.inputs.ranges)
+            yield finding(task.model, GENERATED, "pass", f"generated: {words}")
+        for case in task.cases:
+            failed = recordings.failure(source, name, case.feeds)
+            outputs = recordings.read(source, name, case.feeds)
+            if failed is not None:
+                left_out = NOT_CHECKED if task.expected else ""
+                message = f"{left_out}{failed.message}"
+                yield replace(failed, subject=task.model.file, message=message)
+                break
+            if outputs is None:
+                left = task.cases[len(task.expected) :] if task.expected else (None,)
+                for each in left:
+                    yield budget(task.model, self.settings.budget, each)
+                break
+            nonfinite.refuse(task.source.source, self.settings, case.label, outputs)
+            task.expected.append(outputs)
+        if task.expected:
+            yield from self._study(task)
+
+    def _study(self, task: Task) -> Iterator[Found]:
+        """Tell what is known of the source beside its outputs."""
+        name, source = task.source.source.name, self.kept.source
+        cases = {case.label: case for case in task.cases}
+        runs = Expected(task.source, task.inputs, self.preparation.inputs)
+        task.again = Again(runs.compute, cases)
+        random = recordings.kept(source, name, expected.RANDOM, tuple[str, ...])
+        task.random = frozenset(random or ())
+        yield from tell_random(task.model, task.random)
+        if task.source.folds and not task.random:
+            yield from self._compare_answers(task)
+        yield from self._sensitivity(task)
+        covered = recordings.kept(source, name, expected.COVERAGE, Finding)
+        yield from () if covered is None else (replace(covered, subject=task.model.file),)
+        yield from self._refer(task)
+
+    def _compare_answers(self, task: Task) -> Iterator[Finding]:
+        """Hold the files to the kernels' outputs where ONNX Runtime gives two answers."""
+        case, stock = next(task.ready)
+        place = f"{task.source.source.name}/{expected.KERNELS}"
+        failed = recordings.failure(self.kept.source, place, case.feeds)
+        kernels = recordings.read(self.kept.source, place, case.feeds)
+        if failed is not None:
+            yield replace(failed, subject=task.model.file)
+        if kernels is None:
+            return
+        difference = unoptimized.difference(stock, kernels, self._judge(task, "files").limits)
         if difference is None:
             message = "ONNX Runtime gives it one answer, with and without its optimizations"
             yield finding(task.model, "source", "pass", message)
             return
+        assert task.again is not None
+        task.again.held.update(kernels)
         task.expected[:] = (
-            outputs if each is case else sessions.run_source(kernels, each.feeds)
+            kernels if each is case else dict(task.again.compute(each.feeds, False))
             for each, _ in task.ready
         )
         yield unoptimized.two_answers(task.model.file, case.label, difference)
 
-    def _compute_reference(self, task: Task, inputs: Sequence[InputSpec]) -> Iterator[Found]:
-        """What another model gives that the manifest names beside the source."""
-        asked = task.source.source.as_reference
+    def _refer(self, task: Task) -> Iterator[Found]:
+        """Take what another model gives that the manifest names beside the source."""
+        asked, name = task.source.source.as_reference, task.source.source.name
         if asked is None:
             return
-        source = SourceModel.read(asked)
-        faults = source.interface_faults(task.model)
-        if faults:
-            raise ManifestError(
-                f"{asked.path.name} is no reference of the model {asked.name}: {'; '.join(faults)}",
-                where=f"models.{asked.name}.reference",
-                remedy="give a model with the same inputs and outputs: what a quantizer was given",
-            )
-        reference = Expected(source, inputs, self.preparation.inputs)
-        try:
-            task.reference = {case.label: reference.of(case) for case, _ in task.ready}
-        except (Unfed, NotHere) as error:
-            yield unchecked(task.model, f"not against its reference: {error}", error.remedy)
-        except sessions.NotComparable as error:
-            remedy = "only tensors, sequences and maps can be compared"
-            yield unchecked(task.model, f"not against its reference: {error}", remedy)
-        else:
-            yield from self._check_quantized(task, reference)
+        place = f"{name}/{expected.REFERENCE}"
+        refused = recordings.kept(self.kept.source, place, expected.REFUSAL, Finding)
+        for case, _ in task.ready:
+            failed = refused or recordings.failure(self.kept.source, place, case.feeds)
+            outputs = recordings.read(self.kept.source, place, case.feeds)
+            if failed is not None:
+                task.reference.clear()
+                message = f"not against its reference: {failed.message}"
+                yield replace(failed, subject=task.model.file, message=message)
+                return
+            if outputs is None:
+                task.reference.clear()
+                told = budget(task.model, self.settings.budget, case)
+                yield replace(told, message=f"not against its reference: {told.message}")
+                return
+            task.reference[case.label] = outputs
+        yield from self._check_quantized(task, asked)
 
-    def _check_quantized(self, task: Task, reference: Expected) -> Iterator[Found]:
-        """What this build has quantized, against the float model: whatever is compiled of it."""
+    def _check_quantized(self, task: Task, float_model: ModelSource) -> Iterator[Found]:
+        """Hold what this build has quantized to the float model, whatever is compiled of it."""
         asked = task.source.source.reference
         if asked is None or not asked.of_source:
             return
-        judge = self._judge(task, "quantized")
-        judge = replace(
-            judge,
+        reference = SourceModel.read(float_model)
+        compute = Expected(reference, task.inputs, self.preparation.inputs).compute
+        judge = dataclasses.replace(
+            self._judge(task, "quantized"),
             precision="quantized",
             asked=asked.tolerance,
             right="the float model",
             known=task.reference,
-            again=Again(reference.compute, {case.label: case for case in task.cases}),
+            again=Again(compute, {case.label: case for case in task.cases}),
         )
         for case, outputs in task.ready:
             yield from judge.judge(case.label, task.reference[case.label], outputs)
         yield from judge.summary()
         task.reference.clear()
 
-    def _sensitivity(self, task: Task, expected: Expected) -> Iterator[Finding]:
-        """A comparison that cannot fail must not look like one that has passed."""
+    def _sensitivity(self, task: Task) -> Iterator[Finding]:
+        """Find outputs that no input changes: comparing them cannot fail."""
         results: list[Outputs] = [
             {n: value for n, value in outputs.items() if n not in task.random and value.size}
             for case, outputs in task.ready
             if case.sizes == task.cases[0].sizes
         ]
-        other = self.preparation.inputs.another(expected.inputs)
+        other = self.preparation.inputs.another(sizes.fixed(task.inputs, task.cases[0].sizes))
         if other is not None:
-            with contextlib.suppress(Unfed):
-                results.append(expected.of(other))
-        if len(results) < 2 or not expected.inputs or not results[0]:
+            name = task.source.source.name
+            more = recordings.read(self.kept.source, name, other.feeds)
+            if more is not None:
+                results.append(more)
+                task.other = other, more
+                if task.again is not None:
+                    task.again.cases[other.label] = other
+        if len(results) < 2 or not task.inputs or not results[0]:
             return
         task.idle = constant(results)
         if not task.idle:
@@ -329,8 +459,9 @@ class _Run(_Loads):
         )
 
     def _check_recorded(self, task: Task) -> Iterator[Found]:
-        """What the generating sessions computed, against what is right."""
-        if self.recorded is None:
+        """Judge what the generating sessions computed."""
+        recorded, name = self.kept.generating, task.source.source.name
+        if recorded is None:
             if self.settings.numbers == "generating":
                 yield unchecked(
                     task.model,
@@ -338,14 +469,14 @@ class _Run(_Loads):
                     "set `verify.numbers: full` to load and run the files",
                 )
             return
-        if recordings.refusal(self.recorded, task.source.source.name) is not None:
+        if recordings.refusal(recorded, name) is not None:
             return
         if task.cases[0].sizes:
             if self.settings.numbers == "generating":
                 yield unchecked(task.model, *_NOT_GENERATING)
             return
-        for variant in recordings.read_variants(self.recorded, task.source.source.name):
-            yield from self._check_variant(task, self.recorded, variant)
+        for variant in recordings.variants(recorded, name):
+            yield from self._check_variant(task, recorded, variant)
 
     def _check_variant(self, task: Task, recorded: Path, variant: Variant) -> Iterator[Found]:
         refusal = recordings.refusal(recorded, variant.place) if variant.name else None
@@ -358,10 +489,10 @@ class _Run(_Loads):
             return
         yield from self._check_boundaries(task, recorded, variant)
         judge = self._judge(task, "generating", variant.name)
-        for case, expected in task.ready:
+        for case, right in task.ready:
             found = recordings.read(recorded, variant.place, case.feeds)
             if found is None and self.settings.budget is not None:
-                yield self.budget.finding(task.model, case)
+                yield budget(task.model, self.settings.budget, case)
             elif found is None:
                 yield unchecked(
                     task.model,
@@ -369,12 +500,12 @@ class _Run(_Loads):
                     "build again: what they compute is kept by inputs",
                 )
             else:
-                yield from judge.judge(case.label, expected, found)
+                yield from judge.judge(case.label, right, found)
         yield from judge.summary()
 
     def _check_boundaries(self, task: Task, recorded: Path, variant: Variant) -> Iterator[Finding]:
         """Whether the file's EPContext nodes are those that the generating sessions ran."""
-        kept = recordings.read_boundaries(recorded, variant.place)
+        kept = recordings.boundaries(recorded, variant.place)
         found = list(boundaries.differences(self.folder.load(task.model), kept))
         wrong = "; ".join(found if variant.misfit is None else [*found, variant.misfit])
         if not kept:
@@ -391,33 +522,36 @@ class _Run(_Loads):
             yield finding(task.model, "boundaries", "pass", message)
 
     def _refusal(self, task: Task) -> Iterator[Found]:
-        """Why the generating sessions told nothing, where the files did not either."""
-        if self.recorded is None or task.model.file in self.ran:
+        """Tell why the generating sessions told nothing, where the files did not either."""
+        if self.kept.generating is None or task.model.file in self.ran:
             return
-        refusal = recordings.refusal(self.recorded, task.source.source.name)
+        refusal = recordings.refusal(self.kept.generating, task.source.source.name)
         if refusal is not None:
             full = self.settings.numbers == "full"
             remedy = _ON_DEVICE if full else "set `verify.numbers: full`"
             yield unchecked(task.model, refusal, remedy)
 
-    def _check_files(
-        self, models: Sequence[ContextModel], tasks: Sequence[Task]
-    ) -> Iterator[Found]:
-        """What the files give when they are loaded, all models of the sharing set together."""
-        runs = {
-            task.model.file: Run(
-                model=task.model,
-                name=task.source.source.name,
-                judge=self._judge(task, "files"),
-                cases=list(task.ready),
-                count=len(task.expected),
-            )
-            for task in tasks
-        }
-        for found in self.files(models, runs):
-            if isinstance(found, OutputNumbers):
-                self.ran.add(found.model)
-            yield found
+    def _check_files(self, model: ContextModel, task: Task | None) -> Iterator[Found]:
+        """Judge what the files gave when they were loaded, all models of the set together."""
+        runs = task is not None and self.settings.numbers == "full"
+        found = list(loads(model, self.kept, self.earlier, runs=runs))
+        yield from found
+        sound = broken(model, self.earlier) is None
+        if not found and sound and self.settings.numbers != "full":
+            yield replace(budget(model, self.settings.budget), check="loads")
+        if task is None or not runs:
+            return
+        if not found and sound and self.kept.generating is None:
+            for case in task.cases[: len(task.expected)]:
+                yield budget(model, self.settings.budget, case)
+        if not any(each.check == "loads" and each.outcome == "pass" for each in found):
+            return
+        judge = self._judge(task, "files")
+        ready, budgeted = list(task.ready), self.settings.budget
+        for each in judged(model, self.kept, ready, judge, budgeted, task.other):
+            if isinstance(each, OutputNumbers):
+                self.ran.add(each.model)
+            yield each
 
     def _judge(self, task: Task, who: Sessions, variant: str = "") -> Judge:
         judge = Judge(
@@ -437,7 +571,7 @@ class _Run(_Loads):
         reference = task.source.source.reference
         if reference is None or reference.of_source or not task.reference:
             return judge
-        other = replace(
+        other = dataclasses.replace(
             judge,
             precision="quantized",
             asked=reference.tolerance,
@@ -445,7 +579,7 @@ class _Run(_Loads):
             known=task.reference,
             again=None,
         )
-        return replace(judge, reference=(other, task.reference))
+        return dataclasses.replace(judge, reference=(other, task.reference))
 
 
 def _told(task: Task, found: Sequence[Sizes]) -> Iterator[Finding]:

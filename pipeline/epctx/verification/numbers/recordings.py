@@ -1,15 +1,15 @@
-"""Outputs of generating sessions, kept by the inputs that they were computed from.
+"""Outputs that models computed, kept on disk by the inputs that they were computed from.
 
-Shared QNN contexts can be checked without an NPU only in the sessions that made them (real-eps.md
-section 6). The worker that compiles writes what they computed; verify compares it, so a tolerance
-can change without a compile. One folder for each model and input set, with an `output_K.pb`
-(TensorProto, named) for each output, as in ONNX's own test data.
+Whoever runs a model writes them, one input set after the other, and verify compares them: a process
+that is ended in a run loses that run alone, and a tolerance can change without a run. One folder
+for each model and input set has an `output_K.pb` (TensorProto, named) for each output, as in ONNX's
+own test data. What else is known of a model lies beside them, as JSON.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
@@ -27,105 +27,10 @@ from epctx.graph.inputs import Array
 from epctx.providers.base import Boundary
 from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
-from epctx.verification.numbers.sizes import Sizes
+from epctx.verification.findings import Finding
 
 T = TypeVar("T")
-
-_REFUSAL = "not_recorded.json"
-_SIZES = "sizes.json"
-_BOUNDARIES = "boundaries.json"
-_VARIANTS = "variants.json"
-
-
-def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) -> None:
-    """Keep the outputs, by name, of the manifest's `model` for these inputs: all, or none if its
-    process ends meanwhile.
-
-    Raises:
-        StorageError: the disk refuses.
-    """
-    place = _place(folder, model, feeds)
-    unfinished = place.with_suffix(".part")
-    with _writing(place):
-        unfinished.mkdir(parents=True, exist_ok=True)
-        for number, (name, array) in enumerate(outputs.items()):
-            tensor = numpy_helper.from_array(np.asarray(array), name)
-            (unfinished / f"output_{number}.pb").write_bytes(tensor.SerializeToString())
-        shutil.rmtree(place, ignore_errors=True)
-        unfinished.rename(place)
-
-
-def refuse(folder: Path, model: str, reason: str) -> None:
-    """Keep why the generating sessions of the manifest's `model` cannot tell what it computes.
-
-    Raises:
-        StorageError: the disk refuses.
-    """
-    _keep(folder / model / _REFUSAL, reason)
-
-
-def refusal(folder: Path, model: str) -> str | None:
-    """What `refuse` has kept; None: nothing.
-
-    Raises:
-        StorageError: what was kept cannot be read.
-    """
-    return _kept(folder / model / _REFUSAL, str)
-
-
-def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
-    """What was kept for these inputs; None: nothing was.
-
-    Raises:
-        StorageError: what was kept cannot be read.
-    """
-    place = _place(folder, model, feeds)
-    if not place.is_dir():
-        return None
-    found: dict[str, Array] = {}
-    for path in sorted(place.glob("output_*.pb")):
-        try:
-            tensor = onnx.TensorProto.FromString(path.read_bytes())
-            found[tensor.name] = numpy_helper.to_array(tensor)
-        except (OSError, DecodeError, ValueError, TypeError, KeyError) as error:
-            raise _broken(path, error) from error
-    return found
-
-
-def write_sizes(folder: Path, model: str, found: Sequence[Sizes]) -> None:
-    """Keep at which sizes of its open dimensions the manifest's `model` is run.
-
-    Raises:
-        StorageError: the disk refuses.
-    """
-    _keep(folder / model / _SIZES, tuple(found))
-
-
-def read_sizes(folder: Path, model: str) -> tuple[Sizes, ...] | None:
-    """What `write_sizes` has kept; None: nothing.
-
-    Raises:
-        StorageError: what was kept cannot be read.
-    """
-    return _kept(folder / model / _SIZES, tuple[Sizes, ...])
-
-
-def write_boundaries(folder: Path, model: str, found: Sequence[Boundary]) -> None:
-    """Keep what the EPContext nodes of the manifest's `model` were to its generating sessions.
-
-    Raises:
-        StorageError: the disk refuses.
-    """
-    _keep(folder / model / _BOUNDARIES, tuple(found))
-
-
-def read_boundaries(folder: Path, model: str) -> tuple[Boundary, ...]:
-    """What `write_boundaries` has kept; nothing where an EP does not tell.
-
-    Raises:
-        StorageError: what was kept cannot be read.
-    """
-    return _kept(folder / model / _BOUNDARIES, tuple[Boundary, ...]) or ()
+_FIRST = "output_0.pb"
 
 
 class Variant(Struct, frozen=True, kw_only=True):
@@ -144,39 +49,127 @@ class Variant(Struct, frozen=True, kw_only=True):
     misfit: str | None = None
 
 
-def write_variants(folder: Path, model: str, found: Sequence[Variant]) -> None:
-    """Keep for which devices the manifest's `model` was run.
+def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) -> None:
+    """Keep the outputs, by name, of the manifest's `model` for these inputs: all, or none if its
+    process ends meanwhile.
 
     Raises:
         StorageError: the disk refuses.
     """
-    _keep(folder / model / _VARIANTS, tuple(found))
+    place = folder / model / name_of(feeds)
+    unfinished = place.with_suffix(".part")
+    with _writing(place):
+        unfinished.mkdir(parents=True, exist_ok=True)
+        for number, (name, array) in enumerate(outputs.items()):
+            tensor = numpy_helper.from_array(np.asarray(array), name)
+            (unfinished / f"output_{number}.pb").write_bytes(tensor.SerializeToString())
+        shutil.rmtree(place, ignore_errors=True)
+        unfinished.rename(place)
 
 
-def read_variants(folder: Path, model: str) -> tuple[Variant, ...]:
-    """What `write_variants` has kept; where there is none, the sessions that compiled were run.
+def has(folder: Path, model: str, feeds: Feeds) -> bool:
+    """Tell whether the outputs for these inputs are kept."""
+    return (folder / model / name_of(feeds) / _FIRST).is_file()
+
+
+def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
+    """Return the outputs that were kept for these inputs; None if none were. Raises as `named`."""
+    return named(folder, model, name_of(feeds))
+
+
+def named(folder: Path, model: str, name: str) -> dict[str, Array] | None:
+    """Return what is kept under a name that `name_of` has given; None if nothing is.
 
     Raises:
         StorageError: what was kept cannot be read.
     """
-    return _kept(folder / model / _VARIANTS, tuple[Variant, ...]) or (
-        Variant(name="", place=model),
-    )
+    place = folder / model / name
+    if not (place / _FIRST).is_file():
+        return None
+    found: dict[str, Array] = {}
+    for number in range(sum(1 for _ in place.glob("output_*.pb"))):
+        path = place / f"output_{number}.pb"
+        try:
+            tensor = onnx.TensorProto.FromString(path.read_bytes())
+            found[tensor.name] = numpy_helper.to_array(tensor)
+        except (OSError, DecodeError, ValueError, TypeError, KeyError) as error:
+            raise _broken(path, error) from error
+    return found
 
 
-def _keep(place: Path, what: object) -> None:
+def fail(folder: Path, model: str, feeds: Feeds, finding: Finding) -> None:
+    """Keep why there are no outputs for these inputs. Raises StorageError."""
+    keep(folder, model, name_of(feeds), finding)
+
+
+def failure(folder: Path, model: str, feeds: Feeds) -> Finding | None:
+    """Return what `fail` has kept; None if nothing was. Raises StorageError."""
+    return kept(folder, model, name_of(feeds), Finding)
+
+
+def keep(folder: Path, model: str, what: str, value: object) -> None:
+    """Keep something else that is known of the manifest's `model`, as `what`.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    place = folder / model / f"{what}.json"
     with _writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(codec.encode(what))
+        unfinished = place.with_suffix(".part")
+        unfinished.write_bytes(codec.encode(value))
+        unfinished.replace(place)
 
 
-def _kept(place: Path, kind: type[T]) -> T | None:
+def kept(folder: Path, model: str, what: str, kind: type[T]) -> T | None:
+    """Return what `keep` has kept; None if nothing was.
+
+    Raises:
+        StorageError: what was kept cannot be read.
+    """
+    place = folder / model / f"{what}.json"
     if not place.is_file():
         return None
     try:
         return codec.decode(place.read_bytes(), kind)
     except (OSError, msgspec.DecodeError) as error:
         raise _broken(place, error) from error
+
+
+def refuse(folder: Path, model: str, reason: str) -> None:
+    """Keep why the generating sessions of a model cannot tell what it computes; as `keep`."""
+    keep(folder, model, "refusal", reason)
+
+
+def refusal(folder: Path, model: str) -> str | None:
+    """Return what `refuse` has kept; None if nothing was; as `kept`."""
+    return kept(folder, model, "refusal", str)
+
+
+def boundaries(folder: Path, model: str) -> tuple[Boundary, ...]:
+    """Return what the EPContext nodes of a model were to its generating sessions; empty where an EP
+    does not tell; as `kept`.
+    """
+    return kept(folder, model, "boundaries", tuple[Boundary, ...]) or ()
+
+
+def variants(folder: Path, model: str) -> tuple[Variant, ...]:
+    """Return the devices that a model was run for; where there is one, the sessions that compiled
+    were run; as `kept`.
+    """
+    found = kept(folder, model, "variants", tuple[Variant, ...])
+    return found or (Variant(name="", place=model),)
+
+
+def names(folder: Path) -> set[str]:
+    """Return the paths of all files below a folder, with `/`; none if it does not exist."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix() for path in files}
+
+
+def name_of(feeds: Feeds) -> str:
+    """Return the name under which the outputs for these inputs are kept."""
+    return feeds_.digest(feeds)[:32]
 
 
 def _writing(place: Path) -> AbstractContextManager[None]:
@@ -190,7 +183,3 @@ def _broken(place: Path, error: Exception) -> StorageError:
         why=str(error),
         remedy="build again without the cache",
     )
-
-
-def _place(folder: Path, model: str, feeds: Feeds) -> Path:
-    return folder / model / feeds_.digest(feeds)[:32]

@@ -12,12 +12,12 @@ from epctx.graph.inputs import Array, InputSpec
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.providers import hooks
 from epctx.providers.hooks import Outcome
-from epctx.verification.findings import REBUILD, Finding
+from epctx.verification.findings import NOT_CHECKED, REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import sessions, source_model
 from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.input_sets import Case, InputSets
-from epctx.verification.numbers.sizes import Sizes
+from epctx.verification.numbers.sizes import Sizes, open_names
 from epctx.verification.numbers.source_model import SourceModel
 
 
@@ -33,6 +33,7 @@ class Task(Struct, kw_only=True):
         random: outputs that the source gives otherwise each time; nothing is compared with them.
         reference: what the reference gives, by the label of the case; empty: there is none.
         again: runs the source once more.
+        other: a case beside a single one, which shows whether outputs depend on inputs.
     """
 
     model: ContextModel
@@ -44,6 +45,7 @@ class Task(Struct, kw_only=True):
     random: frozenset[str] = frozenset()
     reference: dict[str, dict[str, Array]] = field(default_factory=dict)
     again: Again | None = None
+    other: tuple[Case, dict[str, Array]] | None = None
 
     @property
     def ready(self) -> Iterator[tuple[Case, dict[str, Array]]]:
@@ -110,6 +112,10 @@ class Preparation:
             remedy = "add a file to `verify.inputs.files` that does"
             raise Impossible(unchecked(task.model, "no input file fits it", remedy))
 
+    def is_open(self, inputs: Sequence[InputSpec], found: Sequence[Sizes]) -> bool:
+        """Tell whether dimensions are open, and no sizes are known for them."""
+        return self.inputs.generated and not found[0] and bool(open_names(inputs))
+
     def refuse_unused_inputs(self) -> None:
         """After all tasks: a misspelt range, or a file that fits no model, is a ManifestError."""
         unfed = [source for file, source in self._sources.items() if file not in self._fed]
@@ -160,6 +166,19 @@ def finding(
 def unchecked(model: ContextModel, message: str, remedy: str) -> Finding:
     """Outputs that could not be checked, and why."""
     return finding(model, "outputs", "not checkable", message, remedy)
+
+
+def budget(model: ContextModel, seconds: float | None, case: Case | None = None) -> Finding:
+    """Return the finding that a case was not run, or none, since the time of numbers is over.
+
+    Args:
+        seconds: that they had; None: as many as they needed.
+    """
+    which = "" if case is None else f"{case.label}: "
+    if seconds is None:
+        return unchecked(model, f"{which}{NOT_CHECKED}it was not run", "verify it again")
+    message = f"{which}{NOT_CHECKED}budget ({seconds:g} s are used up)"
+    return unchecked(model, message, "raise `verify.budget`")
 
 
 def words(error: Exception) -> str:

@@ -22,7 +22,7 @@ from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.runtime import values
 from epctx.verification.numbers import tolerances
 
-from .faults import NAMES, Liar, Place
+from .faults import NAMES, OF_LATER_RUNS, Liar, Place
 
 
 @dataclass
@@ -49,7 +49,7 @@ class LiarExecutionProvider(ReferenceExecutionProvider):
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         options = dict(options)
         self.fault = str(options.pop("fault", "none"))
-        if self.fault not in ("none", *NAMES):
+        if self.fault not in ("none", *NAMES, *OF_LATER_RUNS):
             raise ValueError(f"there is no fault {self.fault!r}")
         self.output = int(str(options.pop("output", 0)))
         numbers = (int(str(options.pop(name, default))) for name, default in _PLACE.items())

@@ -218,6 +218,8 @@ FAULTS: Final[Mapping[str, Fault]] = {
 }
 """Faults by name; `Liar` adds OF_RUNS."""
 NAMES: Final = (*FAULTS, *OF_RUNS)
+OF_LATER_RUNS: Final = ("other noise in each later run", "wrong from the third run on")
+"""Faults that one run of an input set does not show; docs/numbers.md has a table of the others."""
 
 
 @dataclass
@@ -225,7 +227,7 @@ class Liar:
     """Applies a fault to the outputs of one model, run after run.
 
     Attributes:
-        fault: one of NAMES; "none" changes nothing.
+        fault: one of NAMES or OF_LATER_RUNS; "none" changes nothing.
         place: the part that the fault is about.
         output: index of the output that is changed.
     """
@@ -234,12 +236,16 @@ class Liar:
     place: Place
     output: int = 0
     _before: Array | None = None
+    _runs: int = 0
 
     def lie(self, outputs: list[Array]) -> list[Array] | None:
         """Return the outputs of one run with the fault, or None if it does not apply."""
         if self.fault == "none":
             return outputs
         right = outputs[self.output]
+        self._runs += 1
+        if self.fault in OF_LATER_RUNS:
+            return [*outputs[: self.output], self._later(right), *outputs[self.output + 1 :]]
         stale = self.fault in OF_RUNS
         changed = self._stale(right) if stale else FAULTS[self.fault](right, self.place)
         if changed is None:
@@ -254,3 +260,10 @@ class Liar:
         if before is not None:
             return before
         return right if of_first or kind(right) == "O" else np.zeros_like(right)
+
+    def _later(self, right: Array) -> Array:
+        """Return the output as it is in a first run, and otherwise in later ones."""
+        if self.fault == "wrong from the third run on":
+            return right if self._runs < 3 else -right
+        noise = np.random.default_rng(self._runs).standard_normal(right.shape)
+        return right if self._runs < 2 else plus(right, noise / 10).astype(right.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from epctx.actions.numbers import Verify
+from epctx.actions.verify import Check
 from epctx.commands.verify import command
 from epctx.commands.verify.folders import Missing
 from epctx.errors import CompileError, EpctxError, ManifestError
@@ -36,8 +36,10 @@ class FakePool:
         FakePool.own.append(label is not None)
         yield self
 
-    def run(self, job: list[Verify], **_: object) -> list[FolderReport]:
-        return [FakePool.answer(action.request) for action in job]
+    def run(self, job: list[Any], **_: object) -> list[FolderReport]:
+        checks = [action for action in job if isinstance(action, Check)]
+        reports = [FakePool.answer(check.request) for check in checks if check.request]
+        return reports or [FolderReport(folder="")]  # nothing was run: nothing is to be judged
 
     def cancel(self, reason: EpctxError) -> None: ...
 

@@ -1,15 +1,20 @@
-"""The recordings of a compile, as builds use them that come after it."""
+"""The compile of a session group, and its recordings, as builds use them that come after it."""
 
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from epctx.actions.action import WorkerContext
+from epctx.actions.optimize import Optimize, OptimizeResult
+from epctx.engine.actions import compile
 from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
 from epctx.providers.base import PartitionedModel
@@ -94,3 +99,36 @@ def test_sessions_that_cannot_run_are_not_compiled_for_that_again(
     project.build()
     project.section("defaults", "verify", "inputs")["seed"] = 3
     assert ran(project.build()) == [("verify", "one")], "no input set of any kind can be run"
+
+
+def test_what_runs_models_of_an_isolated_ep_waits_until_there_is_memory(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+
+    @contextmanager
+    def admitted(self: object, memory: int | None) -> Iterator[None]:
+        asked.append(memory)
+        yield
+
+    monkeypatch.setattr(pool.Pool, "admitted", admitted)
+    project.build()
+    (needed,) = (each for each in asked if each is not None)
+    assert needed > 0 and len(asked) > 1, "as much as the process had that compiled it"
+
+
+def test_large_models_of_a_session_group_are_optimized_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optimized, both = Optimize.run, threading.Barrier(2)
+
+    def meet(action: Optimize, worker: WorkerContext) -> OptimizeResult:
+        both.wait(30)
+        return optimized(action, worker)
+
+    monkeypatch.setattr(pool, "Worker", Inline)
+    monkeypatch.setattr(compile, "_LARGE", 1)
+    monkeypatch.setattr(Optimize, "run", meet)
+    report = make(tmp_path, {"two": ["a", "b"]}).build(jobs=2)
+    done = [("compile", "all"), ("optimize", "a"), ("optimize", "b"), ("verify", "two")]
+    assert ran(report) == done

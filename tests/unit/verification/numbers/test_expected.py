@@ -10,15 +10,19 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx.errors import ModelError
+from epctx.errors import ManifestError, ModelError
 from epctx.graph.inputs import Array
-from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
+from epctx.manifest import ModelSource, Reference, VerifyInputs
+from epctx.verification.findings import Finding
+from epctx.verification.folder import summarize
 from epctx.verification.numbers import expected, recordings, sessions, source_model
-from epctx.verification.numbers.expected import Expected, NotHere, Unfed
+from epctx.verification.numbers.expected import Expected, NotHere, SourceRuns, Unfed
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.source_model import SourceModel
+from tests.kit import onnx_text
 
 INT64, FLOAT = TensorProto.INT64, TensorProto.FLOAT
 
@@ -53,10 +57,24 @@ def shifted(op: str) -> tuple[onnx.NodeProto, ...]:
     return helper.make_node(op, ["i", "hundred"], ["j"]), gather("j")
 
 
-def of(model: ModelSource, kept: Path | None = None, **inputs: Any) -> tuple[Expected, Case]:
+def of(model: ModelSource, **inputs: Any) -> tuple[Expected, Case]:
     sets = InputSets(VerifyInputs(**inputs))
     specs = source_model.inputs(model)
-    return Expected(SourceModel.read(model), specs, sets, kept), next(sets.cases(specs))
+    return Expected(SourceModel.read(model), specs, sets), next(sets.cases(specs))
+
+
+def run(
+    model: ModelSource, kept: Path, *indices: int, fed: bool = True, **inputs: Any
+) -> list[str | None]:
+    """Run it on input sets, by default on the only one and the one beside; what that returns."""
+    runs = SourceRuns(model, VerifyInputs(**inputs), kept)
+    assert runs.fed == fed
+    return [runs.run(index) for index in indices or (0, 1)]
+
+
+def computed(kept: Path, *place: str) -> int:
+    """How many input sets outputs are kept of."""
+    return len(list(kept.joinpath(*place).glob("*/output_0.pb")))
 
 
 def test_a_source_that_runs_on_nothing_is_blamed(tmp_path: Path) -> None:
@@ -105,7 +123,7 @@ def test_inputs_of_files_are_not_exchanged_for_others(tmp_path: Path) -> None:
 
 def test_a_model_that_ran_on_an_input_set_is_not_blamed_for_another(tmp_path: Path) -> None:
     runs, case = of(source(tmp_path, *shifted("Add")))
-    runs._ran = "seed 0, set 0"
+    runs.ran = "seed 0, set 0"
     with pytest.raises(Unfed, match="runs on seed 0, set 0, not on"):
         runs.of(case)
 
@@ -154,47 +172,124 @@ def test_what_is_kept_is_not_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = source(tmp_path, gather())
-    kept = tmp_path / "kept"
-    settings = VerifySettings(inputs=VerifyInputs(count=1))
-    assert list(expected.keep([made], settings, kept)) == [("m", None)]
+    assert run(made, tmp_path) == [None, None]
     right, case = of(made)
-    wanted = right.of(case)
-    monkeypatch.setattr(sessions, "open_source", _raising(AssertionError("it is run again")))
-    again, case = of(made, kept)
-    found = again.of(case)
-    assert list(found) == list(wanted) == ["y", "z"]
+    found, wanted = recordings.read(tmp_path, "m", case.feeds), right.of(case)
+    assert found is not None and list(found) == list(wanted) == ["y", "z"]
     assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
-    other = again.sets.another(again.inputs)
-    assert other is not None and again.of(other), "whether outputs depend on inputs is told by it"
+    other = right.sets.another(right.inputs)
+    assert other is not None and recordings.has(tmp_path, "m", other.feeds)
+    monkeypatch.setattr(sessions, "open_source", _raising(AssertionError("it is run again")))
+    assert run(made, tmp_path) == [None, None]
+    with pytest.raises(ModelError, match="it is run again"):
+        run(made, tmp_path, seed=1)
 
 
-def test_what_the_inputs_are_wrong_for_is_told_and_the_rest_is_kept(tmp_path: Path) -> None:
-    ranges = VerifySettings(inputs=VerifyInputs(ranges={"i": (50, 60)}))
-    models = [source(tmp_path, gather(), name="a"), source(tmp_path, *shifted("Mul"), name="b")]
-    told = list(expected.keep(models, ranges, tmp_path / "kept"))
-    assert [(name, reason is None) for name, reason in told] == [
-        ("a", True), ("a", False), ("b", True), ("b", False),
-    ]  # fmt: skip
+def test_what_the_inputs_are_wrong_for_is_told_and_kept(tmp_path: Path) -> None:
+    made = source(tmp_path, *shifted("Mul"))
+    told, beside = run(made, tmp_path, ranges={"i": (50, 60)})
+    assert told is not None and beside is None, "it is no fault of what nobody asked for"
+    assert "the source model runs on zeros, not on seed 0, set 0" in told
+    _, case = of(made, ranges={"i": (50, 60)})
+    failed = recordings.failure(tmp_path, "m", case.feeds)
+    assert failed is not None and (failed.outcome, failed.message) == ("not checkable", told)
+    assert failed.remedy == Unfed.remedy and computed(tmp_path, "m") == 0
     broken = source(tmp_path, *shifted("Add"), name="c")
     with pytest.raises(ModelError, match="does not run"):
-        list(expected.keep([broken], ranges, tmp_path / "kept"))
+        run(broken, tmp_path, ranges={"i": (50, 60)})
 
 
-def test_the_budget_holds_for_what_is_kept_too(tmp_path: Path) -> None:
-    spent = VerifySettings(budget=0.0)
+def test_each_input_set_is_run_by_itself(tmp_path: Path) -> None:
     made = source(tmp_path, gather())
-    assert list(expected.keep([made], spent, tmp_path / "kept")) == [("m", None)]
+    for index, count in enumerate((1, 2, 2)):
+        assert run(made, tmp_path, index, count=2) == [None]
+        assert computed(tmp_path, "m") == count, "beside two sets none is needed"
+
+
+def test_what_this_host_cannot_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = source(tmp_path, gather())
+    said = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv"
+    monkeypatch.setattr(sessions, "open_source", _raising(RuntimeError(said)))
+    assert run(made, tmp_path) == [None, None]
+    failed = recordings.failure(tmp_path, "m", of(made)[1].feeds)
+    assert failed is not None and failed.remedy == NotHere.remedy
+
+
+def test_a_source_that_no_inputs_can_be_made_for_is_passed_over(tmp_path: Path) -> None:
+    made = source(tmp_path, gather())
+    proto = onnx.load(made.path)
+    proto.graph.input[1].CopyFrom(helper.make_tensor_value_info("x", TensorProto.STRING, [3]))
+    onnx.save(proto, made.path)
+    assert run(made, tmp_path / "kept", fed=False) == [None, None]
     assert not (tmp_path / "kept").exists()
 
 
-def test_what_is_drawn_at_random_is_found_and_not_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", [0, 1])
+def test_of_a_built_model_its_shapes_count_and_one_of_others_is_passed_over(
+    tmp_path: Path, index: int
+) -> None:
+    model = dynamic(tmp_path, helper.make_node("Neg", ["x"], ["y"]), shapes={"x": ["n"]})
+    built = onnx.load(model.path)
+    built.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 5
+    runs = SourceRuns(model, VerifyInputs(), tmp_path, built=summarize("dynamic_ctx.onnx", built))
+    assert runs.fed and runs.run(index) is None
+    (file,) = tmp_path.glob("dynamic/*/output_0.pb")
+    assert numpy_helper.to_array(onnx.TensorProto.FromString(file.read_bytes())).shape == (5,)
+    built.graph.input[0].name = built.graph.node[0].input[0] = "other"
+    runs = SourceRuns(model, VerifyInputs(), tmp_path, built=summarize("dynamic_ctx.onnx", built))
+    assert not runs.fed
+    model.path.unlink()
+    assert not SourceRuns(
+        model, VerifyInputs(), tmp_path, built=summarize("dynamic_ctx.onnx", built)
+    ).fed
+    with pytest.raises(ModelError):
+        SourceRuns(model, VerifyInputs(), tmp_path)
+
+
+def test_a_reference_is_run_on_the_inputs_of_its_model(tmp_path: Path) -> None:
+    model = dynamic(tmp_path, helper.make_node("Neg", ["x"], ["y"]), shapes={"x": ["n"]})
+    built = summarize("dynamic_ctx.onnx", onnx.load(model.path))
+    other = onnx.load(model.path)
+    other.graph.node[0].op_type = "Abs"
+    onnx.save(other, tmp_path / "float.onnx")
+    model = replace(model, reference=Reference(path=tmp_path / "float.onnx"))
+    runs = SourceRuns(model, VerifyInputs(), tmp_path, built=built)
+    assert [runs.run(index) for index in range(2)] == [None, None]
+    references = SourceRuns(model, VerifyInputs(), tmp_path, built=built, reference=True)
+    assert references.fed and [references.run(index) for index in range(2)] == [None, None]
+    sizes = recordings.kept(tmp_path, "dynamic", expected.SIZES, tuple[dict[str, int], ...])
+    assert sizes == ({"n": 1}, {"n": 2})
+    assert computed(tmp_path, "dynamic") == 3, "the one beside is at the first sizes"
+    assert computed(tmp_path, "dynamic", expected.REFERENCE) == 2
+    for case in runs._sets.cases(runs._inputs, sizes):
+        right = recordings.read(tmp_path, "dynamic", case.feeds)
+        given = recordings.read(tmp_path, "dynamic/reference", case.feeds)
+        assert right is not None and given is not None
+        np.testing.assert_array_equal(right["y"], np.negative(case.feeds["x"]))
+        np.testing.assert_array_equal(given["y"], np.abs(case.feeds["x"]))
+    other.graph.output[0].name = other.graph.node[0].output[0] = "other"
+    onnx.save(other, tmp_path / "float.onnx")
+    with pytest.raises(ManifestError, match=r"float\.onnx is no reference of the model dynamic"):
+        SourceRuns(model, VerifyInputs(), tmp_path, built=built, reference=True)
+
+
+def test_what_is_drawn_at_random_is_found_and_kept(tmp_path: Path) -> None:
     made = source(tmp_path, helper.make_node("RandomNormalLike", ["x"], ["y"]))
-    list(expected.keep([made], VerifySettings(), tmp_path / "kept"))
-    assert not (tmp_path / "kept").exists()
-    runs, case = of(made)
-    assert runs.random(case) == {"y"}
-    calm, case = of(source(tmp_path, gather(), name="calm"))
-    assert calm.random(case) == frozenset()
+    calm = source(tmp_path, gather(), name="calm")
+    for model in (made, calm):
+        run(model, tmp_path)
+    kept = [recordings.kept(tmp_path, n, expected.RANDOM, tuple[str, ...]) for n in ("m", "calm")]
+    assert kept == [("y",), ()]
+    assert computed(tmp_path, "m", expected.KERNELS) == 0
+
+
+def test_what_the_kernels_give_is_kept_where_there_may_be_two_answers(tmp_path: Path) -> None:
+    text = "g (float[1,4] x) => (float[1,4] z) { t = Shape(x) z = Reshape(x, t) }"
+    onnx.save(onnx_text.proto(text), tmp_path / "folds.onnx")
+    run(ModelSource(name="folds", path=tmp_path / "folds.onnx"), tmp_path)
+    assert computed(tmp_path, "folds", expected.KERNELS) == 1, "of its first case alone"
+    run(source(tmp_path, gather()), tmp_path)
+    assert computed(tmp_path, "m", expected.KERNELS) == 0
 
 
 def test_a_dropout_of_training_that_a_stock_session_leaves_out_is_random(tmp_path: Path) -> None:
@@ -252,9 +347,9 @@ def dynamic(tmp_path: Path, *nodes: onnx.NodeProto, shapes: Mapping[str, Any]) -
     return ModelSource(name="dynamic", path=path)
 
 
-def sized(model: ModelSource, kept: Path | None = None, **inputs: Any) -> Expected:
+def sized(model: ModelSource, **inputs: Any) -> Expected:
     source = SourceModel.read(model)
-    return Expected(source, source.inputs, InputSets(VerifyInputs(**inputs)), kept)
+    return Expected(source, source.inputs, InputSets(VerifyInputs(**inputs)))
 
 
 def test_sizes_that_nobody_says_are_1_and_2(tmp_path: Path) -> None:
@@ -285,13 +380,12 @@ def test_values_that_do_not_fit_are_no_matter_of_sizes(tmp_path: Path) -> None:
     assert asked.find_sizes() == ({"n": 1}, {"n": 2})
 
 
-def test_sizes_that_were_kept_are_not_searched_again(tmp_path: Path) -> None:
+def test_sizes_are_kept(tmp_path: Path) -> None:
     model = dynamic(tmp_path, helper.make_node("Neg", ["x"], ["y"]), shapes={"x": ["n"]})
-    list(expected.keep([model], VerifySettings(), tmp_path / "kept"))
-    assert recordings.read_sizes(tmp_path / "kept", "dynamic") == ({"n": 1}, {"n": 2})
-    recordings.write_sizes(tmp_path / "kept", "dynamic", ({"n": 9},))
-    assert sized(model, tmp_path / "kept").find_sizes() == ({"n": 9},)
-    assert sized(model).find_sizes() == ({"n": 1}, {"n": 2})
+    assert expected.read_sizes(tmp_path, "dynamic") == ({},)
+    run(model, tmp_path, 0)
+    assert expected.read_sizes(tmp_path, "dynamic") == ({"n": 1}, {"n": 2})
+    assert computed(tmp_path, "dynamic") == 2
 
 
 def test_sizes_at_which_it_does_not_run_are_told(tmp_path: Path) -> None:
@@ -305,5 +399,7 @@ def test_sizes_at_which_it_does_not_run_are_told(tmp_path: Path) -> None:
     with pytest.raises(expected.Unsized, match="does not run at a=1, n=1 of its open") as caught:
         sized(model).find_sizes()
     assert '{"a": …, "n": …}` with sizes that the model runs at' in caught.value.remedy
-    kept = list(expected.keep([model], VerifySettings(), tmp_path / "kept"))
-    assert kept == [("dynamic", None)], "verification says why it is not checked"
+    assert run(model, tmp_path) == [None, None], "verification says why it is not checked"
+    refused = recordings.kept(tmp_path, "dynamic", expected.REFUSAL, Finding)
+    assert refused is not None and refused.outcome == "not checkable"
+    assert (refused.message, refused.remedy) == (str(caught.value), caught.value.remedy)

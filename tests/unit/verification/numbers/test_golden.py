@@ -14,6 +14,7 @@ from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
 from epctx.verification.numbers import golden, golden_files
 from epctx.verification.numbers.golden_files import FOLDER
 from tests.kit import folders, onnx_text
+from tests.kit.controlled import Case
 
 
 def source(tmp_path: Path, op: str) -> ModelSource:
@@ -73,3 +74,21 @@ def test_what_no_size_fits_has_no_golden_inputs(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"for the model m: .* at n=5 of its open") as told:
         golden.make(group, tmp_path / "out", tmp_path / FOLDER)
     assert "verify.inputs.dimensions" in told.value.remedy
+
+
+def test_all_models_of_a_folder_are_run_on_golden_inputs_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share nothing: each was open once before, for the inputs of the manifest."""
+    case = Case(tmp_path, monkeypatch)
+    case.source("n")
+    other = folders.model(folders.context_node("n", ep_cache_context="n_reference.bin"))
+    (case.folder / "n_ctx.onnx").write_bytes(other.SerializeToString())
+    case.models = ("m", "n")
+    golden.make(case.group(), case.folder, case.folder / FOLDER)
+    case.request = {"golden": True}
+    told = [(f.subject[0], f.outcome, "golden inputs" in f.message) for f in case.check("outputs")]
+    assert told == [(name, "pass", golden) for golden in (False, True) for name in "mn"]
+    case.change = lambda outputs: {"z": -outputs["z"]}
+    case.request |= {"group": None}
+    assert [f.outcome for f in case.check("outputs")] == ["fail", "fail"]

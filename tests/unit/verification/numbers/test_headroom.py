@@ -34,7 +34,8 @@ def told(
 
 def run(path: Path, compiled: onnx.ModelProto | None = None) -> list[str]:
     source = ModelSource(name="m", path=path)
-    found = headroom.notes(source, compiled or onnx.ModelProto(), {"x": X}, FLOAT16_MAX)
+    measured = headroom.measure(source, {"x": X})
+    found = headroom.notes(source, compiled or onnx.ModelProto(), measured, FLOAT16_MAX)
     return [message for message, _ in found]
 
 

@@ -12,7 +12,7 @@ from epctx.manifest import Tolerance
 from epctx.verification.findings import Finding, OutputNumbers
 from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.input_sets import Case
-from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.judge import Judge, constant
 
 
 def test_large_outputs_are_told_in_order_each_with_its_own_error() -> None:
@@ -229,3 +229,12 @@ def test_the_best_of_a_row_may_not_change_without_an_error_that_explains_it() ->
 def test_each_output_has_the_limits_of_its_own_precision() -> None:
     close = {name: right * np.float32(1 + 1e-3) for name, right in STOCK.items()}
     assert told(judge(precision={"a": "float32", "b": "float16"}), close) == [("fail", "a")]
+
+
+def test_what_is_the_same_on_all_input_sets_is_constant() -> None:
+    one, nan = np.ones((1, 4), np.float32), np.array([np.nan, 1.0], np.float32)
+    assert constant([{"y": one, "z": one}, {"y": one, "z": 2 * one}]) == {"y"}
+    assert constant([{"y": one}]) == frozenset()
+    assert constant([{"y": nan, "z": nan}, {"y": nan, "z": nan.astype("f8")}]) == {"y"}
+    parts = [{"s[0]": one, "s[1]": one}, {"s[0]": one}]
+    assert constant(parts) == {"s[0]"}, "a sequence is longer on one of them"

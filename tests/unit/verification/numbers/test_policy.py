@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,114 +12,16 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import InvalidGraph, ManifestError, ModelError, ProviderUnavailable
-from epctx.manifest import ModelSource, Reference, Tolerance, VerifyInputs, VerifySettings
+from epctx.manifest import ModelSource, Reference, Tolerance, VerifyInputs
 from epctx.providers.base import Boundary, Port
-from epctx.stages import verify
-from epctx.verification.findings import Finding, FolderReport
-from epctx.verification.numbers import expected, recordings, sessions
+from epctx.verification.numbers import expected, files, recordings, sessions
 from epctx.verification.numbers.expected import Expected, Unfed
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.judge import Judge
-from epctx.verification.numbers.runs import Pause
 from epctx.verification.numbers.source_model import SourceModel
-from epctx.verification.request import VerifyRequest
 from tests.kit import folders, onnx_text, two_answers
+from tests.kit.controlled import OPENED, Case, Change, Outputs, Session
 from tests.kit.folders import context_node
-
-Outputs = dict[str, Any]
-Change = Callable[[Outputs], Outputs]
-
-OPENED: list[str] = []
-"""What happened to sessions, in order."""
-
-
-class Session:
-    """A session of the files: it computes what the source does, then `change`s it."""
-
-    def __init__(self, source: Path, name: str, change: Change) -> None:
-        self._session = sessions.open_source(ModelSource(name=name, path=source))
-        self._change = change
-        self._name = name
-        OPENED.append(f"open {name}")
-
-    def get_outputs(self) -> Sequence[Any]:
-        outputs: Sequence[Any] = self._session.get_outputs()
-        return outputs
-
-    def run(self, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
-        OPENED.append(f"run {self._name}")
-        results = dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
-        changed = self._change(results)
-        return [changed[name] for name in names]
-
-    def get_reason_apart(self) -> str | None:
-        return None
-
-    def close(self) -> None:
-        OPENED.append(f"close {self._name}")
-
-
-def source_model(path: Path, *, fill: float | None = None, shape: tuple[int, ...] = (1, 4)) -> Path:
-    """z = tanh(x @ w): w is random, or all `fill`."""
-    rng = np.random.default_rng(1)
-    w = rng.standard_normal((4, 4)) if fill is None else np.full((4, 4), fill)
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["y"], name="mm"),
-            helper.make_node("Tanh", ["y"], ["z"], name="tanh"),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(w.astype(np.float32), "w")],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    onnx.save(made, path)
-    return path
-
-
-class Case:
-    """A folder with its source; `check` verifies its numbers."""
-
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = tmp_path / "out"
-        self.models: tuple[str, ...] = ("m",)
-        self.sources: dict[str, Path] = {}
-        self.sharing: dict[str, tuple[str, ...]] = {}
-        self.change: Change = lambda outputs: outputs
-        self.failure: Exception | None = None
-        self.verify: dict[str, Any] = {}
-        self.request: dict[str, Any] = {}
-        self.tmp = tmp_path
-        folders.write(self.folder, sums=False)
-        self.source("m")
-        monkeypatch.setattr(sessions, "open_files", self._open)
-        OPENED.clear()
-
-    def source(self, name: str, **how: Any) -> None:
-        self.sources[name] = source_model(self.tmp / f"{name}.onnx", **how)
-
-    def _open(
-        self, path: Path, providers: Sequence[object], *, sharing: bool, data: Path
-    ) -> Session:
-        if self.failure is not None:
-            raise self.failure
-        name = path.name.removesuffix("_ctx.onnx")
-        return Session(self.sources[name], f"{name}{' shared' * sharing}", self.change)
-
-    def report(self) -> FolderReport:
-        models = tuple(ModelSource(name=n, path=self.sources[n]) for n in self.models)
-        group = folders.group(
-            models=models, sharing_groups=self.sharing, verify=VerifySettings(**self.verify)
-        )
-        return folders.report(self.folder, policies=("numbers",), group=group, **self.request)
-
-    def check(self, *checks: str) -> list[Finding]:
-        return [f for f in self.report().findings if not checks or f.check in checks]
-
-    def one(self, check: str = "outputs") -> Finding:
-        (finding,) = self.check(check)
-        return finding
 
 
 @pytest.fixture
@@ -137,6 +37,7 @@ def test_equal_outputs_pass_and_are_in_the_report(case: Case) -> None:
         ("inputs", "pass"),
         ("sensitivity", "pass"),
         ("loads", "pass"),
+        ("determinism", "pass"),
         ("outputs", "pass"),
     ]
     assert report.findings[1].message == "generated: 'x' normal about 0"
@@ -231,19 +132,19 @@ def test_sharing_models_are_loaded_together_and_closed_in_reverse(case: Case) ->
         folders.model(context_node("s", partition_name="s")).SerializeToString()
     )
     assert {f.outcome for f in case.check()} == {"pass"}
-    assert OPENED == [
+    assert [
         "open m shared",
         "open second shared",
-        "run m shared",
-        "run second shared",
+        *["run m shared"] * 3,
+        *["run second shared"] * 3,
         "close second shared",
         "close m shared",
-    ]
+    ] == OPENED
 
 
 def test_models_that_share_with_nobody_set_no_share_option(case: Case) -> None:
     case.check()
-    assert OPENED == ["open m", "run m", "close m"]
+    assert ["open m", *["run m"] * 3, "close m"] == OPENED
 
 
 @pytest.mark.parametrize(
@@ -264,16 +165,8 @@ def test_a_model_that_does_not_load(
 ) -> None:
     case.failure = failure
     (finding,) = case.check(check)
-    assert finding.outcome == outcome and words in finding.message and finding.remedy
-
-
-def test_a_run_that_fails_where_its_source_runs(case: Case) -> None:
-    def crash(outputs: Outputs) -> Outputs:
-        raise RuntimeError("Status Message: device lost")
-
-    case.change = crash
-    finding = case.one("runs")
-    assert finding.message == "seed 0, set 0: fails where its source runs: device lost"
+    assert finding.outcome == outcome and words in finding.message
+    assert finding.remedy == getattr(failure, "remedy", finding.remedy) != ""
 
 
 def test_a_run_that_the_runtime_refuses_says_what_to_do(case: Case) -> None:
@@ -369,7 +262,7 @@ def test_generating_without_a_generating_session(case: Case) -> None:
 
 def record(case: Case, inputs: VerifyInputs, change: Change, place: str = "m") -> None:
     """What a worker does that keeps the outputs of its generating sessions."""
-    case.request = {"recorded": case.tmp / "recorded"}
+    case.generating()
     source = SourceModel.read(ModelSource(name="m", path=case.sources["m"]))
     session = Session(case.sources["m"], "generating", change)
     for each in InputSets(inputs).cases(source.inputs):
@@ -379,7 +272,7 @@ def record(case: Case, inputs: VerifyInputs, change: Change, place: str = "m") -
 
 def test_generating_sessions_that_cannot_tell_are_not_checkable(case: Case) -> None:
     case.verify = {"numbers": "generating"}
-    case.request = {"recorded": case.tmp / "recorded"}
+    case.generating()
     recordings.refuse(case.tmp / "recorded", "m", "two EPs took turns inside a partition")
     finding = case.one()
     assert finding.outcome == "not checkable"
@@ -442,25 +335,57 @@ def test_what_the_generating_sessions_did_not_get_to_is_told(case: Case) -> None
     assert found[1][0] == "pass" and "on 1 input set" in found[1][1]
 
 
-def test_the_budget_ends_the_numbers_not_the_findings(case: Case) -> None:
-    case.verify = {"budget": 0.0, "inputs": VerifyInputs(count=2)}
-    findings = case.check("outputs")
-    assert [f.message for f in findings] == [
-        "seed 0, set 0: not checked: budget (0 s are used up)",
-        "seed 0, set 1: not checked: budget (0 s are used up)",
-    ]
-    assert {f.outcome for f in findings} == {"not checkable"}
+def ending(case: Case, monkeypatch: pytest.MonkeyPatch, index: int) -> None:
+    """The budget is used up when the source is run on this input set."""
+    of = Expected.of
+
+    def ends(expected: Expected, given: Any) -> Any:
+        if f"set {index}" in given.label:
+            raise folders.Ended
+        return of(expected, given)
+
+    monkeypatch.setattr(Expected, "of", ends)
+    case.verify = {"budget": 5.0, "inputs": VerifyInputs(count=3)}
 
 
-def test_the_budget_in_the_middle(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+def test_the_budget_ends_the_numbers_not_the_findings(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending(case, monkeypatch, 0)
+    findings = case.check("interface", "outputs")
+    why = "not checked: budget (5 s are used up)"
+    assert all(f.outcome == "not checkable" and f.message.endswith(why) for f in findings[1:])
+    assert findings[0].outcome == "pass" and len(findings) > 1 and OPENED == []
 
-    def slow(outputs: Outputs) -> Outputs:
-        clock[0] += 10
+
+def test_the_budget_ends_in_a_source(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file was run, though what is right on the first set is known."""
+    ending(case, monkeypatch, 1)
+    messages = {f.message for f in case.check("outputs")}
+    assert messages == {
+        f"seed 0, set {index}: not checked: budget (5 s are used up)" for index in range(3)
+    }
+
+
+def test_the_budget_ends_in_the_search_for_sizes(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(expected: Expected, at: object) -> None:
+        raise folders.Ended
+
+    monkeypatch.setattr(Expected, "try_sizes", ends)
+    open_batch(case)
+    case.verify = {"budget": 5.0}
+    assert case.one().message == "not checked: budget (5 s are used up)"
+
+
+def test_the_budget_ends_in_a_file(case: Case) -> None:
+    def ends(outputs: Outputs) -> Outputs:
+        if OPENED.count("run m") > 1:
+            raise folders.Ended
         return outputs
 
-    case.change = slow
+    case.change = ends
     case.verify = {"budget": 5.0, "inputs": VerifyInputs(count=3)}
     outcomes = [(f.outcome, f.message[:13]) for f in case.check("outputs")]
     assert outcomes == [
@@ -545,7 +470,7 @@ def test_outputs_of_other_shapes_do_not_show_that_inputs_matter(case: Case) -> N
 def test_generating_sessions_are_not_run_at_open_dimensions(case: Case) -> None:
     open_batch(case)
     case.verify = {"numbers": "generating"}
-    case.request = {"recorded": case.tmp / "recorded"}
+    case.generating()
     assert "the generating sessions were not run" in case.one().message
 
 
@@ -604,15 +529,21 @@ def test_inputs_that_the_source_refuses_are_told_with_ranges(case: Case) -> None
     assert "verify.inputs.ranges" in finding.remedy
 
 
-def test_what_was_computed_beside_the_compile_is_taken(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = case.tmp / "kept"
-    models = [ModelSource(name="m", path=case.sources["m"])]
-    list(expected.keep(models, VerifySettings(), kept))
-    case.request = {"computed": kept}
-    monkeypatch.setattr(sessions, "run_source", None)  # it would fail if it were called
-    assert case.one().outcome == "pass"
+def test_what_was_computed_before_is_taken(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SHORT", 0.0)
+    case.request = {"kept": case.kept}
+    findings = case.check()
+    monkeypatch.setattr(Expected, "of", None)  # it would fail if it were called
+    case.change = lambda outputs: {}
+    assert case.check() == findings
+
+
+def test_what_was_computed_for_other_inputs_is_not(case: Case) -> None:
+    case.request = {"kept": case.kept}
+    case.check()
+    ran = OPENED.count("run m")
+    case.verify = {"inputs": VerifyInputs(seed=1)}
+    assert case.one().outcome == "pass" and OPENED.count("run m") == 2 * ran
 
 
 # --- inputs from files ---------------------------------------------------------------------------
@@ -721,7 +652,7 @@ def test_answers_that_differ_by_what_is_fused_are_noticed_where_a_file_fails(
     answers = [sessions.run_source(kernels, each.feeds) for each in sets.cases(source.inputs)]
     for each, outputs in zip(sets.cases(source.inputs), answers, strict=True):
         recordings.write(case.tmp / "recorded", "m", each.feeds, outputs)
-    case.request = {"recorded": case.tmp / "recorded"}
+    case.generating()
     given = iter(answers)
     case.change = lambda outputs: {"z": np.multiply(next(given)["z"], np.float32(factor))}
     case.verify = {"inputs": inputs}
@@ -770,61 +701,16 @@ def test_a_source_that_folds_nothing_runs_once(case: Case, monkeypatch: pytest.M
     assert levels and not any("level" in how for how in levels)
 
 
-def paused(case: Case) -> list[tuple[Pause, FolderReport]]:
-    """Every pause before a run, with what would hold if all ended in it."""
-    found: list[tuple[Pause, FolderReport]] = []
-    models = tuple(ModelSource(name=n, path=case.sources[n]) for n in case.models)
-    group = folders.group(models=models, verify=VerifySettings(**case.verify))
-    request = VerifyRequest(folder=case.folder, label="g", group=group, policies=("numbers",))
-    verify.run(request, pausing=lambda pause, report: found.append((pause, report())))
-    return found
-
-
-def test_what_holds_if_a_run_does_not_end(case: Case) -> None:
-    """The first set is checked when the second one is run; the third is not begun."""
-    case.verify = {"budget": 60.0, "inputs": VerifyInputs(count=3)}
-    found = paused(case)
-    counted = [(p.number, p.of) for p, _ in found if p.of]
-    assert counted == [(1, 3), (2, 3), (3, 3), (4, 3)]
-    assert all(p.left is not None and 0 < p.left <= 60 for p, _ in found)
-    (second,) = (report for pause, report in found if pause.number == 2)
-    assert [numbers.input_set for numbers in second.numbers] == ["seed 0, set 0"]
-    outputs = [(f.outcome, f.message) for f in second.findings if f.check == "outputs"]
-    assert outputs[:2] == [
-        ("not checkable", "seed 0, set 1: not checked: budget (60 s are used up)"),
-        ("not checkable", "1 more input set: not checked: budget (60 s are used up)"),
-    ]
-    assert outputs[2][0] == "pass" and "on 1 input set" in outputs[2][1]
-
-
-def test_until_something_is_run_nothing_is_said_to_be_checked(case: Case) -> None:
-    (case.folder / "n_ctx.onnx").write_bytes((case.folder / "m_ctx.onnx").read_bytes())
-    case.models = ("m", "n")
-    case.source("n")
-    case.verify = {"budget": 60.0}
-    first, *_, last = paused(case)
-    told = {(f.subject, f.outcome, f.message) for f in first[1].findings if f.check == "outputs"}
-    why = "not checked: budget (60 s are used up)"
-    assert told == {(f"{n}_ctx.onnx", "not checkable", why) for n in "mn"}
-    assert not [f for f in last[1].findings if "budget" in f.message], "all of it has ended"
-
-
-def test_what_was_spent_before_counts(case: Case) -> None:
-    case.verify = {"budget": 60.0}
-    case.request = {"spent": 60.0}
-    assert case.one().message == "seed 0, set 0: not checked: budget (60 s are used up)"
-
-
 def test_other_nodes_than_the_generating_sessions_ran_are_a_failure(case: Case) -> None:
     case.verify = {"numbers": "generating"}
     record(case, VerifyInputs(), lambda out: out)
     assert case.one("boundaries").outcome == "not checkable", "nothing was kept of them"
     port = Port(name="x", type="tensor(float)", shape=(1, 4))
     right = Boundary(node="main_0", inputs=(port,), outputs=(replace(port, name="y"),))
-    recordings.write_boundaries(case.tmp / "recorded", "m", [right])
+    recordings.keep(case.tmp / "recorded", "m", "boundaries", [right])
     assert case.one("boundaries").outcome == "pass"
     swapped = replace(right, inputs=(replace(port, name="z"),))
-    recordings.write_boundaries(case.tmp / "recorded", "m", [swapped])
+    recordings.keep(case.tmp / "recorded", "m", "boundaries", [swapped])
     found = case.one("boundaries")
     assert found.outcome == "fail"
     assert "node 'main_0': inputs are x, not z" in found.message
@@ -837,16 +723,16 @@ def test_each_device_that_a_model_is_for_is_compared_by_itself(case: Case) -> No
     folder, kept = case.tmp / "recorded", []
     for name, change in {"A": lambda out: out, "B": lambda out: {"z": -out["z"]}}.items():
         record(case, VerifyInputs(), change, f"m/{name}")
-        recordings.write_boundaries(folder, f"m/{name}", [right])
+        recordings.keep(folder, f"m/{name}", "boundaries", [right])
         kept.append(recordings.Variant(name=name, place=f"m/{name}"))
-    recordings.write_variants(folder, "m", kept)
+    recordings.keep(folder, "m", "variants", kept)
     good, bad = case.check("outputs")
     assert (good.outcome, bad.outcome) == ("pass", "fail")
     assert "of the generating sessions for A alone agree" in good.message
     assert bad.message.startswith("seed 0, set 0, B: output")
     assert [f.message[:3] for f in case.check("boundaries")] == ["A: ", "B: "]
     kept[0] = replace(kept[0], misfit="graph g is another")
-    recordings.write_variants(folder, "m", kept)
+    recordings.keep(folder, "m", "variants", kept)
     wrong = case.check("boundaries")[0]
     assert (wrong.outcome, "graph g is another" in wrong.message) == ("fail", True)
 
@@ -859,7 +745,7 @@ def test_devices_that_the_budget_left_out_are_told(case: Case) -> None:
         recordings.Variant(name="B", place="m/B", begun=False),
         recordings.Variant(name="C", place="m/C"),
     ]
-    recordings.write_variants(case.tmp / "recorded", "m", variants)
+    recordings.keep(case.tmp / "recorded", "m", "variants", variants)
     recordings.refuse(case.tmp / "recorded", "m/C", "it ended")
     found = {f.message for f in case.check("outputs") if f.outcome == "not checkable"}
     assert found == {"B: not checked: budget", "C: not checked: it ended"}

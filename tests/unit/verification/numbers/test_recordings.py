@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from epctx.errors import StorageError
+from epctx.verification.findings import Finding
 from epctx.verification.numbers import recordings
 from tests.kit.building import Array
 
@@ -35,12 +37,57 @@ def test_other_inputs_or_another_model_have_nothing(tmp_path: Path) -> None:
     assert recordings.read(tmp_path / "gone", "m", FEEDS) is None
 
 
+def test_many_outputs_keep_their_order(tmp_path: Path) -> None:
+    outputs: dict[str, Array] = {f"y{25 - n}": np.full(1, n) for n in range(25)}
+    recordings.write(tmp_path, "m", FEEDS, outputs)
+    found = recordings.read(tmp_path, "m", FEEDS)
+    assert found is not None and list(found) == list(outputs)
+    assert found == outputs
+
+
+def test_outputs_are_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        recordings.write(tmp_path, "m", FEEDS, Ending({"y": np.zeros(1), "z": np.zeros(1)}))
+    assert recordings.read(tmp_path, "m", FEEDS) is None and not recordings.has(
+        tmp_path, "m", FEEDS
+    )
+    for value in (1.0, 2.0):
+        recordings.write(tmp_path, "m", FEEDS, {"y": np.full(1, value)})
+        assert recordings.read(tmp_path, "m", FEEDS) == {"y": np.full(1, value)}
+
+
+class Ending(dict[str, Array]):
+    """Its process ends while the second of two is written."""
+
+    def items(self) -> Any:
+        yield from list(super().items())[:1]
+        raise KeyboardInterrupt
+
+
+def test_what_is_known_of_a_model_is_kept_by_name(tmp_path: Path) -> None:
+    assert recordings.kept(tmp_path, "m", "sizes", tuple[dict[str, int], ...]) is None
+    for sizes in (({"n": 1},), ({"n": 2}, {"n": 3})):
+        recordings.keep(tmp_path, "m", "sizes", sizes)
+        assert recordings.kept(tmp_path, "m", "sizes", tuple[dict[str, int], ...]) == sizes
+    assert recordings.kept(tmp_path, "n", "sizes", tuple[dict[str, int], ...]) is None
+    with pytest.raises(StorageError, match="a recorded output is broken"):
+        recordings.kept(tmp_path, "m", "sizes", str)
+
+
+def test_why_there_are_no_outputs_is_kept_by_inputs(tmp_path: Path) -> None:
+    why = Finding("numbers", "runs", "m_ctx.onnx", "fail", "device lost", "build it again")
+    recordings.fail(tmp_path, "m", FEEDS, why)
+    assert recordings.failure(tmp_path, "m", FEEDS) == why
+    assert recordings.failure(tmp_path, "m", {"x": FEEDS["x"] + 1}) is None
+    assert not recordings.has(tmp_path, "m", FEEDS)
+
+
 def test_why_nothing_is_recorded_is_kept(tmp_path: Path) -> None:
     recordings.refuse(tmp_path, "m", "the sessions do not fit together")
     assert recordings.refusal(tmp_path, "m") == "the sessions do not fit together"
     assert recordings.refusal(tmp_path, "n") is None
     assert recordings.read(tmp_path, "m", FEEDS) is None
-    next(tmp_path.rglob("not_recorded.json")).write_bytes(b"\xff")
+    (tmp_path / "m" / "refusal.json").write_bytes(b"\xff")
     with pytest.raises(StorageError, match="a recorded output is broken"):
         recordings.refusal(tmp_path, "m")
 
@@ -59,12 +106,3 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         recordings.refuse(tmp_path, "m", "why")
     with pytest.raises(StorageError, match="cannot be written"):
         recordings.write(tmp_path, "m", FEEDS, {"y": np.zeros(1)})
-
-
-def test_sizes_are_kept_and_broken_ones_are_told(tmp_path: Path) -> None:
-    assert recordings.read_sizes(tmp_path, "m") is None
-    recordings.write_sizes(tmp_path, "m", ({"batch": 2}, {"batch": 3}))
-    assert recordings.read_sizes(tmp_path, "m") == ({"batch": 2}, {"batch": 3})
-    (tmp_path / "m" / "sizes.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(StorageError, match="broken"):
-        recordings.read_sizes(tmp_path, "m")

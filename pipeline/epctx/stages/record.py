@@ -1,25 +1,27 @@
-"""Running what the sessions that compile a group hold in memory, before anything is published.
+"""Stage record: the sessions that compiled a group, run while they hold its models in memory.
 
 It is how a shared QNN context can be checked without an NPU (real-eps.md section 6), and is done
 only where this host cannot load what was written, or the manifest asks for it: a run in a simulator
-takes as long as all else together. The numbers of the generating sessions are kept here and judged
-by verify, so a tolerance can change without a compile.
+takes as long as all else together. What they compute is kept, one input set after the other, and
+judged by verify, so a tolerance can change without a compile.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
+from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx.errors import CompileError, Failure
 from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array
 from epctx.graph.model import Partition
-from epctx.manifest import ModelGroup, ModelSource
+from epctx.manifest import ModelGroup, ModelSource, VerifyInputs
 from epctx.providers.base import (
     ExecutionProvider,
     Generating,
@@ -32,15 +34,20 @@ from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
 from epctx.stages.compile import CompiledGroup
 from epctx.verification.eps import Providers
-from epctx.verification.folder import open_folder
-from epctx.verification.numbers import record as recording
-from epctx.verification.numbers import recordings
-from epctx.verification.numbers.record import Turn
+from epctx.verification.folder import open_folder, read_proto, summarize
+from epctx.verification.numbers import branches, recordings
+from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.recordings import Variant
-from epctx.verification.numbers.runs import Budget, Pause
+from epctx.verification.numbers.sizes import open_names
+from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import obstacle
 
 Values = Mapping[str, ort.OrtValue]
+Compute = Callable[[str, Feeds, int, int], Mapping[str, Array]]
+"""Runs a model, by name, on its generating sessions, on an input set: outputs by name."""
+Started = Callable[[str, str, int, int], None]
+"""Hears which model runs on which EP, on which of how many input sets, before it does: native code
+may crash."""
 _JOINT = (
     "the generating sessions do not fit together: what one EP left inside its partitions, another "
     "compiled, and the session of the first computes it on the CPU"
@@ -59,14 +66,29 @@ def prepare(
     return {model.name: GeneratingModel(model, scratch / "rest" / model.name) for model in models}
 
 
-def record(
+class Turn(Struct, frozen=True, kw_only=True):
+    """One of several devices for which a group is run, one after the other.
+
+    Attributes:
+        name: in words; empty: there is one, and the sessions that compiled are run.
+    """
+
+    name: str = ""
+    index: int = 0
+    of: int = 1
+
+    def place(self, model: str) -> str:
+        """Return where what a model computes is kept."""
+        return f"{model}/alone_{self.index}" if self.name else model
+
+
+def run(
     models: Mapping[str, GeneratingModel],
     compiled: CompiledGroup,
     group: ModelGroup,
     folder: Path,
     recorded: Path,
-    started: Callable[[str, str], None],
-    pausing: Callable[[Pause], None],
+    started: Started,
 ) -> tuple[Failure, ...] | None:
     """Run the generating sessions on the inputs of the manifest and keep what they compute.
 
@@ -78,8 +100,6 @@ def record(
         group: the model group.
         folder: where the compile has put its outputs.
         recorded: where what they compute is kept.
-        started: hears which model runs on which EP, before it does: native code may crash.
-        pausing: hears of each pause before a run on an input set.
 
     Returns:
         Of each model that a session cannot run, why; None: none can be run on this host, or the
@@ -105,20 +125,59 @@ def record(
         recordings.refuse(recorded, name, _JOINT)
     alone = models.keys() - compiled.joint
     sources = [source for source in group.models if source.name in alone]
-    budget = Budget(group.verify.budget, pausing=pausing)
-
-    def run(name: str, feeds: Feeds) -> dict[str, Array]:
-        def run_partition(partition: Partition, feeds: Values) -> Values:
-            started(name, group.execution_providers[partition.provider].provider)
-            return workspaces[partition.provider].run(partition, feeds)
-
-        return _outputs(models[name], feeds, run_partition)
 
     def on_device(turn: Turn) -> tuple[Failure, ...]:
-        _tell_boundaries(list(models), recorded, made, turn)
-        return recording.record(sources, folder, recorded, group.verify, run, budget, turn)
+        def compute(name: str, feeds: Feeds, number: int, of: int) -> dict[str, Array]:
+            def run_partition(partition: Partition, feeds: Values) -> Values:
+                provider = group.execution_providers[partition.provider].provider
+                started(name, provider, turn.index * of + number, turn.of * of)
+                return workspaces[partition.provider].run(partition, feeds)
 
-    return _on_each_device(on_device, made, sources, recorded, budget)
+            return _outputs(models[name], feeds, run_partition)
+
+        _tell_boundaries(list(models), recorded, made, turn)
+        return _keep_outputs(sources, folder, recorded, group.verify.inputs, compute, turn)
+
+    return _on_each_device(on_device, made, sources, recorded)
+
+
+def _keep_outputs(
+    sources: Sequence[ModelSource],
+    folder: Path,
+    recorded: Path,
+    settings: VerifyInputs,
+    compute: Compute,
+    turn: Turn,
+) -> tuple[Failure, ...]:
+    """Run models on the input sets that verify uses, and keep what they compute.
+
+    A model for which no inputs can be made is passed over here, and one with open dimensions;
+    verify says why it is not checked.
+
+    Returns:
+        Of each model that a session cannot run, why; it is kept, too.
+    """
+    input_sets = InputSets(settings)
+    failures: list[Failure] = []
+    for source in sources:
+        file, place = context_file(source.name), turn.place(source.name)
+        made = summarize(file, read_proto(folder / file))
+        inputs = SourceModel.read(source).fixed_inputs(made)
+        if input_sets.problems(inputs) or (input_sets.generated and open_names(inputs)):
+            continue
+        cases = list(input_sets.cases(inputs))
+        with contextlib.suppress(Exception):  # the source's fault: whoever runs it tells
+            cases += branches.reaching(source, inputs, cases, more=input_sets.generated)[1]
+        for number, case in enumerate(cases, start=1):
+            try:
+                outputs = compute(source.name, case.feeds, number, len(cases))
+            except CompileError as error:
+                error.model = error.model or source.name
+                failures.append(error.failure)
+                recordings.refuse(recorded, place, f"{case.label}: {error.reason}")
+                break
+            recordings.write(recorded, place, case.feeds, outputs)
+    return tuple(failures)
 
 
 def _on_each_device(
@@ -126,18 +185,13 @@ def _on_each_device(
     workspaces: Sequence[Generating],
     sources: Sequence[ModelSource],
     recorded: Path,
-    budget: Budget,
 ) -> tuple[Failure, ...]:
-    """Compile and `run` for one device after the other, while `budget` lasts; return what fails."""
+    """Compile and `run` for one device after the other; return what fails."""
     failures: list[Failure] = []
     turns = _turns(workspaces)
     variants = [Variant(name=turn.name, place="", begun=False) for turn in turns]
     _tell_variants(recorded, sources, turns, variants)
     for turn in turns:
-        if turn.name:
-            budget.pause(Pause(model=turn.name))
-            if budget.used_up:
-                break
         try:
             misfit = _choose(workspaces, turn)
         except CompileError as error:
@@ -171,7 +225,7 @@ def _turns(workspaces: Sequence[Generating]) -> list[Turn]:
         name for each in workspaces if isinstance(each, WritesVariants) for name in each.variants()
     ]
     turns = [Turn(name=name, index=index, of=len(names)) for index, name in enumerate(names)]
-    return turns or [recording.FIRST]
+    return turns or [Turn()]
 
 
 def _choose(workspaces: Sequence[Generating], turn: Turn) -> str | None:
@@ -188,7 +242,7 @@ def _tell_boundaries(
     telling = [each for each in workspaces if isinstance(each, TellsBoundaries)]
     for name in models if len(telling) == len(workspaces) else ():
         told = [each for workspace in telling for each in workspace.boundaries(name)]
-        recordings.write_boundaries(recorded, turn.place(name), told)
+        recordings.keep(recorded, turn.place(name), "boundaries", told)
 
 
 def _tell_variants(
@@ -203,7 +257,7 @@ def _tell_variants(
             replace(variant, place=turn.place(source.name))
             for turn, variant in zip(turns, variants, strict=True)
         ]
-        recordings.write_variants(recorded, source.name, placed)
+        recordings.keep(recorded, source.name, "variants", placed)
 
 
 def _loadable(group: ModelGroup, models: Sequence[str], folder: Path) -> bool:

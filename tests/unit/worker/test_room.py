@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from epctx.engine.actions import room
-from epctx.engine.actions.room import Room
+from epctx.worker import room
+from epctx.worker.room import Room
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +33,3 @@ def test_what_fits_runs_at_once_and_what_does_not_waits(free: None) -> None:
 def test_one_may_always_run(free: None) -> None:
     with Room().taken(1000):
         pass
-
-
-def test_what_others_are_known_to_need_is_not_free(free: None) -> None:
-    shared = Room()
-    assert shared.has(100) and not shared.has(101)
-    with shared.taken(60):
-        assert shared.has(40) and not shared.has(41)

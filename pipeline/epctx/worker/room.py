@@ -1,4 +1,4 @@
-"""How many simulations the memory of this machine has room for."""
+"""Admission of jobs by the memory that is free on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 
 
 class Room:
-    """The memory that is free, shared by whoever runs models beside others. Used by many threads.
+    """The memory that is free, shared by jobs that run models. Used by many threads.
 
     One may always run, however large it is.
     """
@@ -36,11 +36,6 @@ class Room:
                 self._running.remove(size)
                 self._changed.notify_all()
 
-    def has(self, size: int) -> bool:
-        """Whether so many bytes are free beside those that others are known to need."""
-        with self._changed:
-            return size <= self._left()
-
     def _left(self) -> int:
         if not self._running:
             return _available()
@@ -48,5 +43,4 @@ class Room:
 
 
 def _available() -> int:
-
     return int(psutil.virtual_memory().available)

@@ -1,0 +1,49 @@
+"""Golden: inputs and expected outputs of a group's source models, written to ship with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from epctx.actions.action import Action, StageStarted, WorkerContext
+from epctx.files.outputs import OutputFile
+from epctx.manifest import ModelGroup
+from epctx.verification.request import Composed
+
+
+class GoldenResult(Struct, frozen=True, kw_only=True):
+    """The files that were written, SHA256SUMS too."""
+
+    files: tuple[OutputFile, ...]
+
+
+class Golden(Action[GoldenResult], frozen=True, kw_only=True):
+    """Write golden inputs and outputs of a group, or of a composition.
+
+    Attributes:
+        group, composed: one of them.
+        built: its folder.
+        folder: where they go: new.
+        two_answers: files of the group's models whose outputs are those of the kernels.
+    """
+
+    result = GoldenResult
+    writes = ("folder",)
+
+    group: ModelGroup | None = None
+    composed: Composed | None = None
+    built: Path
+    folder: Path
+    two_answers: tuple[str, ...] = ()
+
+    def run(self, worker: WorkerContext) -> GoldenResult:
+        """Raises what `golden.make` raises."""
+        from epctx.verification.numbers import golden
+
+        worker.started(StageStarted(stage="golden"))
+        if self.group is not None:
+            made = golden.make(self.group, self.built, self.folder, self.two_answers)
+            return GoldenResult(files=made)
+        assert self.composed is not None
+        return GoldenResult(files=golden.make_composed(self.composed, self.built, self.folder))

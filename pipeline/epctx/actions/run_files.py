@@ -1,0 +1,172 @@
+"""Run files: EPContext models on one input set, on their EPs; what they compute is kept.
+
+The models of a sharing set are loaded together, and stay open for the runs that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from epctx.actions.action import RUNNING, SESSIONS, Action, Code, StageStarted, WorkerContext
+from epctx.files.outputs import context_file
+from epctx.keys.records import InputsRecord, VerifiedModel
+from epctx.verification.findings import FolderReport
+from epctx.verification.request import VerifyRequest
+
+if TYPE_CHECKING:
+    from epctx.verification.folder import GroupFolder
+    from epctx.verification.numbers.files import Feeding, Files
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    """The files were run; what they computed is in the action's folder.
+
+    Attributes:
+        made: the files that were written, below the model's folder.
+        ran: there was something to run.
+    """
+
+    made: tuple[str, ...] = ()
+    ran: bool = True
+
+
+class RunFiles(Action[RunResult], frozen=True, kw_only=True):
+    """Load models, run them on an input set, and keep what was found and computed.
+
+    Attributes:
+        compile: the key of what is run; empty where nothing is stored.
+        outputs: digests of the files, by name.
+        model: the source of the model that is run.
+        inputs: the input sets.
+        index: of the input set, from 0 on; beyond the last one, the first is run again; None: all.
+        devices: what runs it.
+        only: the name of that model; None: all models of the folder are run.
+        golden: on the golden inputs in the folder.
+        request: the folder, and what is known of it.
+        folder: where what they compute is kept: `request.kept.files`.
+    """
+
+    result = RunResult
+    kind = "run"
+    code = Code((*RUNNING, "stages/verify.py"), SESSIONS)
+    beside = ("only", "golden", "request", "folder")
+    writes = ("folder",)
+    adds = ("folder",)
+    bounded = True
+
+    compile: str = ""
+    outputs: Mapping[str, str] = {}
+    model: VerifiedModel | None = None
+    inputs: InputsRecord | None = None
+    index: int | None = None
+    devices: Mapping[str, str] = {}
+    only: str | None = None
+    golden: bool = False
+    request: VerifyRequest
+    folder: Path
+
+    def run(self, worker: WorkerContext) -> RunResult:
+        """Raises what reading inputs and keeping outputs raises."""
+        from epctx.verification.numbers import recordings
+        from epctx.verification.numbers.files import LOADS
+
+        def opened() -> _Opened:
+            made = _Opened(_earlier(self.request, worker), worker)
+            worker.sessions.callback(made.files.close)
+            return made
+
+        request = self.request
+        known = worker.opened((request.folder, request.models), opened)
+        only = None if self.only is None else context_file(self.only)
+        before = recordings.names(self.place)
+        ran = known.files.run(known.feeding(golden=self.golden), only, self.index)
+        made = recordings.names(self.place) - before
+        if not self.index:  # a sharing set is loaded as a whole, before the first of its models
+            made.update(recordings.names(self.place) & {f"{LOADS}.json"})
+        return RunResult(made=tuple(sorted(made)), ran=ran)
+
+    @property
+    def place(self) -> Path:
+        """Folder of the model's outputs; of all models, if no single one is run."""
+        return self.folder / (self.only or "")
+
+
+class RunParts(Action[RunResult], frozen=True, kw_only=True):
+    """Run the parts of a composition one after the other, and keep what the whole should give.
+
+    Attributes:
+        folder: where that is kept: `request.kept.source`.
+    """
+
+    result = RunResult
+    writes = ("folder",)
+
+    request: VerifyRequest
+    folder: Path
+
+    def run(self, worker: WorkerContext) -> RunResult:
+        """Raises what reading inputs and keeping outputs raises."""
+        from epctx.stages import verify
+        from epctx.verification.numbers import composed
+
+        request = _earlier(self.request, worker)
+        assert request.composed is not None and request.kept is not None
+
+        def started(model: str, number: int, of: int) -> None:
+            worker.started(StageStarted(stage="verify", model=model))
+
+        folder = verify.opened(request)
+        composed.run_parts(request.composed, folder, request.kept, request.earlier, started)
+        return RunResult()
+
+
+class _Opened:
+    """A folder whose models are run."""
+
+    def __init__(self, request: VerifyRequest, worker: WorkerContext) -> None:
+        from epctx.stages import verify
+        from epctx.verification.numbers.files import Files
+
+        assert request.kept is not None
+
+        def started(model: str, number: int, of: int) -> None:
+            worker.started(StageStarted(stage="verify", model=model, number=number, of=of))
+
+        self._request = request
+        self._folder: GroupFolder = verify.opened(request)
+        self._feeding: Feeding | None = None
+        self.files: Files = Files(
+            self._folder, request.kept, request.earlier, started, request.passed
+        )
+
+    def feeding(self, *, golden: bool) -> Feeding:
+        """Return the input sets that the models are run on."""
+        from epctx.verification.numbers.composed import Whole
+        from epctx.verification.numbers.files import Feeding
+        from epctx.verification.numbers.golden import Shipped
+        from epctx.verification.numbers.policy import Fed
+
+        if golden:
+            return Shipped(self._folder)
+        if self._feeding is None:
+            request, group = self._request, self._request.group
+            assert request.kept is not None
+            if request.composed is not None:
+                off = request.composed.composition.verify.numbers == "off"
+                self._feeding = Feeding() if off else Whole(request.composed, request.kept)
+            elif group is not None and group.verify.numbers == "full":
+                self._feeding = Fed(self._folder, request.kept, request.earlier)
+            else:
+                self._feeding = Feeding()
+        return self._feeding
+
+
+def _earlier(request: VerifyRequest, worker: WorkerContext) -> VerifyRequest:
+    """Return a request that knows what this job has found of the folder."""
+    found = [each for each in worker.done if isinstance(each, FolderReport)]
+    return replace(request, earlier=(*request.earlier, *(f for r in found for f in r.findings)))

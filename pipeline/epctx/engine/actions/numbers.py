@@ -1,0 +1,390 @@
+"""Runs of models in a build: found in the cache, or carried out by a worker and put there.
+
+A source is run while its EP compiles, so that the right party is blamed: an EP may compile for
+minutes what no runtime can run. The files are run after that, each session group in a job of its
+own; each result is stored when it comes, so whatever ends a build takes the run in the middle
+alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from epctx.actions.action import Action
+from epctx.actions.run_files import RunFiles, RunResult
+from epctx.actions.run_source import RunSource, SourceResult, of_group
+from epctx.actions.verify import Check, Verify
+from epctx.engine.actions.base import Actions, stored_files
+from epctx.engine.executor import Cancelled, Lane
+from epctx.engine.plan import SessionGroup
+from epctx.engine.progress import GroupProgress
+from epctx.engine.scheduler import Scheduler
+from epctx.engine.state import Known, SessionState
+from epctx.errors import CompileError, EpctxError, Failure, ModelError
+from epctx.files import paths
+from epctx.keys.records import InputsRecord
+from epctx.manifest import ModelGroup
+from epctx.verification.findings import POLICIES, FolderReport, joined
+from epctx.verification.request import Kept, VerifyRequest
+
+Run = TypeVar("Run", RunSource, RunFiles)
+Unfed = Mapping[str, str]
+"""Reason why a model does not run on generated inputs, by its name; no entry if it does."""
+
+
+class _Runs:
+    """Finds and stores runs of models. Files are stored by their place below that of the model,
+    whose name is in no key.
+    """
+
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+
+    def missing(self, runs: Sequence[Run]) -> list[Run]:
+        """Return the runs that the cache does not have; what the others computed is in its place
+        then.
+        """
+        if self._actions.lookup.cache is None:
+            return list(runs)
+        left = []
+        for run in runs:
+            known: Known[Any] = self._actions.lookup.find(run)
+            if known.stored is None or not self._actions.fetch(known.stored, run.place):
+                left.append(run)
+        return left
+
+    def store(self, run: RunSource | RunFiles, result: SourceResult | RunResult) -> None:
+        """Store what a run has just computed, as far as it is there."""
+        lookup = self._actions.lookup
+        if lookup.cache is None or run.model is None or not result.ran:
+            return
+        known: Known[Any] = lookup.unknown(run)
+        there = (name for name in result.made if paths.missing(run.place, name) is None)
+        files = stored_files(run.place, map(run.place.joinpath, there))
+        self._actions.store(known, run.kind, result, folder=run.place, files=files)
+
+
+class Numbers:
+    """The runs of a build's models, and what is judged of them. Used by many threads."""
+
+    def __init__(self, actions: Actions, scheduler: Scheduler) -> None:
+        self._actions = actions
+        self._scheduler = scheduler
+        self._runs = _Runs(actions)
+        self._ran: set[tuple[Path, bool, int]] = set()
+
+    def recorded(self, progress: GroupProgress, session: SessionGroup) -> Path:
+        """Return where what its generating sessions compute of a session group is kept."""
+        return self._folder(progress, session) / "generating"
+
+    def _folder(self, progress: GroupProgress, session: SessionGroup) -> Path:
+        """Return the folder of what is computed of a session group: one job at a time writes to
+        each folder in it.
+        """
+        return self._actions.work / "kept" / progress.label / session.label
+
+    @contextmanager
+    def beside(
+        self, progress: GroupProgress, session: SessionState, compiling: Lane
+    ) -> Iterator[Future[Unfed] | None]:
+        """Run the sources of a session group while the body compiles; if one of them does not run,
+        the compile is ended.
+
+        Yields:
+            What came of it: it raises what the run raised. None: nothing of the group is run, or
+            sources are run by verification, since the EPs compile in less time than another process
+            takes to start.
+        """
+        group = progress.planned.group
+        if not compiling.own or self._actions.lookup.inputs(group) is None:
+            yield None
+            return
+        done: Future[Unfed] = Future()
+        with self._actions.shared_lane(group.execution_providers) as lane:
+
+            def run() -> None:
+                try:
+                    done.set_result(self._run_sources(progress, session, lane))
+                except EpctxError as error:
+                    done.set_exception(error)
+                    if not isinstance(error, Cancelled):  # who cancelled it has a reason of its own
+                        compiling.cancel(error)
+                except BaseException as error:  # a bug: whoever waits is told
+                    done.set_exception(error)
+
+            thread = threading.Thread(target=run, name="epctx-source")
+            thread.start()
+            try:
+                yield done
+            finally:
+                if not done.done():
+                    lane.cancel(Cancelled("its compile failed", remedy="see its error"))
+                thread.join()
+
+    def _run_sources(self, progress: GroupProgress, session: SessionState, lane: Lane) -> Unfed:
+        """Run the sources of a session group on all input sets.
+
+        Raises:
+            ModelError: a source does not run, on none of the inputs that were tried.
+            EpctxError: what else the job raised.
+        """
+        settings = progress.planned.group.verify
+        kept = Kept.below(self._folder(progress, session.session))
+        wanted = self._sources_of(progress, session, kept)
+        left = self._runs.missing(wanted)
+        unfed: dict[str, str] = {}
+
+        def ran(run: RunSource, result: SourceResult | None) -> None:
+            if result is not None and result.unfed is not None:
+                unfed[run.source.name] = result.unfed
+            if result is not None and result.ran:
+                self._ran.add((run.place, run.reference, run.index))
+
+        def finished(number: int, result: SourceResult) -> None:
+            self._runs.store(left[number], result)
+            ran(left[number], result)
+
+        for run in wanted:
+            if run not in left:
+                ran(run, self._actions.lookup.find(run).result)
+        try:
+            if left:
+                budget, label = settings.budget, session.session.label
+                progress.run_all(lane, label, left, finished=finished, budget=budget)
+        except CompileError as error:  # nothing of an EP is in that process
+            if error.starved:  # beside the compile; verification has the memory for itself
+                return {}
+            raise _crashed(error, session) from error
+        return unfed
+
+    def _sources_of(
+        self,
+        progress: GroupProgress,
+        session: SessionState,
+        kept: Kept,
+        built: Path | None = None,
+    ) -> list[RunSource]:
+        """Return the runs of a session group's sources, with their keys."""
+        lookup, group = self._actions.lookup, progress.planned.group
+        inputs = lookup.inputs(group)
+        assert inputs is not None
+        known = {model.source.name: model for model in session.models}
+        own = replace(progress.group, models=tuple(known[name].source for name in known))
+        keyed = lookup.cache is not None
+        found: list[RunSource] = []
+        native = lookup.toolchain.native(group.execution_providers)
+        for run in of_group(own, kept.source, built, magnitudes=native):
+            model = known[run.source.name]
+            whole = run
+            if keyed and model.found is not None:
+                named = replace(lookup.model_of(model), name="")
+                whole = replace(
+                    run,
+                    model=named if run.reference else replace(named, reference=None),
+                    inputs=_given(inputs, run.index, group),
+                    devices=lookup.toolchain.devices(()),
+                )
+            found.append(whole)
+        return found
+
+    def verify(
+        self,
+        progress: GroupProgress,
+        new: Sequence[SessionState],
+        request: VerifyRequest,
+    ) -> FolderReport:
+        """Check a group's folder, and run and judge the session groups that are new.
+
+        Args:
+            request: of the whole folder; without numbers, where the build skips them.
+
+        Raises:
+            EpctxError: what a job raised.
+        """
+        group, begun = progress.planned.group, time.monotonic()
+        check, numbers = Check(request=request), "numbers" in request.policies
+        found = [each.checked for each in new if each.checked is not None]
+        together = not numbers or group.verify.numbers == "off" or len(new) == 1
+        parts = [list(new)] if together else [[each] for each in new]
+        if found or len(parts) > 1:
+            with self._actions.shared_lane(group.execution_providers) as lane:
+                found = found or [progress.run(lane, group.name, check)]
+        elif not numbers:
+            with self._actions.shared_lane(group.execution_providers) as lane:
+                return progress.run(lane, group.name, check)
+        if not numbers:
+            return found[0]
+
+        def part(sessions: Sequence[SessionState]) -> FolderReport:
+            files = {name for each in sessions for name in each.outputs}
+            others = {name for each in new for name in each.outputs} - files
+            kept = Kept.below(self._folder(progress, sessions[0].session))
+            if sessions[0].recorded:
+                recorded = self.recorded(progress, sessions[0].session)
+                kept = replace(kept, generating=recorded)
+            own = replace(
+                request,
+                policies=("numbers",),
+                kept=kept,
+                passed=(*request.passed, *sorted(others)),
+                earlier=tuple(f for report in found for f in report.findings),
+            )
+            spent = time.monotonic() - begun
+            checks = () if found else (check,)
+            return self._judged(progress, sessions, own, checks, spent, alone=len(parts) == 1)
+
+        reports = self._scheduler.together([partial(part, each) for each in parts])
+        return joined(request.label, [*found, *reports])
+
+    def _judged(
+        self,
+        progress: GroupProgress,
+        sessions: Sequence[SessionState],
+        request: VerifyRequest,
+        checks: Sequence[Check],
+        spent: float,
+        *,
+        alone: bool,
+    ) -> FolderReport:
+        """Run what is missing of session groups, and judge it. Several are not run, but loaded."""
+        group, kept = progress.planned.group, request.kept
+        assert kept is not None
+        left: list[RunSource | RunFiles] = []
+        if group.verify.numbers != "off":
+            wanted = [
+                each
+                for session in sessions
+                for each in self._sources_of(progress, session, kept, request.folder)
+                if (each.place, each.reference, each.index) not in self._ran
+            ]
+            left += self._runs.missing(wanted)
+        if group.verify.numbers == "full":
+            left += self._runs.missing(self._files_of(progress, sessions, request))
+        else:
+            left.append(RunFiles(request=request, folder=kept.files))
+        job: list[Action[Any]] = [*checks, *left]
+
+        def finished(number: int, result: Any) -> None:
+            run = job[number]
+            if isinstance(run, RunSource | RunFiles):
+                self._runs.store(run, result)
+
+        label = sessions[0].session.label if not alone else group.name
+        budget = group.verify.budget if group.verify.numbers != "off" else None
+        results: list[Any] = []
+        pace = self._actions.pace(sessions)
+        with self._actions.shared_lane(group.execution_providers) as lane:
+            if job:
+                results = progress.run_all(
+                    lane,
+                    label,
+                    job,
+                    finished=finished,
+                    budget=None if budget is None else max(0.0, budget - spent),
+                    memory=self._memory(progress, sessions),
+                    pace=pace,
+                )
+            found = [each for each in results if isinstance(each, FolderReport)]
+            earlier = (*request.earlier, *(f for report in found for f in report.findings))
+            judging = Verify(request=replace(request, earlier=earlier))
+            return joined(request.label, [*found, progress.run(lane, label, judging)])
+
+    def _files_of(
+        self, progress: GroupProgress, sessions: Sequence[SessionState], request: VerifyRequest
+    ) -> list[RunFiles]:
+        """Return the runs of session groups' files, with their keys."""
+        lookup, group = self._actions.lookup, progress.planned.group
+        inputs, keyed = lookup.inputs(group), lookup.cache is not None
+        assert inputs is not None and request.kept is not None
+        found: list[RunFiles] = []
+        for session in sessions:
+            outputs = {name: str(content) for name, content in session.outputs.items()}
+            for model in session.models:
+                for index in range(group.verify.inputs.sets + 1):
+                    run = RunFiles(
+                        index=index,
+                        only=model.source.name,
+                        request=request,
+                        folder=request.kept.files,
+                    )
+                    if keyed:
+                        run = replace(
+                            run,
+                            compile=str(session.key),
+                            outputs=outputs,
+                            model=replace(lookup.model_of(model), name="", reference=None),
+                            inputs=_given(inputs, index, group),
+                            devices=lookup.devices(group, str(session.key)),
+                        )
+                    found.append(run)
+        return found
+
+    def _memory(self, progress: GroupProgress, sessions: Sequence[SessionState]) -> int | None:
+        """Return the bytes that a process will need: as measured before, else as the compile did;
+        None if its EPs run in a process with others.
+        """
+        if not self._actions.isolated(progress.planned.group.execution_providers):
+            return None
+        pace = self._actions.pace(sessions)
+        known = [found.peak_memory for model in pace.compiled if (found := pace.find(model))]
+        return max(known, default=progress.peak_memory)
+
+
+def request(
+    progress: GroupProgress,
+    folder: Path,
+    *,
+    skips_numbers: bool,
+    written: Sequence[Any] = (),
+    passed: Sequence[str] = (),
+) -> VerifyRequest:
+    """Ask for every policy on a staged folder, but numbers where the build skips them."""
+    return VerifyRequest(
+        group=progress.group,
+        folder=folder,
+        label=progress.label,
+        passed=tuple(passed),
+        written=tuple(written),
+        policies=tuple(p for p in POLICIES if p != "numbers" or not skips_numbers),
+    )
+
+
+def judge(run: Future[Unfed] | None, unrun: Sequence[Failure]) -> None:
+    """Blame the EP for what its generating sessions did not run, if the sources run on that.
+
+    Args:
+        run: of the sources; None: nobody ran them.
+        unrun: of each model that the generating sessions did not run, why.
+
+    Raises:
+        CompileError: the EP is to blame.
+        EpctxError: what the run of the sources raised.
+    """
+    unfed = {} if run is None else run.result()
+    for failure in unrun:
+        if failure.model not in unfed:
+            raise CompileError.of(failure)
+
+
+def _given(inputs: InputsRecord, index: int, group: ModelGroup) -> InputsRecord:
+    """Return what a run depends on: how many input sets there are counts beyond the last one."""
+    return inputs if index == group.verify.inputs.sets else replace(inputs, count=0)
+
+
+def _crashed(error: CompileError, session: SessionState) -> ModelError:
+    models = " and ".join(model.source.name for model in session.models)
+    return ModelError(
+        f"ONNX Runtime's CPU EP cannot run the source model: {error.what}",
+        model=models,
+        why=error.why,
+        remedy="run the source model with onnxruntime alone, and correct it",
+    )

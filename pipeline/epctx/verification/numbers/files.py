@@ -1,0 +1,218 @@
+"""The files of models, loaded and run on input sets; what they compute is kept for verify to judge.
+
+Models that share a context are loaded together, in the order of the sharing group, and destroyed in
+reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices"). Every model is loaded,
+also one that is not run: a build must not publish what no session takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+from epctx.errors import EpctxError, ProviderUnavailable
+from epctx.files.outputs import CONTEXT_SUFFIX
+from epctx.providers.base import ExecutionProvider
+from epctx.runtime.session import Session
+from epctx.verification import layout
+from epctx.verification.findings import REBUILD, Finding
+from epctx.verification.folder import ContextModel, GroupFolder
+from epctx.verification.numbers import recordings, sessions
+from epctx.verification.numbers.input_sets import Case
+from epctx.verification.numbers.tasks import broken, finding, obstacle, unchecked, words
+from epctx.verification.request import Kept
+
+AGAIN: Final = "again"
+"""Beside a model's outputs: those of the second run on its first input set."""
+LOADS: Final = "loads"
+"""Beside a model's outputs: the findings of loading it."""
+SHORT: Final = 1.0
+"""Seconds: a first run that takes less is repeated."""
+Started = Callable[[str, int, int], None]
+"""Hears, before it happens, which model the EPs load or run, on which of how many input sets:
+native code may crash."""
+
+_UNOPTIMIZED: Final = (
+    "build it with `optimize: {level: none}`: if it loads then, a pass of epctx has made what ONNX "
+    "Runtime does not take; report it"
+)
+
+
+def unheard(model: str, number: int, of: int) -> None:
+    """Ignore what is announced."""
+
+
+class Feeding:
+    """Input sets that models are run on, and how messages blame who.
+
+    These are none: models are loaded, and not run.
+
+    Attributes:
+        count: how many input sets there are.
+    """
+
+    count = 0
+
+    def cases(self, model: ContextModel, index: int | None) -> Iterator[Case]:
+        """Yield the cases of one input set, or of all (None), for which something is right."""
+        return iter(())
+
+    def between(self, model: ContextModel) -> Case | None:
+        """Return a case to run before the first one is repeated; None if there is no other."""
+        return None
+
+    def providers(self, folder: GroupFolder, model: ContextModel) -> Sequence[ExecutionProvider]:
+        """Return a model's EPs, as the runtime takes them."""
+        return folder.providers.of(model.sources)
+
+    def loaded(
+        self, folder: GroupFolder, model: ContextModel, session: Session
+    ) -> Iterator[Finding]:
+        """Yield the findings about a model that could be loaded."""
+        apart = session.get_reason_apart()
+        how = "" if apart is None else f", each EP in a session of its own: {apart}"
+        yield finding(model, "loads", "pass", f"loads on this host{how}")
+
+    def refused(self, model: ContextModel, error: Exception) -> Finding:
+        """Return the finding about a model that could not be loaded."""
+        if isinstance(error, ProviderUnavailable):
+            return unchecked(model, f"not on this host: {words(error)}", error.remedy)
+        if isinstance(error, EpctxError):
+            return finding(model, "loads", "fail", words(error), error.remedy)
+        return finding(model, "loads", "fail", f"cannot be loaded: {words(error)}", _UNOPTIMIZED)
+
+    def failed(self, model: ContextModel, case: Case, error: Exception) -> Finding:
+        """Return the finding about a model that was loaded and does not run on a case."""
+        if isinstance(error, EpctxError):
+            return finding(model, "runs", "fail", f"{case.label}: {words(error)}", error.remedy)
+        message = f"{case.label}: fails where its source runs: {words(error)}"
+        return finding(model, "runs", "fail", message, REBUILD)
+
+
+class Files:
+    """The models of a folder, loaded by sharing sets, one of which is open at a time.
+
+    Args:
+        folder: that has the models.
+        kept: where what they compute is kept.
+        earlier: findings: nothing that failed is loaded.
+        started: hears of each load and run.
+        passed: files that passed before: sharing sets of these alone are left out.
+    """
+
+    def __init__(
+        self,
+        folder: GroupFolder,
+        kept: Kept,
+        earlier: Sequence[Finding],
+        started: Started,
+        passed: Collection[str] = (),
+    ) -> None:
+        self._folder = folder
+        self._kept = kept
+        self._earlier = earlier
+        self._started = started
+        self._passed = set(passed)
+        self._open: dict[str, Session] = {}
+        self._loaded: set[str] = set()
+        self._seconds: dict[str, float] = {}
+
+    def run(self, feeding: Feeding, only: str | None = None, index: int | None = None) -> bool:
+        """Load and run models, and keep what they compute.
+
+        Returns:
+            Whether there was something to run; False if it is missing, or could not be loaded.
+
+        Args:
+            feeding: which input sets.
+            only: the file of one model; None: all of the folder's, sharing set by sharing set.
+            index: of the input set; None: all.
+        """
+        ran = False
+        for models in layout.sharing_sets(self._folder):
+            files = {model.file for model in models}
+            if files <= self._passed or only not in {None, *files}:
+                continue
+            if not self._loaded >= files:
+                self._load(models, feeding)
+            for model in models:
+                if only in (None, model.file):
+                    ran = self._run(model, feeding, index) or ran
+        return ran
+
+    def close(self) -> None:
+        """Destroy the sessions, in reverse order."""
+        sessions.close([*self._open.values()])
+        self._open, self._loaded = {}, set()
+
+    def _load(self, models: Sequence[ContextModel], feeding: Feeding) -> None:
+        self.close()
+        sharing = len(models) > 1
+        for model in models:
+            self._loaded.add(model.file)
+            if broken(model, self._earlier) is None:
+                found = list(self._opened(model, feeding, sharing=sharing))
+                recordings.keep(self._kept.files, name_of(model), LOADS, found)
+
+    def _opened(self, model: ContextModel, feeding: Feeding, *, sharing: bool) -> Iterator[Finding]:
+        never = obstacle(self._folder, model, sharing=sharing)
+        if never is not None:
+            yield unchecked(model, f"not on this host: {never[0]}", never[1])
+            return
+        self._started(name_of(model), 0, 0)
+        try:
+            session = sessions.open_files(
+                self._folder.path / model.file,
+                feeding.providers(self._folder, model),
+                sharing=sharing,
+                data=self._folder.data_folder(model),
+            )
+        except Exception as error:  # onnxruntime's errors have no common class
+            yield feeding.refused(model, error)
+            return
+        self._open[model.file] = session
+        yield from feeding.loaded(self._folder, model, session)
+
+    def _run(self, model: ContextModel, feeding: Feeding, index: int | None) -> bool:
+        session, name = self._open.get(model.file), name_of(model)
+        if session is None:
+            return False
+        ran = False
+        for case in feeding.cases(model, index):
+            ran = True
+            if not recordings.has(self._kept.files, name, case.feeds):
+                self._started(name, min((index or 0) + 1, feeding.count), feeding.count)
+                self._compute(session, model, name, case, feeding)
+        return self._repeat(session, model, feeding) if index in (None, feeding.count) else ran
+
+    def _repeat(self, session: Session, model: ContextModel, feeding: Feeding) -> bool:
+        """Run a model on its first case again, if that was short, after another one: an EP may keep
+        what it had. Return whether it has run on the first case.
+        """
+        name = name_of(model)
+        first = next(feeding.cases(model, 0 if feeding.count else None), None)
+        if first is None or not recordings.has(self._kept.files, name, first.feeds):
+            return False
+        if self._seconds.get(name, SHORT) < SHORT:
+            other = feeding.between(model)
+            for case in (first,) if other is None else (other, first):
+                self._compute(session, model, f"{name}/{AGAIN}", case, feeding)
+        return True
+
+    def _compute(
+        self, session: Session, model: ContextModel, place: str, case: Case, feeding: Feeding
+    ) -> None:
+        begun = time.monotonic()
+        try:
+            outputs = sessions.run_files(session, case.feeds)
+        except Exception as error:  # onnxruntime's errors have no common class
+            recordings.fail(self._kept.files, place, case.feeds, feeding.failed(model, case, error))
+            return
+        self._seconds.setdefault(name_of(model), time.monotonic() - begun)
+        recordings.write(self._kept.files, place, case.feeds, outputs)
+
+
+def name_of(model: ContextModel) -> str:
+    """Return what the manifest calls a model."""
+    return model.file.removesuffix(CONTEXT_SUFFIX)

@@ -1,0 +1,83 @@
+"""Files run in a worker: loaded once for all runs of a job, each run announced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from epctx.actions.action import Action, StageStarted, carry_out
+from epctx.actions.run_files import RunFiles, RunResult
+from epctx.actions.run_source import of_group
+from epctx.actions.verify import Check, Verify
+from epctx.keys.records import VerifiedModel
+from epctx.manifest import VerifyInputs
+from epctx.verification.request import VerifyRequest
+from tests.kit import folders
+from tests.kit.controlled import OPENED, Case
+from tests.kit.inline import Inline
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    case = Case(tmp_path, monkeypatch)
+    case.verify = {"inputs": VerifyInputs(count=2)}
+    return case
+
+
+def ran(case: Case, *job: Action[Any]) -> list[tuple[str | None, int, int]]:
+    """What was announced of loads and runs."""
+    heard: list[StageStarted] = []
+    folder = case.tmp / f"w{len(list(case.tmp.iterdir()))}"
+    results = Inline(folder, case.tmp / "log").run(job, started=heard.append)
+    assert isinstance(results[-1], RunResult)
+    return [(each.model, each.number, each.of) for each in heard if each.stage == "verify"]
+
+
+def request(case: Case) -> VerifyRequest:
+    return VerifyRequest(
+        folder=case.folder, label="g", group=case.group(), kept=case.kept, policies=("integrity",)
+    )
+
+
+def files(case: Case, *indices: int) -> list[RunFiles]:
+    """Runs of a model on input sets, as a build has them."""
+    model = VerifiedModel(name="m", model="", data=(), dimensions={}, shapes={}, reference=None)
+    whole = RunFiles(request=request(case), folder=case.kept.files)
+    return [replace(whole, model=model, index=index) for index in indices]
+
+
+def test_a_model_is_loaded_once_and_run_on_one_set_after_the_other(case: Case) -> None:
+    assert ran(case, *files(case, 0, 1)) == [("m", 0, 0)]
+    assert OPENED == ["open m", "close m"], "nothing is right yet"
+    OPENED.clear()
+    sources = of_group(case.group(), case.kept.source)
+    assert ran(case, *sources, *files(case, 0, 1, 2)) == [("m", 0, 0), ("m", 1, 2), ("m", 2, 2)]
+    assert ["open m", *["run m"] * 3, "close m"] == OPENED, "the third is the first again"
+    OPENED.clear()
+    assert ran(case, *files(case, 1, 0)) == [("m", 0, 0)]
+    assert OPENED == ["open m", "close m"], "it was run before"
+
+
+def test_sets_of_several_jobs_come_together(case: Case) -> None:
+    (first, second, again), sources = files(case, 0, 1, 2), of_group(case.group(), case.kept.source)
+    ran(case, *sources, second)
+    ran(case, first)
+    ran(case, again)
+    (report,) = carry_out(
+        [Verify(request=replace(request(case), policies=("numbers",)))], lambda stage: None
+    )
+    assert {(n.input_set, n.passed) for n in report.numbers} == {
+        ("seed 0, set 0", True),
+        ("seed 0, set 1", True),
+    }
+    assert {f.outcome for f in report.findings} == {"pass"}
+
+
+def test_nothing_that_failed_in_the_job_is_loaded(case: Case) -> None:
+    folders.write_sums(case.folder)
+    (case.folder / "m_reference.bin").write_bytes(b"flipped")
+    ran(case, Check(request=request(case)), *files(case, 0))
+    assert OPENED == []
