@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from epctx import api
 from epctx.cli.app import app
+from tests.kit import command_line
 
 QNN = "QNNExecutionProvider"
 HEAD = """
@@ -207,6 +209,24 @@ def test_a_generating_session_that_does_not_end_is_ended(here: Path) -> None:
         "a_qnn.bin",
         "SHA256SUMS",
     }
+
+
+@pytest.mark.needs_device(QNN)
+def test_a_build_that_is_killed_goes_on_from_the_last_run_that_ended(here: Path) -> None:
+    convolving(here / "a.onnx", layers=4, channels=64, size=96)
+    group = "  g: {models: [a], execution_providers: [htp], verify: {inputs: {count: 3}}}"
+    (here / "m.yaml").write_text(HEAD % "a: {path: a.onnx}" + group, encoding="utf-8")
+    command = [*command_line.PROGRAM, "build", "m.yaml", "--format", "jsonl"]
+    with subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        seen = next((line for line in process.stdout if "set 2 of 3" in line), None)
+        process.kill()
+    assert seen is not None
+    again = subprocess.run(command, cwd=here, stdout=subprocess.PIPE, text=True, check=True)
+    assert "set 2 of 3" in again.stdout and "set 1 of 3" not in again.stdout
+    report = json.loads(Path("dist/m.build.json").read_text(encoding="utf-8"))
+    assert len(report["groups"][0]["verify"]["numbers"]) == 3
+    assert '"stage":"compile"' not in again.stdout
 
 
 @pytest.mark.needs_device(QNN)

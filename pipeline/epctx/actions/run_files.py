@@ -28,7 +28,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         made: the files that were written, below the model's folder.
-        ran: there was something to run.
+        ran: all of it was computed; what failed is tried again.
     """
 
     made: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ class SourceResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         made: the files that it wrote, below the model's folder.
-        ran: inputs could be made for it, and it was run on them.
+        ran: inputs could be made for it, and this host can run it.
         unfed: why it does not run on inputs that were generated; None if it does.
     """
 
@@ -92,7 +92,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
         before = recordings.names(self.place)
         unfed = runs.run(self.index)
         made = sorted(recordings.names(self.place) - before)
-        return SourceResult(made=tuple(made), ran=runs.fed, unfed=unfed)
+        return SourceResult(made=tuple(made), ran=runs.ran, unfed=unfed)
 
 
 def of_group(

@@ -81,3 +81,20 @@ def test_nothing_that_failed_in_the_job_is_loaded(case: Case) -> None:
     (case.folder / "m_reference.bin").write_bytes(b"flipped")
     ran(case, Check(request=request(case)), *files(case, 0))
     assert OPENED == []
+
+
+def test_a_run_that_fails_is_not_one_to_keep(case: Case) -> None:
+    """Nor is one that had nothing to run on: both are tried again by the next build."""
+
+    def lost(outputs: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("device lost")
+
+    sources = list(of_group(case.group(), case.kept.source))
+    (nothing,) = carry_out(files(case, 0), lambda stage: None)
+    assert not nothing.ran
+    case.change = lost
+    *_, failed, again = carry_out([*sources, *files(case, 0, 2)], lambda stage: None)
+    assert not failed.ran and not again.ran
+    case.change = lambda outputs: outputs
+    *_, first, again = carry_out(files(case, 0, 2), lambda stage: None)
+    assert first.ran and again.ran

@@ -286,6 +286,7 @@ class SourceRuns:
 
     Attributes:
         fed: it is not passed over.
+        ran: the last run was not passed over, and this host can run it.
 
     Raises:
         ModelError: a model or an input file cannot be read.
@@ -310,7 +311,7 @@ class SourceRuns:
         self._name = f"{source.name}/{REFERENCE}" if reference else source.name
         self._sizes: Sequence[Sizes] | None = None
         self._inputs = source_model.inputs(source)
-        self.fed = False
+        self.fed = self.ran = False
         try:
             model = SourceModel.read(source)
         except ModelError:
@@ -340,9 +341,11 @@ class SourceRuns:
             ManifestError: a range does not fit its input.
             StorageError: the disk refuses.
         """
+        self.ran = self.fed
         try:
             found = self._find_sizes() if self.fed else ()
         except (NotHere, Unsized) as error:
+            self.ran = not isinstance(error, NotHere)
             recordings.keep(self._folder, self._name, REFUSAL, self._unchecked(error))
             return None
         if self._ran:
@@ -354,6 +357,7 @@ class SourceRuns:
                     outputs = self._expected.of(case)
                     recordings.write(self._folder, self._name, case.feeds, outputs)
             except (Unfed, NotHere, sessions.NotComparable) as error:
+                self.ran = not isinstance(error, NotHere)
                 recordings.fail(self._folder, self._name, case.feeds, self._unchecked(error))
                 return str(error) if given and isinstance(error, Unfed) else None
             if self._reference is None:

@@ -121,13 +121,13 @@ class Files:
     def run(self, feeding: Feeding, only: str | None = None, index: int | None = None) -> bool:
         """Load and run models, and keep what they compute.
 
-        Returns:
-            Whether there was something to run; False if it is missing, or could not be loaded.
-
         Args:
             feeding: which input sets.
             only: the file of one model; None: all of the folder's, sharing set by sharing set.
             index: of the input set; None: all.
+
+        Returns:
+            True if all of it was computed; False if nothing was, or a run failed.
         """
         ran = False
         for models in layout.sharing_sets(self._folder):
@@ -178,17 +178,20 @@ class Files:
         session, name = self._open.get(model.file), name_of(model)
         if session is None:
             return False
-        ran = False
+        ran: list[bool] = []
         for case in feeding.cases(model, index):
-            ran = True
-            if not recordings.has(self._kept.files, name, case.feeds):
-                self._started(name, min((index or 0) + 1, feeding.count), feeding.count)
-                self._compute(session, model, name, case, feeding)
-        return self._repeat(session, model, feeding) if index in (None, feeding.count) else ran
+            if recordings.has(self._kept.files, name, case.feeds):
+                ran.append(True)
+                continue
+            self._started(name, min((index or 0) + 1, feeding.count), feeding.count)
+            ran.append(self._compute(session, model, name, case, feeding))
+        if index in (None, feeding.count):
+            ran.append(self._repeat(session, model, feeding))
+        return all(ran) if ran else False
 
     def _repeat(self, session: Session, model: ContextModel, feeding: Feeding) -> bool:
         """Run a model on its first case again, if that was short, after another one: an EP may keep
-        what it had. Return whether it has run on the first case.
+        what it had. Return whether it has run on the first case, and again without a failure.
         """
         name = name_of(model)
         first = next(feeding.cases(model, 0 if feeding.count else None), None)
@@ -196,21 +199,23 @@ class Files:
             return False
         if self._seconds.get(name, SHORT) < SHORT:
             other = feeding.between(model)
-            for case in (first,) if other is None else (other, first):
-                self._compute(session, model, f"{name}/{AGAIN}", case, feeding)
+            place = f"{name}/{AGAIN}"
+            cases = (first,) if other is None else (other, first)
+            return all(self._compute(session, model, place, c, feeding) for c in cases)
         return True
 
     def _compute(
         self, session: Session, model: ContextModel, place: str, case: Case, feeding: Feeding
-    ) -> None:
+    ) -> bool:
         begun = time.monotonic()
         try:
             outputs = sessions.run_files(session, case.feeds)
         except Exception as error:  # onnxruntime's errors have no common class
             recordings.fail(self._kept.files, place, case.feeds, feeding.failed(model, case, error))
-            return
+            return False
         self._seconds.setdefault(name_of(model), time.monotonic() - begun)
         recordings.write(self._kept.files, place, case.feeds, outputs)
+        return True
 
 
 def name_of(model: ContextModel) -> str:
