@@ -213,7 +213,7 @@ def test_a_generating_session_that_does_not_end_is_ended(here: Path) -> None:
 
 @pytest.mark.needs_device(QNN)
 def test_a_build_that_is_killed_goes_on_from_the_last_run_that_ended(here: Path) -> None:
-    convolving(here / "a.onnx", layers=4, channels=64, size=96)
+    convolving(here / "a.onnx", layers=6, channels=96, size=128)
     group = "  g: {models: [a], execution_providers: [htp], verify: {inputs: {count: 3}}}"
     (here / "m.yaml").write_text(HEAD % "a: {path: a.onnx}" + group, encoding="utf-8")
     command = [*command_line.PROGRAM, "build", "m.yaml", "--format", "jsonl"]
