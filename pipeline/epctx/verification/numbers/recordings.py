@@ -8,6 +8,7 @@ own test data. What else is known of a model lies beside them, as JSON.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -163,8 +164,11 @@ def variants(folder: Path, model: str) -> tuple[Variant, ...]:
 
 def names(folder: Path) -> set[str]:
     """Return the paths of all files below a folder, with `/`; none if it does not exist."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix() for path in files}
+    found: set[str] = set()
+    for place, _, files in os.walk(folder):
+        below = Path(place).relative_to(folder).as_posix()
+        found.update(files if below == "." else (f"{below}/{name}" for name in files))
+    return found
 
 
 def name_of(feeds: Feeds) -> str:
