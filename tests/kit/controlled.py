@@ -22,7 +22,7 @@ Outputs = dict[str, Any]
 Change = Callable[[Outputs], Outputs]
 
 OPENED: list[str] = []
-"""What happened to sessions, in order."""
+"""Opens, runs and closes of sessions, in order."""
 
 
 class Session:

@@ -78,7 +78,7 @@ class RunReport(Brief, frozen=True, kw_only=True):
 
 
 class RunJob(Struct, frozen=True, kw_only=True):
-    """What is run: the arguments of `run`, as they cross to a worker.
+    """Arguments of `run`, as they cross to a worker.
 
     Attributes:
         folder: the current folder of whoever asks; paths, those in options too, begin there.

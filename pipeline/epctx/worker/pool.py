@@ -223,7 +223,7 @@ class Pool:
         for kind, workers in idle.items():
             for worker in workers:
                 if self._ended is None:
-                    # Of one that loaded EPs for several groups, none is to blame for its end.
+                    # No group is to blame for the end of a worker that loaded EPs for several.
                     with contextlib.suppress(*(CompileError,) if kind else ()):
                         worker.close()
                     worker.log.unlink()

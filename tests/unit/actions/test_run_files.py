@@ -28,7 +28,7 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 
 def ran(case: Case, *job: Action[Any]) -> list[tuple[str | None, int, int]]:
-    """What was announced of loads and runs."""
+    """Carry out a job, and return the loads and runs that it announced."""
     heard: list[StageStarted] = []
     folder = case.tmp / f"w{len(list(case.tmp.iterdir()))}"
     results = Inline(folder, case.tmp / "log").run(job, started=heard.append)

@@ -109,7 +109,7 @@ class Group:
         )
 
     def right(self, place: str = "m") -> list[bool | None]:
-        """Whether the outputs for each input set are those of the source; None: there are none."""
+        """Tell for each input set whether its outputs are the source's; None if there are none."""
         source = SourceModel.read(self.source)
         expected = Expected(source, source.inputs, InputSets(SETS))
         found: list[bool | None] = []

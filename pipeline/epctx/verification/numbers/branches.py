@@ -355,7 +355,7 @@ def _fitting(value: Number, dtype: np.dtype[np.generic], largest: int) -> Number
         return bool(value)
     if dtype.kind not in "iu":
         return float(value) if np.isfinite(np.asarray(value).astype(dtype)) else None
-    bounds = np.iinfo(dtype)  # type: ignore[type-var]
+    bounds = np.iinfo(dtype.name)
     number = round(value) if math.isfinite(value) else largest + 1
     return number if max(bounds.min, -largest) <= number <= min(bounds.max, largest) else None
 

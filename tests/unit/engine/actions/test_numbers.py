@@ -211,7 +211,7 @@ class Runs:
         monkeypatch.setattr(kind, "run", run)
 
     def taken(self) -> list[Name]:
-        """Those since the last call, sorted, without checks."""
+        """Return the names since the last call, sorted, without checks."""
         done, self.done = self.done, []
         return sorted(each for each in done if each[0] != "check")
 

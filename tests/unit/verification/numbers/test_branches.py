@@ -159,7 +159,7 @@ def test_the_other_value_of_what_decides_is_found(
             ["c=True", "c=True, n=3"],
             (),
         ),
-        # What constants decide in a body is open until the body has run.
+        # A decision by constants in a body is open until the body has run.
         (
             "y = If (c) <then_branch = t () => (float[1, 4] a) { k = Constant <value = int64 {1}> "
             "()  e = Cast <to = 9> (k)  b = Abs (x)  d = Neg (x)  a = Where (e, b, d) }, "
@@ -169,7 +169,7 @@ def test_the_other_value_of_what_decides_is_found(
             ["c=True"],
             (),
         ),
-        # What a Loop starts with counts if the body reads it, or does not run.
+        # The initial value of a Loop counts if the body reads it, or does not run.
         (
             "h = Exp (x)  y = Loop (n, , h) <body = b (int64 i, bool m, float[1, 4] s) => (bool q, "
             "float[1, 4] r) { q = Identity (m)  r = Abs (x) }>",
@@ -362,7 +362,7 @@ def test_a_mask_of_ones_is_tried_with_some_zeros(tmp_path: Path) -> None:
     ("body", "words"),
     [
         ("y = Abs (x)", "100 % of 1 node exercised"),
-        # What constants and sizes decide is the same for all inputs; what they leave out is dead.
+        # A decision by constants and sizes is the same for all inputs; the other side is dead.
         (
             "k = Constant <value = int64[4] {1, 1, 1, 1}> ()  b = Cast <to = 9> (k)  h = Exp (x)  "
             "y = Where (b, x, h)",

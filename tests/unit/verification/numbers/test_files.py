@@ -26,7 +26,7 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 
 def with_history(give: Callable[[list[Outputs]], Outputs]) -> Change:
-    """What `give` makes of the right outputs of all runs so far."""
+    """Give what `give` makes of the right outputs of all runs so far."""
     runs: list[Outputs] = []
 
     def change(outputs: Outputs) -> Outputs:
