@@ -265,7 +265,7 @@ def test_peak_memory_and_stages_are_in_the_report(tmp_path: Path) -> None:
     stages = [stage["stage"] for stage in group["stages"]]
     assert stages.count("source") == 1, "it runs beside the others"
     stages.remove("source")
-    assert stages == ["load", "optimize", "partition", "compile", "dump", "verify", "verify"]
+    assert stages == ["load", "optimize", "partition", "compile", "dump", "verify"]
     assert all(stage["end"] >= stage["start"] >= 0 for stage in group["stages"])
 
 

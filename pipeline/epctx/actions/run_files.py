@@ -76,7 +76,7 @@ class RunFiles(Action[RunResult], frozen=True, kw_only=True):
         from epctx.verification.numbers.files import LOADS
 
         def opened() -> _Opened:
-            made = _Opened(_earlier(self.request, worker), worker)
+            made = _Opened(informed(self.request, worker), worker)
             worker.sessions.callback(made.files.close)
             return made
 
@@ -114,7 +114,7 @@ class RunParts(Action[RunResult], frozen=True, kw_only=True):
         from epctx.stages import verify
         from epctx.verification.numbers import composed
 
-        request = _earlier(self.request, worker)
+        request = informed(self.request, worker)
         assert request.composed is not None and request.kept is not None
 
         def started(model: str, number: int, of: int) -> None:
@@ -166,7 +166,7 @@ class _Opened:
         return self._feeding
 
 
-def _earlier(request: VerifyRequest, worker: WorkerContext) -> VerifyRequest:
+def informed(request: VerifyRequest, worker: WorkerContext) -> VerifyRequest:
     """Return a request that knows what this job has found of the folder."""
     found = [each for each in worker.done if isinstance(each, FolderReport)]
     return replace(request, earlier=(*request.earlier, *(f for r in found for f in r.findings)))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from epctx.actions.action import RUNNING, SESSIONS, Action, Code, StageStarted, WorkerContext
 from epctx.actions.compile import CompileResult
-from epctx.actions.run_files import RunFiles, RunParts
+from epctx.actions.run_files import RunFiles, RunParts, informed
 from epctx.actions.run_source import of_group
 from epctx.files import outputs
 from epctx.keys.records import InputsRecord, VerifiedModel
@@ -59,7 +59,7 @@ class Verify(Action[FolderReport], frozen=True, kw_only=True):
 
         assert self.request is not None
         worker.started(StageStarted(stage="verify"))
-        return verify.run(self.request)
+        return verify.run(informed(self.request, worker))
 
 
 class Check(Action[FolderReport], frozen=True, kw_only=True):
@@ -133,6 +133,29 @@ def verified(
     check = Check(request=request)
     if "numbers" not in request.policies:
         return cast(FolderReport, carry_out([check])[0])
-    found, *_ = carry_out([check, *runs(request)])
-    numbers = replace(request, policies=("numbers",), earlier=found.findings)
-    return joined(request.label, [found, *carry_out([Verify(request=numbers)])])
+    numbers = replace(request, policies=("numbers",))
+    job = [check, *runs(request), Verify(request=numbers)]
+    return joined(request.label, reports(job, carry_out))
+
+
+def reports(
+    job: Sequence[Action[Any]], carry_out: Callable[[Sequence[Action[Any]]], list[Any]]
+) -> list[FolderReport]:
+    """Carry out a job whose last action is a Verify, and return what was found.
+
+    Args:
+        job: if the budget ends it, the Verify is carried out by itself, and knows of the rest.
+        carry_out: carries out a job; one whose budget is used up ends early.
+
+    Raises:
+        EpctxError: what `carry_out` raises.
+    """
+    results = carry_out(job)
+    found = [each for each in results if isinstance(each, FolderReport)]
+    if len(results) == len(job):
+        return found
+    judging = job[-1]
+    assert isinstance(judging, Verify) and judging.request is not None
+    earlier = (*judging.request.earlier, *(f for report in found for f in report.findings))
+    last = replace(judging, request=replace(judging.request, earlier=earlier))
+    return [*found, *carry_out([last])]

@@ -43,7 +43,7 @@ def checked(
 
 def test_what_is_run_comes_before_it_is_judged(case: Case) -> None:
     jobs, report = checked(case, group=case.group())
-    assert jobs == [[Check, RunSource, RunSource, RunFiles], [Verify]]
+    assert jobs == [[Check, RunSource, RunSource, RunFiles, Verify]]
     assert {f.policy for f in report.findings} >= {"integrity", "conformance", "numbers"}
     assert [n.passed for n in report.numbers if n.input_set == "seed 0, set 0"] == [True]
 

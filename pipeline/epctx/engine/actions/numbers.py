@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from epctx.actions.action import Action
 from epctx.actions.run_files import RunFiles, RunResult
 from epctx.actions.run_source import RunSource, SourceResult, of_group
-from epctx.actions.verify import Check, Verify
+from epctx.actions.verify import Check, Verify, reports
 from epctx.engine.actions.base import Actions, stored_files
 from epctx.engine.executor import Cancelled, Lane
 from epctx.engine.plan import SessionGroup
@@ -271,32 +271,26 @@ class Numbers:
             left += self._runs.missing(self._files_of(progress, sessions, request))
         else:
             left.append(RunFiles(request=request, folder=kept.files))
-        job: list[Action[Any]] = [*checks, *left]
+        job: list[Action[Any]] = [*checks, *left, Verify(request=request)]
 
         def finished(number: int, result: Any) -> None:
             run = job[number]
-            if isinstance(run, RunSource | RunFiles):
+            if isinstance(run, RunSource | RunFiles) and not isinstance(result, FolderReport):
                 self._runs.store(run, result)
 
         label = sessions[0].session.label if not alone else group.name
         budget = group.verify.budget if group.verify.numbers != "off" else None
-        results: list[Any] = []
-        pace = self._actions.pace(sessions)
         with self._actions.shared_lane(group.execution_providers) as lane:
-            if job:
-                results = progress.run_all(
-                    lane,
-                    label,
-                    job,
-                    finished=finished,
-                    budget=None if budget is None else max(0.0, budget - spent),
-                    memory=self._memory(progress, sessions),
-                    pace=pace,
-                )
-            found = [each for each in results if isinstance(each, FolderReport)]
-            earlier = (*request.earlier, *(f for report in found for f in report.findings))
-            judging = Verify(request=replace(request, earlier=earlier))
-            return joined(request.label, [*found, progress.run(lane, label, judging)])
+            carry_out = partial(
+                progress.run_all,
+                lane,
+                label,
+                finished=finished,
+                budget=None if budget is None else max(0.0, budget - spent),
+                memory=self._memory(progress, sessions),
+                pace=self._actions.pace(sessions),
+            )
+            return joined(request.label, reports(job, carry_out))
 
     def _files_of(
         self, progress: GroupProgress, sessions: Sequence[SessionState], request: VerifyRequest
