@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+import onnx
 import pytest
 
 from epctx.actions.run_files import RunFiles
@@ -21,9 +23,18 @@ from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
 from epctx.engine.report import BuildReport
 from epctx.engine.state import ModelState, SessionState
-from epctx.errors import CompileError, EpctxError, Failure, ModelError, TimedOut
+from epctx.errors import (
+    CompileError,
+    EpctxError,
+    Failure,
+    ModelError,
+    TimedOut,
+    VerificationError,
+)
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
 from epctx.verification.findings import FolderReport
+from epctx.verification.numbers import sessions
+from tests.kit import onnx_text
 from tests.kit.projects import Project, ran
 
 # --- a source beside a compile, in lanes that a test controls ---
@@ -325,3 +336,49 @@ def test_a_crash_of_one_is_raised_when_the_others_have_ended(project: Project, r
     runs.before, runs.done = lambda *run: None, []
     verified(project.build())
     assert runs.taken() == [("run", "b", 0), ("run", "b", 1)]
+
+
+def test_a_run_that_failed_is_tried_again(
+    one: Project, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(session: object, feeds: object) -> None:
+        raise RuntimeError("device lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "run_files", lost)
+        with pytest.raises(VerificationError, match="device lost"):
+            one.build()
+    assert runs.taken() == ALL
+    verified(one.build())
+    assert runs.taken() == [("run", "a", 0), ("run", "a", 1)]
+
+
+def test_what_is_known_of_a_source_is_told_of_its_model_by_each_name(
+    one: Project, runs: Runs
+) -> None:
+    """Its name is in no key: the build by another one runs no source."""
+    text = "g (float[1,4] x, bool c) => (float[1,4] y) { a = Neg(x) b = Abs(x) y = Where(c, a, b) }"
+    onnx.save(onnx_text.proto(text), one.folder / "a.onnx")
+    np.savez(one.folder / "i.npz", x=np.ones((1, 4), np.float32), c=np.array(True))
+    one.section("defaults", "verify")["inputs"] = {"files": ["i.npz"]}
+    told = []
+    for name in "ab":
+        one.document["models"] = {name: {"path": "a.onnx"}}
+        one.section("model_groups", "g")["models"] = [name]
+        found = one.build().groups[0].verify
+        assert found is not None
+        told += [(f.subject, f.message) for f in found.findings if f.check == "coverage"]
+    assert [subject for subject, _ in told] == ["a_ctx.onnx", "b_ctx.onnx"]
+    assert told[0][1] == told[1][1] and "no input set reaches 1 of its nodes" in told[0][1]
+    assert {kind for kind, model, _ in runs.taken() if model == "b"} == {"run"}
+
+
+def test_each_model_of_a_sharing_set_is_known_to_load(project: Project, runs: Runs) -> None:
+    project.section("model_groups", "g")["sharing_groups"] = {"s": ["a", "b"]}
+    project.build()
+    project.section("defaults", "verify", "tolerance")["max_abs"] = 0.5
+    runs.done = []
+    found = verified(project.build())
+    assert runs.taken() == []
+    loads = {f.subject for f in found.findings if f.check == "loads"}
+    assert loads == {"a_ctx.onnx", "b_ctx.onnx"}

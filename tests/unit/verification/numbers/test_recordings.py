@@ -106,3 +106,10 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         recordings.refuse(tmp_path, "m", "why")
     with pytest.raises(StorageError, match="cannot be written"):
         recordings.write(tmp_path, "m", FEEDS, {"y": np.zeros(1)})
+
+
+def test_a_folder_without_outputs_is_none_of_these_inputs(tmp_path: Path) -> None:
+    """As one that was to be copied out of a cache which had lost them."""
+    (tmp_path / "m" / recordings.name_of(FEEDS)).mkdir(parents=True)
+    assert not recordings.has(tmp_path, "m", FEEDS)
+    assert recordings.read(tmp_path, "m", FEEDS) is None
