@@ -211,18 +211,17 @@ class Numbers:
             EpctxError: what a job raised.
         """
         group, begun = progress.planned.group, time.monotonic()
-        check, numbers = Check(request=request), "numbers" in request.policies
-        found = [each.checked for each in new if each.checked is not None]
-        together = not numbers or group.verify.numbers == "off" or len(new) == 1
-        parts = [list(new)] if together else [[each] for each in new]
-        if found or len(parts) > 1:
-            with self._actions.shared_lane(group.execution_providers) as lane:
-                found = found or [progress.run(lane, group.name, check)]
-        elif not numbers:
+        check = Check(request=request)
+
+        def checked() -> FolderReport:
             with self._actions.shared_lane(group.execution_providers) as lane:
                 return progress.run(lane, group.name, check)
-        if not numbers:
-            return found[0]
+
+        if "numbers" not in request.policies:
+            return next((each.checked for each in new if each.checked), None) or checked()
+        together = group.verify.numbers == "off" or len(new) == 1
+        parts = [list(new)] if together else [[each] for each in new]
+        found = [] if together else [checked()]
 
         def part(sessions: Sequence[SessionState]) -> FolderReport:
             files = {name for each in sessions for name in each.outputs}
@@ -242,8 +241,8 @@ class Numbers:
             checks = () if found else (check,)
             return self._judged(progress, sessions, own, checks, spent, alone=len(parts) == 1)
 
-        reports = self._scheduler.together([partial(part, each) for each in parts])
-        return joined(request.label, [*found, *reports])
+        found += self._scheduler.together([partial(part, each) for each in parts])
+        return joined(request.label, found)
 
     def _judged(
         self,
