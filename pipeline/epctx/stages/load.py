@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import onnx
 import onnx_ir as ir
+from msgspec.structs import replace
 
 from epctx.errors import ModelError, about
 from epctx.graph.checks import judge, soundness, structure
 from epctx.graph.model import LoadedModel, SourceFile
 from epctx.graph.prepare import functions, inference, lenient, shapes, sparse
-from epctx.graph.serde import opening, types
+from epctx.graph.serde import opening, protos, types
 from epctx.graph.serde import reader as onnx_files
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights import tensors
@@ -137,7 +138,11 @@ def _prepare(
     shapes.fix(proto, source.dimensions, source.shapes, where=where)
     proto = functions.inline(proto, where=where)
     contradictions: list[str] = []
-    proto = inference.infer(proto, contradictions.append)
+    declared = {value.name: value.type.tensor_type.shape for value in proto.graph.output}
+    proto = inference.infer(
+        proto, contradictions.append, lambda probe: judge.types(replace(loaded, proto=probe))
+    )
+    asked.notes += _corrected(declared, proto)
     if contradictions:  # onnx finds some where there are none
         try:
             soundness.require_resolvable(proto, where=where)
@@ -146,6 +151,24 @@ def _prepare(
                 error.remedy = "correct `dimensions` and `shapes` of the model: give sizes that fit"
             raise
     return proto
+
+
+def _corrected(
+    declared: Mapping[str, onnx.TensorShapeProto], model: onnx.ModelProto
+) -> Iterator[str]:
+    """Yield the outputs that are written with another shape than the file declares."""
+    for value in model.graph.output:
+        own, shape = declared[value.name], value.type.tensor_type.shape
+        if not own.dim or not value.type.tensor_type.HasField("shape"):
+            continue
+        if len(own.dim) != len(shape.dim) or any(
+            size.HasField("dim_value") and size != written
+            for size, written in zip(own.dim, shape.dim, strict=True)
+        ):
+            yield (
+                f"output {value.name!r} is declared as {protos.sizes(own)}; it is written as "
+                f"{protos.sizes(shape)}, which it has"
+            )
 
 
 def _to_ir(proto: onnx.ModelProto, *, where: str) -> ir.Model:

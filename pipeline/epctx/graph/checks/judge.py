@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +68,7 @@ def ask(found: OnnxFile) -> Verdict:
     attributes it must be given, and is.
 
     Args:
-        found: the model as it was read; it is used up.
+        found: the model as it was read, or with other nodes; it is used up.
     """
     folders = Counter[Path]()
     for weight in found.weights:
@@ -93,6 +93,16 @@ def ask(found: OnnxFile) -> Verdict:
         return Verdict(refusal=said)
     outputs = (_inferred(each.name, each.type, each.shape) for each in said.get_outputs())
     return Verdict(refusal=None, outputs=tuple(filter(None, outputs)))
+
+
+def types(found: OnnxFile) -> Mapping[str, onnx.TypeProto] | None:
+    """Return the types of a model's outputs as ONNX Runtime infers them, tensors only; None if it
+    does not load the model, which is used up.
+
+    A scalar has no shape here: ONNX Runtime does not tell it from an unknown rank.
+    """
+    verdict = ask(found)
+    return None if verdict.refusal else {value.name: value.type for value in verdict.outputs}
 
 
 def _inferred(

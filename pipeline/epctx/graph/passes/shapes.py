@@ -60,8 +60,8 @@ class NodeInference:
             for v in node.inputs
             if v is not None and v.shape is not None
         }
-        if arguments.disputed(proto, self._versions.get("", 0), shapes):
-            return []
+        if (disputed := arguments.disputed(proto, self._versions.get("", 0), shapes)) is not None:
+            return self._made(node, disputed.shape)
         if not node.domain:
             for tensor in arguments.rewrite(proto, content.get):
                 content[tensor.name] = tensor
@@ -88,6 +88,13 @@ class NodeInference:
         ):
             return []
         return [v for v in node.outputs if v.name in found and _merge(v, found[v.name])]
+
+    def _made(self, node: ir.Node, shape: arguments.Shape | None) -> list[ir.Value]:
+        value = node.outputs[0]
+        if shape is None or value.shape is not None:
+            return []
+        value.shape = ir.Shape(shape)
+        return [value]
 
 
 def _without_content(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

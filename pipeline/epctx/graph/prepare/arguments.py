@@ -10,17 +10,19 @@ kernels of onnxruntime 1.31.1 make of them at ORT_DISABLE_ALL:
 - Squeeze: no axes mean all axes of size 1, as if they were left out.
 - Reductions and Reshape: `noop_with_empty_axes` and `allowzero` count where they are 1.
 
-Where no form is read alike, `disputed` says so, and nothing is inferred.
+Where no form is read alike, `disputed` says what the kernels make.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnxruntime as ort
+from msgspec import Struct
 from onnx import numpy_helper
 
 from epctx.graph.serde import protos
@@ -34,7 +36,21 @@ _LONGEST: Final = 2**30
 
 Constants = Callable[[str], onnx.TensorProto | None]
 Shape = tuple[int | None, ...]
+_MISFIT: Final = -1
+"""No size: those of one axis do not fit each other."""
+_FORGETS_AXES: Final = (*map(int, ort.__version__.split(".")[:2]),) < (1, 32)
+"""Reductions of nothing take axes from the back for none."""
 Integers = npt.NDArray[np.signedinteger[Any]]
+
+
+class Dispute(Struct, frozen=True):
+    """What ONNX Runtime's kernels make where onnx infers another shape.
+
+    Attributes:
+        shape: None if it is not known; a size is None if that one is not.
+    """
+
+    shape: Shape | None = None
 
 
 def write_alike(model: onnx.ModelProto) -> None:
@@ -149,28 +165,96 @@ def is_crashing(node: onnx.NodeProto, typed: Container[str]) -> bool:
     return node.op_type == "EyeLike" and not node.domain and node.input[0] not in typed
 
 
-def disputed(node: onnx.NodeProto, opset: int, shapes: Mapping[str, Shape]) -> bool:
-    """Whether the shape that onnx infers of what a node makes is not the kernels', and there is no
-    form of the node that both read alike: it must count as unknown.
+def disputed(node: onnx.NodeProto, opset: int, shapes: Mapping[str, Shape]) -> Dispute | None:
+    """Return what kernels make of a node where onnx infers another shape and no form of the node
+    is read alike by both; None if they agree.
 
     `shapes` has what is known of shapes, None for a size that is not.
     """
-    if node.domain or not node.input:
-        return False
-    shape = shapes.get(node.input[0])
+    known = [shapes.get(name) for name in node.input]
+    if node.domain or not known:
+        return None
+    first = known[0]
     match node.op_type:
         case "Squeeze" | "Unsqueeze" if opset < 11:  # axes from the back count as none
-            return any(min(each.ints, default=0) < 0 for each in node.attribute)
+            negative = any(min(each.ints, default=0) < 0 for each in node.attribute)
+            return Dispute() if negative else None
         case "NonZero":  # of a scalar has a row for its one axis
-            return shape == ()
-        case "ArgMax" | "ArgMin":  # over nothing
-            return shape is not None and 0 in shape
-        case "PRelu" if shape is not None and node.input[1] in shapes:  # of a wider slope
-            return np.broadcast_shapes(
-                *(_ones(each) for each in (shape, shapes[node.input[1]]))
-            ) != _ones(shape)
-    return node.op_type.startswith("Reduce") and shape is not None and 0 in shape
+            return Dispute() if first == () else None
+        case "PRelu":  # of a wider slope
+            return _unless(first, broadcast(known))
+        case "Einsum":  # of an axis that one operand has with size 1
+            return _einsum(node, known)
+        case "AveragePool" | "LpPool" | "MaxPool":  # whose last window lies in the padding
+            return None if first is None else _pool(node, first)
+    reduces = node.op_type.startswith("Reduce") or node.op_type in ("ArgMax", "ArgMin")
+    return Dispute() if reduces and _FORGETS_AXES and first is not None and 0 in first else None
 
 
-def _ones(shape: Shape) -> tuple[int, ...]:
-    return tuple(1 if size is None else size for size in shape)
+def broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
+    """Return the shape of values of these shapes together; None if one of them is unknown, or if
+    they do not fit each other.
+    """
+    known = [shape for shape in shapes if shape is not None]
+    rank = max(map(len, known), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in known]
+    sizes = [_common(axis) for axis in zip(*padded, strict=True)]
+    return None if len(known) < len(shapes) or _MISFIT in sizes else tuple(sizes)
+
+
+def _common(sizes: Iterable[int | None]) -> int | None:
+    """Return the size of an axis that operands have with these sizes; _MISFIT if there is none."""
+    distinct = {*sizes} - {1}
+    whole = distinct - {None}
+    if len(whole) > 1:
+        return _MISFIT
+    return next(iter(whole or distinct), 1)
+
+
+def _unless(inferred: Shape | None, made: Shape | None) -> Dispute | None:
+    return None if made is None or made == inferred else Dispute(shape=made)
+
+
+def _einsum(node: onnx.NodeProto, shapes: Sequence[Shape | None]) -> Dispute | None:
+    """Kernels broadcast where onnx takes the first size that it finds of a letter."""
+    equation = next((a.s.decode() for a in node.attribute if a.name == "equation"), "")
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    axes: dict[str, list[int | None]] = {}
+    for term, shape in zip(left.split(","), shapes, strict=False):
+        if shape is None:
+            return None
+        before, dots, after = term.partition("...")
+        middle = len(shape) - len(before) - len(after)
+        rest = [f".{middle - at}" for at in range(middle)] if dots else []
+        for letter, size in zip((*before, *rest, *after), shape, strict=False):
+            axes.setdefault(letter, []).append(size)
+    if all(len({*sizes}) == 1 for sizes in axes.values()):
+        return None
+    dots = sorted((axis for axis in axes if axis[0] == "."), key=lambda axis: -int(axis[1:]))
+    once = sorted(axis for axis in axes if axis[0] != "." and left.count(axis) == 1)
+    before, found, after = right.partition("...")
+    result = [*before, *(dots if found else ()), *after] if arrow else [*dots, *once]
+    made = tuple(_common(axes.get(axis, [_MISFIT])) for axis in result)
+    return None if _MISFIT in made else Dispute(shape=made)
+
+
+def _pool(node: onnx.NodeProto, shape: Shape) -> Dispute | None:
+    """With `ceil_mode` onnx counts a window that begins behind the data; kernels leave it out."""
+    given = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    window = given.get("kernel_shape", ())
+    count = len(window)
+    if not given.get("ceil_mode") or given.get("auto_pad", b"NOTSET") != b"NOTSET":
+        return None
+    steps, gaps = (given.get(name, [1] * count) for name in ("strides", "dilations"))
+    pads = given.get("pads", [0] * count * 2)
+    if not count == len(shape) - 2 == len(steps) == len(gaps) == len(pads) // 2:
+        return None
+    inferred, made = list(shape[:2]), list(shape[:2])
+    for at, size in enumerate(shape[2:]):
+        if size is None or steps[at] < 1:
+            return None
+        room = size + pads[at] + pads[at + count] - gaps[at] * (window[at] - 1) - 1
+        windows = -(-room // steps[at]) + 1
+        inferred.append(windows)
+        made.append(windows - ((windows - 1) * steps[at] >= size + pads[at]))
+    return _unless(tuple(inferred), tuple(made))

@@ -6,8 +6,10 @@ leaves: megabytes, whatever the weights.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Container, Iterator
+import secrets
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cache
 from typing import Final
 
@@ -15,7 +17,7 @@ import onnx
 import onnx.shape_inference
 
 from epctx.graph import native
-from epctx.graph.prepare import arguments, classical
+from epctx.graph.prepare import arguments, foreign, shadows
 from epctx.graph.serde import protos
 
 _log = logging.getLogger(__name__)
@@ -28,10 +30,14 @@ _REFUSALS: Final = (
 )
 _NUMBERED: Final = b"unk__"
 """What the symbols that onnx makes up begin with."""
+_OPEN: Final = f"open {secrets.token_hex(8)} "
+"""What the names of open sizes begin with; no file can know it."""
 
 
 def infer(
-    model: onnx.ModelProto, contradicted: Callable[[str], None] = _log.warning
+    model: onnx.ModelProto,
+    contradicted: Callable[[str], None] = _log.warning,
+    ask: foreign.Ask | None = None,
 ) -> onnx.ModelProto:
     """The model with types and shapes of its values inferred; no weight is read.
 
@@ -45,21 +51,51 @@ def infer(
     what follows.
 
     What is inferred wins over what the file declares, which may be from before its dimensions
-    were changed. Declared types are taken of what operators make that onnx cannot infer (unknown
-    ones, and those whose result depends on data), and more is inferred from them.
+    were changed. Of operators that onnx does not know, `ask` tells what ONNX Runtime infers.
+    Declared types are taken of what is still unknown, and more is inferred from them.
     """
+    named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
+    told = onnx.ModelProto()
+    told.CopyFrom(model)
+    _name_open(told.graph)
+    said: list[str] = []
+    inferred = _inferred(told, said.append)
+    if ask is not None and native.reach() == "data" and (names := _unknown(inferred.graph)):
+        known = {value.name: value.type for value in _made(inferred.graph)}
+        types = foreign.types(inferred, names, ask)
+        if any(known.get(name) != kind for name, kind in types.items()):
+            _declare(told.graph, types)
+            said.clear()
+            inferred = _inferred(told, said.append)
+    for message in said:
+        contradicted(message)
+    _drop_symbols(inferred, named)
+    return inferred
+
+
+def _name_open(graph: onnx.GraphProto) -> None:
+    """Name each size of an input that is open, so that one that follows from it is open, too."""
+    count = itertools.count()
+    for value in graph.input:
+        for dim in protos.dimensions(value.type):
+            if dim.WhichOneof("value") is None:
+                dim.dim_param = f"{_OPEN}{next(count)}"
+
+
+def _inferred(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.ModelProto:
+    """Return the model as `infer` does, without asking."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
-    replaced = classical.stand_in(bare)
     arguments.write_alike(bare)
+    shadowed = shadows.rename(bare)
     for graph in protos.graphs(bare):
         _forget(graph)
     _hide_crashing(bare)
     said: list[str] = []
     inferred = _infer(bare, said.append)
-    is_disputed = False
-    while inferred is not None and _hide_disputed(bare, inferred, model):
-        is_disputed = True
+    is_believed = True
+    while inferred is not None and (disputes := _hide_disputed(bare, inferred)):
+        is_believed = is_believed and all(each.shape is not None for each in disputes)
         said.clear()  # what contradicts a shape that is not known now
         inferred = _infer(bare, said.append)
     for message in said:
@@ -68,17 +104,18 @@ def infer(
         return model
     named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
     _drop_symbols(inferred, named)
-    if is_disputed:
-        _keep_scanned(model, inferred)
+    shadows.restore(inferred, shadowed)
+    if is_believed:
+        inferred = _completed(model, inferred, named)
     else:
-        inferred = _completed(model, inferred)
-        _drop_symbols(inferred, named)
+        _keep_scanned(model, inferred)
     _reveal(inferred)
-    classical.put_back(inferred, replaced, model)
     return inferred
 
 
-def _completed(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto:
+def _completed(
+    model: onnx.ModelProto, inferred: onnx.ModelProto, named: Container[str]
+) -> onnx.ModelProto:
     """What is inferred, with what the file declares where onnx cannot infer."""
     gained = 0
     for old, new in _pairs(model, inferred):
@@ -86,6 +123,7 @@ def _completed(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelP
             gained += _restore(old, new, lacking & _border(new))
     if gained:
         inferred = _infer(inferred, _log.warning) or inferred
+        _drop_symbols(inferred, named)
     for old, new in _pairs(model, inferred):
         _restore(old, new, None)
     return inferred
@@ -110,16 +148,14 @@ def _hide(bare: onnx.ModelProto, node: onnx.NodeProto) -> None:
         bare.opset_import.add(domain=_HIDDEN, version=1)
 
 
-def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto, model: onnx.ModelProto) -> int:
-    """Put nodes into a domain that onnx does not know, whose outputs have a type and no shape, but
-    for one that `model` declares otherwise than onnx infers it: ONNX Runtime, which infers as onnx
-    does, may load the model by that alone.
+def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto) -> Sequence[arguments.Dispute]:
+    """Put disputed nodes into a domain that onnx does not know; their outputs have the shape that
+    kernels make, or none.
     """
     opset = max((each.version for each in bare.opset_import if not each.domain), default=0)
     shapes: dict[str, arguments.Shape] = {}
-    count = 0
-    for (graph, known), old in zip(_pairs(bare, inferred), protos.graphs(model), strict=True):
-        declared = {value.name: value.type.tensor_type.shape for value in old.value_info}
+    disputes = []
+    for graph, known in _pairs(bare, inferred):
         types = {v.name: v.type for v in (*known.input, *known.value_info, *known.output)}
         for name, kind in types.items():
             if kind.tensor_type.HasField("shape"):
@@ -127,23 +163,30 @@ def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto, model: onnx
                 shapes[name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
         shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         for node in graph.node:
-            if not arguments.disputed(node, opset, shapes):
+            dispute = arguments.disputed(node, opset, shapes)
+            if dispute is None:
                 continue
             _hide(bare, node)
-            count += 1
-            outputs = {value.name for value in graph.output}
-            for name in (name for name in node.output if name and name not in outputs):
-                value = graph.value_info.add(name=name)
+            disputes.append(dispute)
+            outputs = {value.name: value for value in graph.output}
+            for name in filter(None, node.output):
+                if name in outputs and dispute.shape is None:
+                    continue
+                value = outputs.get(name) or graph.value_info.add(name=name)
                 if name not in types:
                     continue
                 value.type.CopyFrom(types[name])
-                found = value.type.tensor_type
-                stands = name in declared and found.HasField("shape")
-                if stands and _contradicts(declared[name], found.shape):
-                    found.shape.CopyFrom(declared[name])
+                if dispute.shape is None:
+                    value.type.tensor_type.ClearField("shape")
                 else:
-                    found.ClearField("shape")
-    return count
+                    value.type.tensor_type.shape.CopyFrom(_shape(dispute.shape))
+    return disputes
+
+
+def _shape(sizes: arguments.Shape) -> onnx.TensorShapeProto:
+    """Return the proto of a shape; a size that is None is left out."""
+    dims = (onnx.TensorShapeProto.Dimension(dim_value=size) for size in sizes)
+    return onnx.TensorShapeProto(dim=dims)
 
 
 def _keep_scanned(model: onnx.ModelProto, inferred: onnx.ModelProto) -> None:
@@ -189,6 +232,35 @@ def _forget(graph: onnx.GraphProto) -> None:
     for value in graph.output:
         if value.name not in kept and value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
+
+
+def _unknown(graph: onnx.GraphProto) -> frozenset[str]:
+    """Return the values of operators that onnx does not know, and those without a type or a rank of
+    other domains than ONNX's own, and of nodes with such an operator in a body.
+    """
+    known = {v.name for v in _made(graph) if v.type.WhichOneof("value") and _has_rank(v.type)}
+    found: set[str] = set()
+    for node in graph.node:
+        inner = (n for body in protos.subgraphs(node) for g in protos.nested(body) for n in g.node)
+        if not _is_inferred(node.op_type, node.domain):
+            found.update(node.output)
+        elif node.domain or not all(_is_inferred(each.op_type, each.domain) for each in inner):
+            found.update({*node.output} - known)
+    return frozenset(found - {""})
+
+
+def _made(graph: onnx.GraphProto) -> Sequence[onnx.ValueInfoProto]:
+    return (*graph.value_info, *graph.output)
+
+
+def _has_rank(kind: onnx.TypeProto) -> bool:
+    return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
+
+
+def _declare(graph: onnx.GraphProto, types: foreign.Types) -> None:
+    values = {value.name: value for value in _made(graph)}
+    for name, kind in types.items():
+        (values.get(name) or graph.value_info.add(name=name)).type.CopyFrom(kind)
 
 
 @cache
@@ -250,7 +322,8 @@ def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.
 
 def _drop_symbols(model: onnx.ModelProto, named: Container[str]) -> None:
     """Take out the symbols that inference numbers itself: the numbers follow the nodes' order."""
-    if _NUMBERED not in model.SerializeToString():
+    data = model.SerializeToString()
+    if _NUMBERED not in data and _OPEN.encode() not in data:
         return
     for value in protos.values(model):
         for dim in protos.dimensions(value.type):
@@ -280,14 +353,6 @@ def _restore(
     return gained
 
 
-def _contradicts(declared: onnx.TensorShapeProto, inferred: onnx.TensorShapeProto) -> bool:
-    """Whether one of them must be wrong: then nothing of what is declared is believed."""
-    return len(declared.dim) != len(inferred.dim) or any(
-        {one.WhichOneof("value"), other.WhichOneof("value")} == {"dim_value"} and one != other
-        for one, other in zip(declared.dim, inferred.dim, strict=True)
-    )
-
-
 def _merge(declared: onnx.TypeProto, inferred: onnx.TypeProto, name: str) -> bool:
     """Complete an inferred type by the declared one, where they do not contradict."""
     if inferred.WhichOneof("value") is None:
@@ -301,7 +366,7 @@ def _merge(declared: onnx.TypeProto, inferred: onnx.TypeProto, name: str) -> boo
     if not target.HasField("shape"):
         target.shape.CopyFrom(source.shape)
         return True
-    if _contradicts(source.shape, target.shape):
+    if protos.contradict(source.shape, target.shape):
         _log.warning("%r has not the shape that the file declares: what is inferred counts", name)
         return False
     gained = False

@@ -127,7 +127,7 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int], sizes: _Sizes, 
     if len(tensor.shape.dim) != len(shape):
         raise ModelError(
             f"`{key}` has {len(shape)} dimensions, the input has {len(tensor.shape.dim)}: "
-            f"{_text(tensor.shape)}",
+            f"{protos.sizes(tensor.shape)}",
             where=where,
             remedy="give a size for each of its dimensions",
             code=Code.SIZE_MISFIT,
@@ -136,7 +136,7 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int], sizes: _Sizes, 
         if dim.HasField("dim_value") and dim.dim_value != size:
             raise ModelError(
                 f"`{key}` gives dimension {position} the size {size}, the model {dim.dim_value}: "
-                f"{_text(tensor.shape)}",
+                f"{protos.sizes(tensor.shape)}",
                 where=where,
                 remedy="a static dimension cannot be changed: export the model for this shape",
                 code=Code.SIZE_MISFIT,
@@ -171,8 +171,3 @@ def _true_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """The graph inputs that are no initializers (before IR 4 all initializers were inputs)."""
     weights = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in weights]
-
-
-def _text(shape: onnx.TensorShapeProto) -> str:
-    sizes = (str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in shape.dim)
-    return f"[{', '.join(sizes)}]"

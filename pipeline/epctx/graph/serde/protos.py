@@ -113,6 +113,22 @@ def dimensions(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension
             pass
 
 
+def sizes(shape: onnx.TensorShapeProto) -> str:
+    """Return a shape in words: `[1, batch, ?]`."""
+    listed = (
+        str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in shape.dim
+    )
+    return f"[{', '.join(listed)}]"
+
+
+def contradict(one: onnx.TensorShapeProto, other: onnx.TensorShapeProto) -> bool:
+    """Tell whether no tensor has both shapes."""
+    return len(one.dim) != len(other.dim) or any(
+        {left.WhichOneof("value"), right.WhichOneof("value")} == {"dim_value"} and left != right
+        for left, right in zip(one.dim, other.dim, strict=True)
+    )
+
+
 def holds_map(kind: onnx.TypeProto) -> bool:
     """The type is a map, or a sequence or optional of one."""
     match kind.WhichOneof("value"):

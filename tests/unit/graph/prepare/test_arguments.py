@@ -64,6 +64,15 @@ READ_ALIKE = {
     "non-zero of a scalar": (
         "(float[1,3] x) => (int64[N] y) <float c = {3}> { z = NonZero(c) y = Shape(z) }"
     ),
+    "an operand of size 1": (
+        "(float[1,3] x) => (int64[N] y) <float[2,3,1] c = {1,2,3,4,5,6}, int64[1] a = {0}>"
+        ' { b = Unsqueeze(x, a) z = Einsum <equation = "bik,bkj->bij"> (b, c) y = Shape(z) }'
+    ),
+    "a last window in the padding": (
+        "(float[1,3] x) => (int64[N] y) <int64[2] a = {0,1}> { b = Unsqueeze(x, a)"
+        " z = MaxPool <kernel_shape = [1,2], strides = [1,2], pads = [0,1,0,1], ceil_mode = 1> (b)"
+        " y = Shape(z) }"
+    ),
     "the largest of nothing": (
         "(float[1,3] x) => (int64[N] y) <int64[1] a = {0}, float[0] c = {}>"
         " { n = Identity(c) z = ReduceMax <keepdims = 0> (n, a) y = Shape(z) }"
@@ -103,24 +112,48 @@ def test_nodes_of_bodies_are_rewritten_by_constants_around_them() -> None:
 @pytest.mark.parametrize(
     ("node", "opset", "shapes", "disputed"),
     [
-        ("y = ArgMin(x)", 21, {"x": (0, 2)}, True),
-        ("y = ArgMin(x)", 21, {"x": (1, None)}, False),
-        ("y = ReduceSum(x)", 21, {"x": (0, 2)}, True),
-        ("y = ReduceSum(x)", 21, {}, False),
-        ("y = NonZero(x)", 21, {"x": (1,)}, False),
-        ("y = NonZero(x)", 21, {}, False),
-        ("y = PRelu(x, s)", 21, {"x": (2, 3), "s": (3,)}, False),
-        ("y = PRelu(x, s)", 21, {"x": (1, 3), "s": (2, 3)}, True),
-        ("y = Squeeze <axes = [-1]> (x)", 10, {}, True),
-        ("y = Squeeze <axes = [-1]> (x)", 11, {}, False),
-        ("y = Squeeze <axes = [1]> (x)", 10, {}, False),
+        ("y = NonZero(x)", 21, {"x": ()}, arguments.Dispute()),
+        ("y = NonZero(x)", 21, {"x": (1,)}, None),
+        ("y = NonZero(x)", 21, {}, None),
+        ("y = PRelu(x, s)", 21, {"x": (2, 3), "s": (3,)}, None),
+        ("y = PRelu(x, s)", 21, {"x": (2, 3), "s": (2,)}, None),  # it does not fit
+        ("y = PRelu(x, s)", 21, {"x": (1, 3), "s": (2, 1, 3)}, arguments.Dispute((2, 1, 3))),
+        ("y = PRelu(x, s)", 21, {"x": (None, 3), "s": (2, 1, 1)}, arguments.Dispute((2, None, 3))),
+        ("y = Squeeze <axes = [-1]> (x)", 10, {}, arguments.Dispute()),
+        ("y = Squeeze <axes = [-1]> (x)", 11, {}, None),
+        ("y = Squeeze <axes = [1]> (x)", 10, {}, None),
     ],
 )
 def test_what_is_disputed(
-    node: str, opset: int, shapes: Mapping[str, arguments.Shape], disputed: bool
+    node: str,
+    opset: int,
+    shapes: Mapping[str, arguments.Shape],
+    disputed: arguments.Dispute | None,
 ) -> None:
     model = onnx_text.proto(f"g (float[N] x, float[N] s) => (float[N] y) {{ {node} }}")
-    assert arguments.disputed(model.graph.node[0], opset, shapes) is disputed
+    assert arguments.disputed(model.graph.node[0], opset, shapes) == disputed
+
+
+@pytest.mark.parametrize(
+    ("equation", "left", "right", "shape"),
+    [
+        ("bik,bkj->bij", (1, 3, 1), (2, 1, 3), (2, 3, 3)),
+        ("bik,bkj->bij", (1, 3, 1), (0, 1, 3), (0, 3, 3)),
+        ("bik,bkj->bij", (1, 3, 4), (None, 4, 3), (None, 3, 3)),
+        ("b i k, b k j", (1, 3, 4), (2, 4, 5), (3, 5)),
+        ("...ik,...kj->...ij", (2, 1, 3, 4), (5, 4, 6), (2, 5, 3, 6)),
+        ("...ik,...kj", (1, 3, 4), (5, 4, 6), (5, 3, 6)),
+        ("bik,bkj->bij", (2, 3, 4), (2, 4, 3), None),
+        ("bik,bkj->bij", (2, 3, 4), (3, 4, 3), None),  # they do not fit
+    ],
+)
+def test_einsum_broadcasts(
+    equation: str, left: arguments.Shape, right: arguments.Shape, shape: arguments.Shape | None
+) -> None:
+    node = f'y = Einsum <equation = "{equation}"> (x, s)'
+    model = onnx_text.proto(f"g (float[N] x, float[N] s) => (float[N] y) {{ {node} }}")
+    found = arguments.disputed(model.graph.node[0], 21, {"x": left, "s": right})
+    assert (None if found is None else found.shape) == shape
 
 
 def _named(model: onnx.ModelProto) -> Mapping[str, list[int]]:
@@ -178,12 +211,9 @@ def test_no_shape_is_known_of_what_is_disputed_nor_of_what_follows() -> None:
 
 
 def test_what_contradicts_a_disputed_shape_is_no_contradiction() -> None:
-    """Of nothing kernels make the shape [0]; onnx infers [1, 1], which Squeeze makes a scalar."""
+    """Of a scalar kernels make the shape [1, N]; onnx infers [0, N], which Squeeze cannot take."""
     said: list[str] = []
-    body = (
-        "g (int64[0,2] x) => (int64[A,B] y) <int64[1] a = {-1}, int64[2] r = {3,1}> {"
-        " m = ReduceMax(x, a) s = Squeeze(m) y = Tile(s, r) }"
-    )
+    body = "g (int64 x) => (int64[A] y) <int64[1] a = {0}> { m = NonZero(x) y = Squeeze(m, a) }"
     infer(onnx_text.proto(body), said.append)
     assert said == []
 

@@ -1,0 +1,169 @@
+"""Operators that onnx infers nothing of: types and shapes as ONNX Runtime has them.
+
+They are its own (com.microsoft) and some of classical machine learning. ONNX Runtime infers most of
+them when it loads a model. Of some it infers no shape, and some models declare another shape than
+it infers: such a node is run alone, on zeros and on ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from epctx.graph import native
+from epctx.graph.checks import soundness
+from epctx.graph.serde import protos
+
+Types = Mapping[str, onnx.TypeProto]
+Ask = Callable[[onnx.ModelProto], Types | None]
+"""Returns the types of a model's outputs as ONNX Runtime infers them; None if it refuses it."""
+
+_ROUNDS: Final = 8
+"""How often ONNX Runtime is asked; each time it knows the shapes of the nodes that were run."""
+_LARGE: Final = 1 << 26
+"""Bytes of a node's inputs from which on it is not run."""
+_RUNS: Final = ((2, 0), (2, 1), (3, 0), (3, 1))
+"""Runs of a node: the size of open dimensions, and the value of all elements."""
+
+
+def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
+    """Return the types of these values of the main graph, as far as they are known.
+
+    What else is declared in `model` is right; a shape of theirs that is declared, and that no run
+    confirms, counts where ONNX Runtime infers another.
+    """
+    declared = {v.name: v.type for v in (*model.graph.value_info, *model.graph.output)}
+    nodes = [node for node in model.graph.node if not names.isdisjoint(node.output)]
+    inner = {name for node in model.graph.node for name in node.output}
+    wanted = inner & {name for node in nodes for name in (*node.input, *node.output) if name}
+    right = {name: kind for name, kind in declared.items() if name not in names}
+    runs = _Runs(model)
+    made: dict[str, onnx.TypeProto] = {}
+    inferred: Types = {}
+    for _ in range(_ROUNDS):
+        answer = ask(_probe(model, names, wanted, made))
+        if answer is None:
+            break
+        inferred, before = answer, len(made)
+        for node in nodes:
+            own = names & {*node.output} - {*made}
+            if any(_is_doubtful(inferred, declared, name) for name in own):
+                made.update(runs.types(node, {**inferred, **right, **made}))
+        if len(made) == before:
+            break
+    for name in {*inferred} & names - {*made}:
+        if _is_doubtful(inferred, declared, name):
+            inferred[name].tensor_type.ClearField("shape")
+    found = {name: kind for name, kind in {**inferred, **made}.items() if name in names}
+    for node in nodes:  # where ONNX Runtime 1.32 knows this shape, it computes in place, and wrong
+        if node.op_type == "Normalizer" and any(each.s == b"L2" for each in node.attribute):
+            del found[node.output[0]]
+    return found
+
+
+def _probe(
+    model: onnx.ModelProto, names: frozenset[str], wanted: Iterable[str], made: Types
+) -> onnx.ModelProto:
+    """Return the model with the wanted values as outputs; of `names` only `made` is declared."""
+    probe = onnx.ModelProto()
+    probe.CopyFrom(model)
+    graph = probe.graph
+    kept = [value for value in graph.value_info if value.name not in names]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
+    for name in sorted({*wanted} - {value.name for value in graph.output}):
+        graph.output.add(name=name)
+    for value in graph.output:
+        if value.name in made:
+            value.type.CopyFrom(made[value.name])
+        elif value.name in names and value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    return probe
+
+
+def _is_doubtful(inferred: Types, declared: Types, name: str) -> bool:
+    """Tell whether no shape is known of a tensor, or another one is declared."""
+    if name not in inferred:
+        return False
+    shape = inferred[name].tensor_type.shape
+    other = declared[name].tensor_type if name in declared else onnx.TypeProto.Tensor()
+    return not inferred[name].tensor_type.HasField("shape") or (
+        other.HasField("shape") and protos.contradict(shape, other.shape)
+    )
+
+
+class _Runs:
+    """Nodes of the main graph of `model`, each run alone."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        graph = model.graph
+        self._constants = {tensor.name: tensor for tensor in graph.initializer}
+        self._inputs = {value.name: value.type for value in graph.input}
+        self._tried: set[str] = set()
+
+    def types(self, node: onnx.NodeProto, inferred: Types) -> Types:
+        """Return the types of what a node makes; nothing if it cannot be run."""
+        is_body = any(True for _ in protos.subgraphs(node))
+        if not node.domain or is_body or node.output[0] in self._tried:
+            return {}
+        graph = onnx.GraphProto(name="node", node=[node])
+        for name in dict.fromkeys(filter(None, node.input)):
+            tensor = self._constants.get(name)
+            if tensor is not None and tensor.data_location != onnx.TensorProto.EXTERNAL:
+                graph.initializer.append(tensor)
+                continue
+            kind = self._inputs.get(name) or inferred.get(name)
+            if tensor is not None:
+                kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            if kind is None or not kind.tensor_type.HasField("shape"):
+                return {}
+            graph.input.add(name=name).type.CopyFrom(kind)
+        self._tried.add(node.output[0])
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output if name)
+        single = onnx.ModelProto(
+            ir_version=self._model.ir_version, graph=graph, opset_import=self._model.opset_import
+        )
+        return dict(_run(single))
+
+
+def _run(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.TypeProto]]:
+    """Yield the types of the outputs; of sizes those that all runs give."""
+    inputs = {value.name: value.type.tensor_type for value in model.graph.input}
+    types = {
+        name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        for name, tensor in inputs.items()
+    }
+
+    def feeds(size: int, fill: int) -> dict[str, npt.NDArray[np.generic]]:
+        """Return an array for each input; a size that is open is `size`."""
+        return {
+            name: np.full([d.dim_value or size for d in tensor.shape.dim], fill, types[name])
+            for name, tensor in inputs.items()
+        }
+
+    size = sum(array.nbytes for array in feeds(*_RUNS[-1]).values())
+    session = soundness.session(model.SerializeToString(), {}) if size < _LARGE else ""
+    if isinstance(session, str):
+        return
+    try:
+        with native.allowed("ONNX Runtime", size):
+            runs = [session.run(None, feeds(*each)) for each in _RUNS]
+    except Exception:  # onnxruntime's own exceptions have no narrower base
+        return
+    open_sizes = {dim.dim_param for tensor in inputs.values() for dim in tensor.shape.dim} - {""}
+    symbol = open_sizes.pop() if len(open_sizes) == 1 else None
+    following = tuple(size for size, _ in _RUNS)
+    for output, *made in zip(session.get_outputs(), *runs, strict=True):
+        if isinstance(made[0], np.ndarray) and len({array.ndim for array in made}) == 1:
+            sizes = zip(*(array.shape for array in made), strict=True)
+            shape = [
+                each[0] if len({*each}) == 1 else symbol if each == following else None
+                for each in sizes
+            ]
+            element = onnx.helper.np_dtype_to_tensor_dtype(made[0].dtype)
+            yield output.name, onnx.helper.make_tensor_type_proto(element, shape)
