@@ -209,13 +209,20 @@ def require_list(name: str, given: object) -> None:
 
 
 @contextmanager
-def about(*, file: str | None = None, model: str | None = None) -> Iterator[None]:
-    """Errors that pass are about this file and this model, if they do not say which."""
+def about(
+    *, file: str | None = None, model: str | None = None, key: str | None = None
+) -> Iterator[None]:
+    """Errors that pass are about this file and this model, if they do not say which.
+
+    `key`: the manifest's key that names it, which is put before the place.
+    """
     try:
         yield
     except EpctxError as error:
         error.file = error.file or file
         error.model = error.model or model
+        if key is not None:
+            error._words = f"{key}: {error.where}"
         raise
 
 

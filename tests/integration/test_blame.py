@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.cli.app import COMMANDS
 from epctx.providers.onnxruntime import plugins
-from tests.kit import command_line
+from tests.kit import command_line, projects
 
 QNN, VINO = "QNNExecutionProvider", "OpenVINOExecutionProvider"
 FLOAT, INT32 = TensorProto.FLOAT, TensorProto.INT32
@@ -171,3 +171,27 @@ def test_a_model_is_run_where_one_asks(folder: Path) -> None:
     report = json.loads(ran.stdout)
     assert report["providers"] == [QNN, "CPUExecutionProvider"]
     assert report["nodes"] == {QNN: 4, "CPUExecutionProvider": 1}
+
+
+@pytest.mark.parametrize(
+    ("key", "settings"),
+    [
+        ("verify.inputs.files", {"verify": {"inputs": {"files": ["in.npz"]}}}),
+        ("quantize.calibration.files", {"quantize": {"calibration": {"files": ["in.npz"]}}}),
+    ],
+)
+def test_a_damaged_file_of_inputs_is_called_damaged(
+    tmp_path: Path, key: str, settings: dict[str, object]
+) -> None:
+    """Some of them were said to hold pickled data, with advice on how to load it unsafely."""
+    project = projects.make(tmp_path, {"one": ["a"]}, **settings)
+    path = tmp_path / "in.npz"
+    np.savez(path, x=np.zeros((1, 32), np.float32))
+    whole = path.read_bytes()
+    torn = {"truncated": whole[: len(whole) // 2], "zeros in front": bytes(64) + whole[64:]}
+    for what, content in (torn | {"empty": b""}).items():
+        path.write_bytes(content)
+        ran = command_line.inside("build", "m.yaml", cwd=project.folder)
+        assert ran.returncode == 4, what
+        assert f"one@default: {key}: in.npz: is damaged, or no .npz file" in ran.stderr, what
+        assert "copy it again from where it was made" in ran.stderr and "pickle" not in ran.stderr

@@ -20,6 +20,7 @@ from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers import source_model
 from epctx.verification.numbers.input_sets import InputSets
 
+_KEY: Final = "quantize.calibration.files"
 RANDOM: Final = 8
 """Samples that are generated where the manifest does not say how many."""
 
@@ -102,7 +103,7 @@ class _Misfit(Exception):
 
 def _fits(files: Sequence[Path], inputs: Sequence[InputSpec]) -> bool:
     try:
-        feed_files.fit(feed_files.read(files)[0], inputs)
+        feed_files.fit(feed_files.read(files, key=_KEY)[0], inputs)
     except ManifestError:
         return False
     return True
@@ -134,7 +135,7 @@ def _read(files: Sequence[Path], model: str, inputs: Sequence[InputSpec]) -> Fee
         _Misfit: it does not fit the inputs.
         ManifestError: a value is not finite.
     """
-    values = feed_files.read(files)[0]
+    values = feed_files.read(files, key=_KEY)[0]
     try:
         found = feed_files.fit(values, inputs)
     except ManifestError as error:

@@ -10,6 +10,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from epctx import limits
-from epctx.errors import ManifestError, ModelError
+from epctx.errors import ManifestError, ModelError, about
 from epctx.graph.inputs import Array, InputSpec
 from epctx.runtime.feeds import Feeds
 from epctx.text import did_you_mean
@@ -46,28 +47,37 @@ class InputSet(Struct, frozen=True, kw_only=True):
     unnamed: Array | None = None
 
 
-def read(files: Iterable[Path]) -> tuple[InputSet, ...]:
+def read(files: Iterable[Path], *, key: str | None = None) -> tuple[InputSet, ...]:
     """The input sets that files hold, in the files' order; `output_K.pb` is not an input.
 
+    Args:
+        files: the files.
+        key: the manifest's key that names them; None if it is not the manifest that does.
+
     Raises:
-        ModelError: a file is missing, of an unknown kind, or broken.
+        ModelError: a file is missing, of an unknown kind, or damaged.
     """
     sets: dict[Path, InputSet] = {}
     for path in files:
-        if path.exists() and not path.is_file():  # numpy would wait for a pipe
-            raise _broken(path, "it is not a regular file")
-        if path.exists():
-            _require_bounded(path, path.stat().st_size)
-        if path.suffix in (".npz", ".npy"):
-            sets[path] = _read_numpy(path)
-        elif path.suffix == ".pb":
-            if not _OUTPUT.fullmatch(path.name):
-                _add_tensor(sets, path)
-        else:
-            raise ModelError(
-                "is not a file of inputs", file=str(path), remedy="use .npz, .npy or .pb files"
-            )
+        with about(key=key):
+            _read(sets, path)
     return tuple(sets.values())
+
+
+def _read(sets: dict[Path, InputSet], path: Path) -> None:
+    if path.exists() and not path.is_file():  # numpy would wait for a pipe
+        raise _broken(path, "it is not a regular file")
+    if path.exists():
+        _require_bounded(path, path.stat().st_size)
+    if path.suffix in (".npz", ".npy"):
+        sets[path] = _read_numpy(path)
+    elif path.suffix == ".pb":
+        if not _OUTPUT.fullmatch(path.name):
+            _add_tensor(sets, path)
+    else:
+        raise ModelError(
+            "is not a file of inputs", file=str(path), remedy="use .npz, .npy or .pb files"
+        )
 
 
 def fit(values: InputSet, inputs: Sequence[InputSpec]) -> Feeds:
@@ -98,24 +108,32 @@ def fit(values: InputSet, inputs: Sequence[InputSpec]) -> Feeds:
 
 
 def _read_numpy(path: Path) -> InputSet:
+    """Read each kind by its own reader: `numpy.load` takes what is damaged for a pickle."""
     try:
-        found = np.load(path, allow_pickle=False)
-        if path.suffix == ".npy" and isinstance(found, np.ndarray):
-            return InputSet(label=path.name, unnamed=found)
-        if path.suffix != ".npz" or not isinstance(found, np.lib.npyio.NpzFile):
-            raise _broken(path, f"it is not what {path.suffix} files hold")
-        with found:
-            _refuse_bomb(path, found.zip)
-            return InputSet(label=path.name, named={name: found[name] for name in found.files})
+        with path.open("rb") as stream:
+            if path.suffix == ".npy":
+                return InputSet(label=path.name, unnamed=_array(stream))
+            with zipfile.ZipFile(stream) as archive:
+                # What is packed may be a thousand times the file; no more than it says is unpacked.
+                _require_bounded(path, sum(entry.file_size for entry in archive.infolist()))
+                named = {}
+                for name in archive.namelist():
+                    with archive.open(name) as member:
+                        named[name.removesuffix(".npy")] = _array(member)
+                return InputSet(label=path.name, named=named)
     except ModelError:
         raise
-    except Exception as error:  # numpy's readers promise no classes: those of zlib, tokenize, ...
+    except OSError as error:
         raise _broken(path, error) from error
+    except Exception as error:  # numpy's readers promise no classes: those of zlib, tokenize, ...
+        if "allow_pickle" in str(error):  # no other array has this reason
+            raise _broken(path, "it holds Python objects, which are not read") from error
+        raise _broken(path, error, f"is damaged, or no {path.suffix} file") from error
 
 
-def _refuse_bomb(path: Path, archive: zipfile.ZipFile | None) -> None:
-    """What is packed may be a thousand times the file; no more than it says is unpacked."""
-    _require_bounded(path, sum(entry.file_size for entry in archive.infolist()) if archive else 0)
+def _array(stream: IO[bytes]) -> Array:
+    array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+    return array
 
 
 def _require_bounded(path: Path, size: int) -> None:
@@ -146,23 +164,27 @@ def _read_tensor(path: Path) -> tuple[str, Array]:
 
     tensor = onnx.TensorProto()
     try:
-        tensor.ParseFromString(path.read_bytes())
+        try:
+            tensor.ParseFromString(path.read_bytes())
+        except DecodeError as error:
+            raise _broken(path, error, "is damaged, or no .pb file") from error
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise ValueError("its data is in another file")
         return tensor.name, onnx.numpy_helper.to_array(tensor)
-    except (OSError, DecodeError, ValueError, TypeError, KeyError, MemoryError) as error:
+    except (OSError, ValueError, TypeError, KeyError, MemoryError) as error:
         raise _broken(path, error) from error
 
 
-def _broken(path: Path, why: object) -> ModelError:
+def _broken(path: Path, why: object, what: str = "cannot be read as model inputs") -> ModelError:
     if isinstance(why, FileNotFoundError):
         return ModelError("does not exist", file=str(path), remedy="check the path")
     reason = getattr(why, "strerror", None) or str(why)
+    write = "write it with numpy.savez(file, input_name=array, ...), without object arrays"
     return ModelError(
-        "cannot be read as model inputs",
+        what,
         file=str(path),
         why=reason,
-        remedy="write it with numpy.savez(file, input_name=array, ...), without object arrays",
+        remedy=f"copy it again from where it was made, or {write}" if "damaged" in what else write,
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import ml_dtypes
@@ -169,5 +170,21 @@ def test_a_header_that_numpy_cannot_even_refuse(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, VALUE)
     path.write_bytes(path.read_bytes().replace(b"}", b" "))
-    with pytest.raises(ModelError, match="cannot be read as model inputs"):
+    with pytest.raises(ModelError, match=r"is damaged, or no \.npy file"):
+        read([path])
+
+
+def test_objects_in_an_archive_are_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.array([{}], dtype=object))
+    with pytest.raises(ModelError, match="it holds Python objects") as caught:
+        read([path])
+    assert "damaged" not in str(caught.value) and "allow_pickle" not in str(caught.value)
+
+
+def test_a_member_that_is_no_array_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"text")
+    with pytest.raises(ModelError, match=r"is damaged, or no \.npz file"):
         read([path])

@@ -44,7 +44,7 @@ class InputSets:
 
     def __init__(self, settings: VerifyInputs) -> None:
         self._settings = settings
-        self._files = feed_files.read(settings.files)
+        self._files = feed_files.read(settings.files, key="verify.inputs.files")
         self._misfits: dict[str, ManifestError] = {}
         self._used: set[str] = set()
         self._inputs: set[str] = set()
