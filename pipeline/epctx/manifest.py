@@ -224,7 +224,7 @@ class QuantizeSettings(Struct, frozen=True, kw_only=True):
         return self.weight_only is None or self.calibration != Calibration()
 
 
-class PartitionSettings(Struct, frozen=True, kw_only=True):
+class PartitionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`partition`: what the partitioner must honour. The excluded are sets: sorted, each once.
 
     Attributes:
@@ -287,7 +287,7 @@ class VerifySettings(Struct, frozen=True, kw_only=True):
     require: tuple[Requirement, ...] = ()
 
 
-class ExternalInitializers(Struct, frozen=True, kw_only=True):
+class ExternalInitializers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`external_initializers`: `file` may hold `{model}`; tensors of >= `size_threshold` bytes."""
 
     file: str

@@ -481,7 +481,7 @@ lock("marks of a merge", b"<<<<<<< HEAD\na: 1\n=======\na: 2\n>>>>>>> x\n", "mar
 lock("of a newer version", b"lock_version: 99", "lock_version 99")
 lock("without a version", b"name: m", "lock_version None")
 lock("of another form", b"lock_version: 1\nname: 7", "is no lock")
-lock("a billion laughs", b"a: &a [x]\nb: &b [*a,*a]\nc: [*b,*b]", "it has an alias")
+lock("a billion laughs", b"a: &a [x]\nb: &b [*a,*a]\nc: [*b,*b]", "it has the anchor")
 lock("nested 100,000 deep", b"[" * 100_000, "nested deeper")
 lock("a duplicate key", b"lock_version: 1\nlock_version: 1", "twice")
 lock("a tag that makes an object", b"name: !!python/object/apply:os.system [id]", "m.lock.yaml")

@@ -30,14 +30,14 @@ VERSION = 1
 _LARGEST: Final = 3.4028234663852886e38
 
 
-class _Calibration(Struct, frozen=True, kw_only=True):
+class _Calibration(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of one model: the lowest and the highest value of each of its tensors."""
 
     model: str
     ranges: dict[str, tuple[float, float]]
 
 
-class _Document(Struct, frozen=True, kw_only=True):
+class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schema_version: int = VERSION
     calibrations: Mapping[str, _Calibration] = field(default_factory=dict)
 

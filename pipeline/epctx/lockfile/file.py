@@ -247,10 +247,7 @@ def _values(text: str) -> object:
 
 def _value(event: yaml.Event, rest: Iterator[yaml.Event], depth: int) -> object:
     """The value that begins with `event`; its end is taken from the `rest`."""
-    if isinstance(event, yaml.AliasEvent):
-        raise _refused("it has an alias, which no lock has", event)
-    if (tag := getattr(event, "tag", None)) is not None:
-        raise _refused(f"it has the tag {tag!r}, which no lock has", event)
+    _require_plain(event)
     if isinstance(event, yaml.ScalarEvent):
         return resolve(event.value) if event.implicit[0] else event.value
     if not depth:
@@ -264,10 +261,18 @@ def _value(event: yaml.Event, rest: Iterator[yaml.Event], depth: int) -> object:
     while not isinstance(key := next(rest), yaml.MappingEndEvent):
         if not isinstance(key, yaml.ScalarEvent):
             raise _refused("it has a key that is no text", key)
+        _require_plain(key)
         if key.value in mapping:
             raise _refused(f"it has the key {key.value!r} twice", key)
         mapping[key.value] = _value(next(rest), rest, depth - 1)
     return mapping
+
+
+def _require_plain(event: yaml.Event) -> None:
+    for name in ("anchor", "tag"):  # an alias names its anchor
+        if (given := getattr(event, name, None)) is not None:
+            kind = "alias" if isinstance(event, yaml.AliasEvent) else name
+            raise _refused(f"it has the {kind} {given!r}, which no lock has", event)
 
 
 def _refused(problem: str, event: Any) -> Exception:

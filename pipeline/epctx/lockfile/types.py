@@ -18,21 +18,21 @@ from epctx.providers.onnxruntime.host import Cpu
 VERSION = 2
 
 
-class LockedFile(Struct, frozen=True, kw_only=True):
+class LockedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An output; `size` in bytes, `sha256` in hex."""
 
     sha256: str
     size: int
 
 
-class LockedSource(Struct, frozen=True, kw_only=True):
+class LockedSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An input file; `size` in bytes, `digest` as `blake3:<hex>`."""
 
     digest: str
     size: int
 
 
-class LockedToolchain(Struct, frozen=True, kw_only=True):
+class LockedToolchain(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An execution provider's code, toolchain, and the host facts that its bytes depend on.
 
     As in the key: see epctx.keys.records.ProviderRecord.
@@ -43,7 +43,7 @@ class LockedToolchain(Struct, frozen=True, kw_only=True):
     toolchain: Mapping[str, str]
 
 
-class LockedProvider(Struct, frozen=True, kw_only=True):
+class LockedProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An EP of a group: `provider` names its entry in `execution_providers` of the lock.
 
     Of options that are paths, the digest of their content.
@@ -53,7 +53,9 @@ class LockedProvider(Struct, frozen=True, kw_only=True):
     provider: str
 
 
-class LockedModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LockedModel(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """A model.
 
     Attributes:
@@ -76,7 +78,7 @@ class LockedModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
     quantized: str | None = None
 
 
-class LockedSession(Struct, frozen=True, kw_only=True):
+class LockedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A session group.
 
     Attributes:
@@ -95,7 +97,9 @@ class LockedSession(Struct, frozen=True, kw_only=True):
     sharing: str | None
 
 
-class LockedGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LockedGroup(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """A model group for one target: every setting that can change bytes, and what came out.
 
     Attributes:
@@ -129,7 +133,7 @@ class LockedGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
         }
 
 
-class LockedPart(Struct, frozen=True, kw_only=True):
+class LockedPart(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of a composition, as the manifest has it.
 
     Attributes:
@@ -144,7 +148,7 @@ class LockedPart(Struct, frozen=True, kw_only=True):
     prefix: str
 
 
-class LockedComposition(Struct, frozen=True, kw_only=True):
+class LockedComposition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A composition for one target: every setting that can change bytes, and what came out.
 
     Attributes:
@@ -161,7 +165,7 @@ class LockedComposition(Struct, frozen=True, kw_only=True):
     parts: Mapping[str, LockedPart]
 
 
-class LockedRuntime(Struct, frozen=True, kw_only=True):
+class LockedRuntime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a package says of an EP, and where it is selected by.
 
     Attributes:
@@ -177,7 +181,7 @@ class LockedRuntime(Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...]
 
 
-class LockedVariant(Struct, frozen=True, kw_only=True):
+class LockedVariant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A group for one target in a package.
 
     Attributes:
@@ -193,7 +197,7 @@ class LockedVariant(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
 
 
-class LockedPackage(Struct, frozen=True, kw_only=True):
+class LockedPackage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a package holds beside what the lock says of groups: with it, every byte follows.
 
     Attributes:
@@ -212,7 +216,7 @@ class LockedPackage(Struct, frozen=True, kw_only=True):
     version: str | None
 
 
-class LockedHost(Struct, frozen=True, kw_only=True):
+class LockedHost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What came out on one kind of host, of all that depends on the host.
 
     Attributes:
@@ -228,7 +232,7 @@ class LockedHost(Struct, frozen=True, kw_only=True):
     groups: Mapping[str, Mapping[str, LockedSession]]
 
 
-class Lock(Struct, frozen=True, kw_only=True):
+class Lock(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole lock; see epctx.lockfile.hosts for one of several kinds of host.
 
     Attributes:

@@ -252,6 +252,7 @@ def _group_settings(name: str, node: Node, places: Places) -> Settings:
     partition = _section(settings, "partition")
     for key, value in _section(partition, "exclude").items():
         partition[f"exclude_{key}"] = value
+    del partition["exclude"]
     if settings.get("quantize") is not None:
         _quantize(_section(settings, "quantize"), node, places)
     verify = _section(settings, "verify")

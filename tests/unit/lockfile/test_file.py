@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -48,6 +49,7 @@ def test_the_schema_knows_each_field_and_no_other(lock: Lock) -> None:
         }.get(name, set())
         assert set(mine["required"]) == set(definition["properties"]) - absent, name
         assert mine["additionalProperties"] is False, name
+        assert definition["additionalProperties"] is False, name
     assert set(schema["$defs"]) - {"blake3", "sha256"} == set(definitions) - {"Lock"}
     assert generated == {"$ref": "#/$defs/Lock"}
 
@@ -136,7 +138,11 @@ def test_a_key_that_is_there_twice_is_named() -> None:
     ("content", "why", "where"),
     [
         ("a: 1\n---\nb: 2\n", "a second document starts", "x.lock.yaml:3:1"),
-        ("a: &x 1\nb: *x\n", "it has an alias, which no lock has", "x.lock.yaml:2:4"),
+        ("b: *x\n", "it has the alias 'x', which no lock has", "x.lock.yaml:1:4"),
+        ("a: &x 1\n", "it has the anchor 'x', which no lock has", "x.lock.yaml:1:4"),
+        ("&x a: 1\n", "it has the anchor 'x', which no lock has", "x.lock.yaml:1:1"),
+        ("a: &x {b: 1}\n", "it has the anchor 'x', which no lock has", "x.lock.yaml:1:4"),
+        ("!!str a: 1\n", "it has the tag 'tag:yaml.org,2002:str'", "x.lock.yaml:1:1"),
         ("a: !!str 1\n", "it has the tag 'tag:yaml.org,2002:str'", "x.lock.yaml:1:4"),
         ("[1]: 2\n", "it has a key that is no text", "x.lock.yaml:1:1"),
         ("[" * 17 + "]" * 17, "it is nested deeper than any lock", "x.lock.yaml:1:17"),
@@ -145,6 +151,14 @@ def test_a_key_that_is_there_twice_is_named() -> None:
 def test_what_no_lock_has_is_named_with_its_place(content: str, why: str, where: str) -> None:
     error = refusal(content)
     assert error.where == where and str(error.why).startswith(why)
+
+
+@pytest.mark.parametrize("beside", ["lock_version", "embed_mode", "min_nodes", "optimized"])
+@pytest.mark.parametrize("key", ["zzz", "x-mine", "<<"])
+def test_an_unknown_key_is_refused_at_any_depth(lock: Lock, beside: str, key: str) -> None:
+    line = re.compile(rf"^( *){beside}:", re.MULTILINE)
+    text = line.sub(rf"\g<1>{key}: {{}}\n\g<0>", locks.text(lock), count=1)
+    assert f"unknown field `{key}`" in str(refusal(text).why)
 
 
 def test_the_deepest_lock_is_read() -> None:

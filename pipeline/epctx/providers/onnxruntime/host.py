@@ -21,7 +21,7 @@ if sys.platform == "win32":
     import psutil
 
 
-class Cpu(Struct, frozen=True, kw_only=True):
+class Cpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The CPU's identity: never how many cores it has.
 
     Attributes:
