@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from epctx import api
-from epctx.errors import UsageError
+from epctx.errors import ProviderUnavailable, UsageError
+from epctx.machines import blobs, serving
 from epctx.machines.address import Tls
 from tests.kit import certificates
 from tests.kit.command_line import FAULTY, epctx
@@ -107,19 +108,52 @@ def test_one_ep_in_two_versions_is_refused_with_both_machines(tmp_path: Path) ->
         assert first.poll() is None
 
 
-def test_who_has_no_certificate_of_the_authority_is_not_let_in(tmp_path: Path) -> None:
+def test_who_has_no_certificate_of_the_authority_is_not_let_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is told so: dask's own words are a timeout, or a connection that is closed."""
     made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
     with machines(tmp_path / "m", 1, *certificates.made(tmp_path / "tls")) as found:
         build = found.build(made.folder)
         output, _ = build.communicate(timeout=60)
         assert build.returncode == 0, output
-        found.options = certificates.made(tmp_path / "others")
-        for options in (found.options, ()):
+        for options, told in (
+            (certificates.made(tmp_path / "others"), "do not accept each other's certificates"),
+            ((), "the scheduler asks for TLS, and no certificates are given"),
+        ):
             found.options = options
             build = found.build(made.folder)
             output, _ = build.communicate(timeout=90)
-            assert build.returncode == 5 and "there is no scheduler" in output, output
-            assert "Traceback" not in output
+            assert build.returncode == 5 and told in output, output
+            assert "with --tls-ca, --tls-cert and --tls-key" in output, output
+            assert "Traceback" not in output and "there is no scheduler" not in output
+        monkeypatch.setattr(serving, "_REACHED", 2)
+        contact = found.url.replace("dask://", "tcp://")
+        with pytest.raises(ProviderUnavailable, match="the scheduler asks for TLS") as refused:
+            serving.serve(contact, None, blobs.at(tmp_path / "blobs"), name="w")
+        assert refused.value.code == "E0504"
+
+
+def test_certificates_for_a_scheduler_without_tls_are_no_absent_scheduler(tmp_path: Path) -> None:
+    made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
+    with machines(tmp_path / "m", 0) as found:
+        found.options = certificates.made(tmp_path / "tls")
+        command = ("worker", found.url, "--name", "w", *found.options)
+        for done in (
+            epctx(
+                "build",
+                "m.yaml",
+                "--on",
+                found.url,
+                *found.options,
+                cwd=made.folder,
+                **found.variables,
+            ),
+            epctx(*command, cwd=tmp_path, **found.variables),
+        ):
+            assert done.returncode == 5, done.stderr
+            assert "the scheduler speaks without TLS, and certificates are given" in done.stderr
+            assert "dask scheduler --protocol tls" in done.stderr
 
 
 @pytest.mark.parametrize(

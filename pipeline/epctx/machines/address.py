@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import ipaddress
+import socket
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 _LOCAL: Final = "local"
+_OPTIONS: Final = "--tls-ca, --tls-cert and --tls-key"
+_PROBE: Final = 5.0
+"""Seconds within which a port must tell whether it speaks TLS."""
 _FORMS: Final = "write dask://HOST:PORT, or dask://local?workers=2"
 
 
@@ -86,8 +92,7 @@ def contact(address: Address, tls: Tls) -> tuple[str, Security | None]:
             raise UsageError(
                 f"whoever reaches {address.host} could run code on each machine, this one included",
                 where="--on",
-                remedy="name certificates with --tls-ca, --tls-cert and --tls-key, or say "
-                "--insecure",
+                remedy=f"name certificates with {_OPTIONS}, or say --insecure",
                 code=Code.COMMAND_LINE,
             )
         return f"tcp://{host}:{address.port}", None
@@ -112,6 +117,51 @@ def security(ca: str, cert: str, key: str) -> Security:
         **{f"tls_{role}_cert": cert for role in ("client", "worker", "scheduler")},
         **{f"tls_{role}_key": key for role in ("client", "worker", "scheduler")},
     )
+
+
+def unreachable(contact: str, tls: Security | None, why: str) -> ProviderUnavailable:
+    """The error for a scheduler that cannot be talked to: dask's own words tell no TLS from none.
+
+    Args:
+        contact: as `contact` gives it.
+        tls: what was tried.
+        why: what dask said.
+    """
+    answers = speaks_tls(contact)
+    what, remedy = (
+        "there is no scheduler",
+        "start one with `dask scheduler`, and check address and certificates",
+    )
+    if answers and tls is None:
+        what = "the scheduler asks for TLS, and no certificates are given"
+        remedy = f"name certificates of its authority with {_OPTIONS}"
+    elif answers:
+        what = "the scheduler and this machine do not accept each other's certificates"
+        remedy = f"name certificates of one and the same authority with {_OPTIONS}, here and there"
+    elif answers is False and tls is not None:
+        what = "the scheduler speaks without TLS, and certificates are given"
+        remedy = "start it with `dask scheduler --protocol tls` and its certificates"
+    return ProviderUnavailable(
+        what, where=contact, why=why or None, remedy=remedy, code=Code.MACHINES
+    )
+
+
+def speaks_tls(contact: str) -> bool | None:
+    """Whether a port answers a TLS greeting; None if nobody answers. Nothing is sent over it."""
+    parts = urlsplit(contact)
+    place = (parts.hostname or "", parts.port or 0)
+    greeting = ssl.create_default_context()
+    greeting.check_hostname = False
+    greeting.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection(place, timeout=_PROBE) as raw, greeting.wrap_socket(raw):
+            return True
+    except OSError as error:
+        if "ALERT" in (getattr(error, "reason", None) or ""):  # it does not like this end
+            return True
+    with contextlib.suppress(OSError), socket.create_connection(place, timeout=_PROBE) as raw:
+        return False if raw.recv(1) else None  # a scheduler in the clear speaks first
+    return None
 
 
 def refuse_without_dask() -> None:

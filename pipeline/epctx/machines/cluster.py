@@ -24,6 +24,7 @@ from msgspec import Struct
 from epctx.actions.action import StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
+from epctx.machines.address import speaks_tls, unreachable
 from epctx.machines.messages import CALM, FACTS, HANDLER, TOPIC, Began, Facts, decoded
 
 if TYPE_CHECKING:
@@ -157,12 +158,14 @@ class Cluster:
         self._over = threading.Event()
         self._look = threading.Event()
         self.changed = threading.Condition(self._lock)
+        if tls is not None and speaks_tls(contact) is False:  # dask's client does not end cleanly
+            raise unreachable(contact, tls, "")
         try:
             self._client: Client = Client(
                 contact, security=tls, timeout=_REACHED, set_as_default=False, name="epctx"
             )
         except (OSError, TimeoutError) as error:
-            raise self._unreachable(str(error)) from error
+            raise unreachable(contact, tls, str(error)) from error
         self._client.subscribe_topic(TOPIC, self._began)
         self._client.subscribe_topic("all", self._happened)
         self._watch = threading.Thread(target=self._watching, name="epctx-machines", daemon=True)
@@ -362,14 +365,5 @@ class Cluster:
             where=self.contact,
             why=failed or ", ".join(strange) or None,
             remedy=f"start workers with `epctx worker {self.contact}`",
-            code=Code.MACHINES,
-        )
-
-    def _unreachable(self, why: str) -> ProviderUnavailable:
-        return ProviderUnavailable(
-            "there is no scheduler",
-            where=self.contact,
-            why=why,
-            remedy="start one with `dask scheduler`, and check address and certificates",
             code=Code.MACHINES,
         )

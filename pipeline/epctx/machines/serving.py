@@ -26,8 +26,8 @@ from epctx import codec
 from epctx._version import __version__
 from epctx.actions.kinds import CODE
 from epctx.cache.digests import FreshDigests
-from epctx.errors import ProviderUnavailable
 from epctx.keys.toolchain import Toolchain
+from epctx.machines.address import unreachable
 from epctx.machines.blobs import Blobs
 from epctx.machines.messages import CALM, FACTS, HANDLER, Ep, Facts
 from epctx.machines.site import Site
@@ -170,13 +170,11 @@ async def _serving(
                     [over, asyncio.ensure_future(worker.finished())],
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, RuntimeError) as error:  # of what a worker of dask cannot start by
             if not known:
-                raise ProviderUnavailable(
-                    f"there is no scheduler at {contact}",
-                    why=str(error),
-                    remedy="start one with `dask scheduler`, and check the address",
-                ) from error
+                raise unreachable(contact, tls, str(error)) from error
+            if isinstance(error, RuntimeError):
+                raise
         if once:
             return
         if not ended.is_set():
