@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from epctx.keys import toolchain as toolchains
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Toolchain
 from epctx.manifest import ProviderSpec
-from tests.kit import projects
+from tests.kit import command_line, projects
 from tests.kit.projects import Project, flip, ran, states, stats
 
 pytestmark = pytest.mark.usefixtures("jobs_inline")
@@ -146,6 +147,29 @@ def test_an_edited_output(project: Project) -> None:
     told = refusal(project)
     assert "default/two/b_reference.bin: was changed after it was built" in told
     assert "restore the files; `epctx build` writes" in told
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r"(b_reference.bin:\n +sha256: )\w{8}", r"\g<1>00000000"),
+        (r"b_reference.bin:", "b_other.bin:"),
+    ],
+)
+def test_a_wrong_entry_of_the_lock_is_no_changed_output(
+    project: Project, old: str, new: str
+) -> None:
+    """Somebody has edited or merged the lock; what is published is what was built."""
+    text, count = re.subn(old, new, project.lock.read_text(encoding="utf-8"))
+    assert count
+    project.lock.write_text(text, encoding="utf-8")
+    told = refusal(project)
+    assert "default/two/b_reference.bin: agrees with SHA256SUMS beside it: it is the lock" in told
+    assert ("b_other.bin: agrees with SHA256SUMS beside it" in told) is (new == "b_other.bin:")
+    assert "was changed after" not in told and "restore the lock; `epctx build` writes" in told
+    ran = command_line.inside("verify", "dist", "--lock", "m.lock.yaml", cwd=project.folder)
+    assert ran.returncode == 7 and "the lock" in ran.stdout
+    assert "was changed" not in ran.stdout + ran.stderr
 
 
 def test_a_missing_output(project: Project) -> None:

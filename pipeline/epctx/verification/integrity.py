@@ -84,7 +84,8 @@ class Integrity:
             if entry not in listed:
                 yield _finding("lock", subject, "fail", "is not in the lock", _EXTRA)
             elif (reason := _verdict(folder, listed[entry])) is not None:
-                yield _finding("lock", subject, "fail", f"{reason} the lock", _GOLDEN)
+                what = reason.removeprefix("was changed: ")
+                yield _finding("lock", subject, "fail", f"{what} the lock", _GOLDEN)
             else:
                 yield _finding("lock", subject, "pass", "its SHA-256 is that of the lock")
 
@@ -189,6 +190,8 @@ def _compare(
         if reason is None:
             yield _finding(check, name, "pass", f"its {_NAMES[algorithm]} is that of {source}")
         else:
+            if record != SUMS:  # which of the two was changed, nobody knows
+                reason = reason.removeprefix("was changed: ")
             yield _finding(check, name, "fail", f"{reason} {source}", _CHANGED)
 
 

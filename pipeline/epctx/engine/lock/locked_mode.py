@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +19,7 @@ from epctx.engine.state import SessionState
 from epctx.error_codes import Code
 from epctx.errors import LockError, ModelError, UsageError
 from epctx.files import digest, hashing
+from epctx.files.digest import Digest
 from epctx.files.outputs import SUMS
 from epctx.lockfile import hosts
 from epctx.lockfile import place as lock_place
@@ -29,8 +31,10 @@ from epctx.lockfile.differences import (
     part_of,
 )
 from epctx.lockfile.types import Lock, LockedFile
+from epctx.verification.integrity import read_sums
 
 T = TypeVar("T")
+_LOCK_DIFFERS = f"agrees with {SUMS} beside it: it is the lock that differs"
 _TOLD = 20
 """Differences that the error has in full."""
 
@@ -228,6 +232,8 @@ def refuse_edited_outputs(old: Lock, plan: Plan, place: Place, *others: Lock) ->
         for name, what in _edits_of_all(folder, [own[key], *(each[key] for each in rest)])
     ]
     remedy = "restore the files; `epctx build` writes what the manifest asks for"
+    if any(each.what == _LOCK_DIFFERS for each in differences):
+        remedy = "restore the lock; `epctx build` writes it anew, to review what it changes"
     _refuse(tuple(differences), plan, remedy=remedy)
 
 
@@ -272,7 +278,22 @@ def _edits_of_all(folder: Path, kinds: Sequence[Mapping[str, LockedFile]]) -> li
     """How a folder differs from the lock, if it does from that of each kind of host."""
     found = [list(_edits(folder, expected)) for expected in kinds[:1]]
     found += [list(_edits(folder, expected)) for expected in kinds[1:] if found[0]]
-    return found[0] if all(found) else []
+    if not all(found):
+        return []
+    sums = {each.name: each.digest for each in read_sums(folder)[0]}
+    # Whether a file or the lock was changed, only the sums beside the file can tell.
+    return [
+        (name, _LOCK_DIFFERS if sums and _is_listed(folder / name, sums.get(name)) else what)
+        for name, what in found[0]
+    ]
+
+
+def _is_listed(path: Path, content: Digest | None) -> bool:
+    """Whether a file has this content; None: there must be none."""
+    try:
+        return digest.of_file(path, "sha256") == content
+    except OSError:
+        return content is None and not os.path.lexists(path)
 
 
 def _edits(folder: Path, expected: Mapping[str, LockedFile]) -> Iterator[tuple[str, str]]:
