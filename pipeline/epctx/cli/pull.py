@@ -12,7 +12,7 @@ from epctx import api
 from epctx.cli import progress
 from epctx.cli.options import PlainHttp
 from epctx.cli.paths import Written
-from epctx.cli.render import UI
+from epctx.cli.render import UI, warning
 from epctx.text import size_words
 
 
@@ -38,6 +38,9 @@ def pull(
     with progress.live(ui) as shown:
         report = api.pull(reference, folder, insecure=insecure, listener=shown)
     ui.emit(report)
+    if report.not_on_windows is not None:
+        what = f"this package cannot be pulled on Windows: {report.not_on_windows}"
+        ui.note(warning(what, "rename the files, and push the package anew"))
     words = [f"{report.files} files", size_words(report.size)]
     words += [f"with {', '.join(report.attached)}"] if report.attached else []
     ui.print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 MAX_LENGTH = 100
 """Of a name that others are made of."""
@@ -17,6 +18,7 @@ EXPECTS = (
 
 _ALLOWED = re.compile(r"[A-Za-z0-9_.+-]")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_FORBIDDEN = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 
 
 def problem(name: str, *, limit: int = MAX_LENGTH) -> str | None:
@@ -38,6 +40,20 @@ def problem(name: str, *, limit: int = MAX_LENGTH) -> str | None:
         return f"is longer than {limit} characters"
     if _RESERVED.fullmatch(name):
         return "is a device on Windows, not a file name"
+    return None
+
+
+def not_on_windows(paths: Iterable[str]) -> str | None:
+    """What keeps paths with `/` from being files of one folder on Windows; None if nothing does."""
+    spelled: dict[str, str] = {}
+    for path in paths:
+        folder = ""
+        for name in path.split("/"):
+            if name[-1:] in (".", " ") or _RESERVED.fullmatch(name) or _FORBIDDEN.search(name):
+                return f"{name[:100]!r} is no name of a file there"
+            folder = f"{folder}/{name}"
+            if (first := spelled.setdefault(fold(folder), folder)) != folder:
+                return f"{first[1:101]!r} and {folder[1:101]!r} are one there"
     return None
 
 

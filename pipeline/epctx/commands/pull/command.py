@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +14,7 @@ from epctx.commands.pull import fetching
 from epctx.engine.events import Listener
 from epctx.error_codes import Code
 from epctx.errors import UsageError
-from epctx.files import atomic, digest, outputs, paths
+from epctx.files import atomic, digest, filenames, outputs, paths
 from epctx.files.digest import Digest
 from epctx.oci import artifact, opening
 from epctx.oci.artifact import ATTESTATION, SIGNATURE, Blob, Damaged
@@ -36,6 +37,7 @@ class PullReport(Brief, frozen=True, kw_only=True):
         files: how many files it has.
         size: of all different ones, in bytes.
         attached: what came with it, by name: the signature in the folder, attestations beside it.
+        not_on_windows: why Windows cannot hold its files; None if it can.
     """
 
     reference: str
@@ -45,6 +47,7 @@ class PullReport(Brief, frozen=True, kw_only=True):
     files: int
     size: int
     attached: tuple[str, ...]
+    not_on_windows: str | None = None
 
 
 def run(reference: Reference, folder: Path, *, insecure: bool, listener: Listener) -> PullReport:
@@ -67,6 +70,9 @@ def run(reference: Reference, folder: Path, *, insecure: bool, listener: Listene
             raise StoreError("it has nothing of that name")
         own = digest.of_bytes(content, "sha256")
         files = artifact.files(artifact.read(content))
+        unfit = filenames.not_on_windows(files)
+        if unfit is not None and sys.platform == "win32":
+            raise Damaged(f"cannot be on Windows: {unfit}")
         attached = _attached(repository, own)
         there = _is_there(folder, files)
         signature = {n: c for n, c in attached.items() if n == outputs.SIGNATURE and n not in files}
@@ -88,6 +94,7 @@ def run(reference: Reference, folder: Path, *, insecure: bool, listener: Listene
         files=len(files),
         size=sum({blob.digest: blob.size for blob in files.values()}.values()),
         attached=tuple(sorted(attached)),
+        not_on_windows=unfit,
     )
 
 

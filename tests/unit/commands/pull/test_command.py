@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from epctx import api
+from epctx.commands.pull import command
 from epctx.errors import StorageError, VerificationError
 from epctx.files import digest
-from tests.kit import pushed, registries, small_registry
+from epctx.oci import artifact
+from tests.kit import command_line, pushed, registries, small_registry
 
 
 def test_what_is_there_is_not_pulled_again(tmp_path: Path) -> None:
@@ -64,3 +66,41 @@ def test_content_that_is_listed_often_is_counted_as_often(
         with pytest.raises(StorageError, match=r"10.0 kB free, and 2\d.\d kB are to come"):
             api.pull(name, tmp_path / "got", insecure=True)
     assert {entry.name for entry in tmp_path.iterdir()} == {"dist"}
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (("x.",), "'x.' is no name of a file there"),
+        (("a/x ",), "'x ' is no name of a file there"),
+        (("con/b",), "'con' is no name of a file there"),
+        (("a/NUL.txt",), "'NUL.txt' is no name of a file there"),
+        (("a?b",), "'a?b' is no name of a file there"),
+        (("A/b", "a/c"), "'A' and 'a' are one there"),
+        (("com.bin", "a/.hidden", "a/b c", "A.b/ü"), None),
+    ],
+)
+def test_names_that_windows_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...], told: str | None
+) -> None:
+    """Refused there, a warning elsewhere; `a:b`, and files that differ by case, are refused
+    everywhere.
+    """
+    blob = artifact.blob_of(b"same")
+    made = artifact.package(dict.fromkeys(files, blob))
+    with small_registry.running() as server:
+        server.manifests |= {"v1": made.manifest, str(made.digest): made.manifest}
+        server.blobs |= {str(blob.digest): b"same"}
+        name = registries.reference(server.server_port, "some/model")
+        ran = command_line.inside("pull", name, "got", "--insecure", cwd=tmp_path)
+        assert ran.returncode == 0, ran.stderr
+        assert ("cannot be pulled on Windows" in ran.stderr) is bool(told)
+        assert told is None or told in ran.stderr
+        monkeypatch.setattr(command, "sys", SimpleNamespace(platform="win32"))
+        if told is None:
+            assert api.pull(name, tmp_path / "w", insecure=True).not_on_windows is None
+            return
+        with pytest.raises(VerificationError, match="has cannot be on Windows: ") as refused:
+            api.pull(name, tmp_path / "w", insecure=True)
+        assert refused.value.exit_code == 7 and told in str(refused.value)
+    assert not (tmp_path / "w").exists()
