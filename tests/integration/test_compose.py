@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from epctx.engine.report import BuildReport, GroupReport
 from epctx.errors import EpctxError, LockError, ManifestError, ModelError, VerificationError
 from epctx.graph.epcontext import read_all
 from epctx.runtime import InferenceSession
+from tests.kit import command_line
 from tests.kit.compositions import PARTS, REFERENCE, WIDTH, project, save
 from tests.kit.projects import Project
 
@@ -324,6 +326,64 @@ def test_ends_that_do_not_fit_are_an_error_that_names_both(tmp_path: Path) -> No
     assert isinstance(error, ModelError)
     assert error.what == "encoder.hidden and body.hidden do not fit: their shapes differ"
     assert error.why == "encoder.hidden is float32[1, 64], body.hidden is float32[1, 32]"
+
+
+SHARED = {"mask": {"input": "shared"}}
+MISFITS: dict[str, tuple[dict[str, object], int, str, str]] = {
+    "one name, brought by two parts": (
+        {"encoder": {}, "body": {"inputs": {"hidden": {"input": "image"}}}},
+        3,
+        "body",
+        'the parts encoder and body both bring an input "image"',
+    ),
+    "one input of the whole, of two shapes": (
+        {"body": {"inputs": SHARED}, "wide": {"inputs": SHARED, "prefix": "w_"}},
+        4,
+        "whole",
+        "body.mask and wide.mask do not fit: their shapes differ",
+    ),
+    "an input that no part has": (
+        {"body": {"inputs": {"masc": {"input": "shared"}}}, "head": {}},
+        3,
+        "inputs",
+        'the part body has no input "masc"',
+    ),
+    "an output that is an input of another shape": (
+        {"body": {}, "wide": {"inputs": {"hidden": {"part": "body", "output": "features"}}}},
+        4,
+        "whole",
+        "body.features and wide.hidden do not fit: their shapes differ",
+    ),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_parts_that_do_not_meet_are_found_before_anything_is_compiled(
+    tmp_path: Path, misfit: str
+) -> None:
+    """By `validate`, and by a build with the same place in the manifest and the same exit code."""
+    parts, code, key, what = MISFITS[misfit]
+    made = project(tmp_path / "p", {"whole": {"parts": parts}})
+    save(made.folder, "wide", "hidden", "wide_features", mask=True, width=32)
+    made.section("models")["wide"] = {"path": "wide.onnx"}
+    made.section("model_groups", "middle")["models"] = ["body", "wide"]
+    made.write()
+    lines = made.manifest.read_text(encoding="utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("compose:"))
+    place = next(n for n, line in enumerate(lines) if n > start and line.strip() == f"{key}:")
+    validated = command_line.inside("validate", "m.yaml", cwd=made.folder)
+    ran = command_line.inside("build", "m.yaml", cwd=made.folder)
+    for done, under in ((validated, place + 1), (ran, place + 1)):
+        assert done.returncode == code, done.stderr
+        told = done.stderr + done.stdout
+        assert what in told and "\n  -> " in told
+        assert re.search(rf"m\.yaml:({under}|{under + 1}):\d+: compose\.whole", told), told
+    assert not made.published.exists()
+    with pytest.raises(EpctxError) as refusal:
+        made.build()
+    assert not [event for event in made.events if event.state not in ("notice", "planned")]
+    assert (refusal.value.file, refusal.value.exit_code) == ("m.yaml", code)
+    assert refusal.value.line in (place + 1, place + 2)
 
 
 def test_one_compiled_model_is_one_part(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from epctx import lockfile
@@ -32,10 +33,18 @@ from epctx.engine.report import BuildReport
 from epctx.engine.staleness import look_at_composition
 from epctx.engine.state import CompositionState, GroupState
 from epctx.error_codes import Code
-from epctx.errors import EpctxError, UsageError, VerificationError
+from epctx.errors import (
+    EpctxError,
+    ManifestError,
+    ModelError,
+    UsageError,
+    VerificationError,
+    about,
+)
 from epctx.files import outputs
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
+from epctx.parsing import buckets, document
 
 _ASKED: Final = 8
 """Groups at a time that the shared cache is asked for."""
@@ -190,6 +199,8 @@ def _carry_out(build: Building, groups: Sequence[GroupState]) -> list[GroupState
     """Build the groups that are not up to date, into staged folders."""
     if not groups:
         return []
+    for planned in build.plan.compositions:
+        _refuse_unwirable(planned, build.plan.manifest.path)
     if build.cache is not None:
         build.cache.ready()
     build.place.forget_logs()
@@ -212,6 +223,30 @@ def _carry_out(build: Building, groups: Sequence[GroupState]) -> list[GroupState
         return builder.run(ordered)
     finally:
         preparing.join()
+
+
+def _refuse_unwirable(planned: PlannedComposition, manifest: Path) -> None:
+    """Refuse, before anything is compiled, parts that do not meet; a model that cannot be read is
+    told where it is loaded.
+    """
+    # It loads onnxruntime, as no build without compositions does here.
+    from epctx.stages import header
+    from epctx.verification.numbers.composed import require_wirable
+
+    models = {model.name: model for each in planned.groups for model in each.group.models}
+    parts = {part.model for part in planned.composition.parts}
+    try:
+        headers = {name: header.read(models[name]) for name in parts}
+    except ModelError:
+        return
+    try:
+        require_wirable(planned.composition, headers)
+    except (ManifestError, ModelError) as error:
+        read = document.read(manifest)
+        mark = buckets.expand(read.root).at(error.where or "").mark
+        error.file, error.line, error.column = manifest.name, mark.line, mark.column
+        with about(key=f"{manifest.name}:{mark.line}:{mark.column}"):
+            raise
 
 
 def _prepare(build: Building, groups: Sequence[GroupState]) -> None:

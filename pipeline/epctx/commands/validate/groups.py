@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import onnx
 from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx.commands.validate.finding import Finding, of_error
 from epctx.commands.validate.models import Header, Headers
-from epctx.errors import ModelError
+from epctx.errors import ManifestError, ModelError
 from epctx.files.regular import absent
 from epctx.graph.passes import registry as passes
-from epctx.manifest import Manifest, ModelGroup
+from epctx.manifest import Composition, Manifest, ModelGroup
 from epctx.parsing import precedence
 from epctx.parsing.document.problems import at_key
 from epctx.parsing.document.tree import Node
@@ -42,8 +43,32 @@ def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
                 absent=absent,
             )
             groups += one.findings(whole=len(known) == len(own))
+        for composition in target.compositions:
+            groups += _composition(composition, target.groups, root, headers)
     yield from headers.findings
     yield from groups
+
+
+def _composition(
+    composition: Composition, groups: Sequence[ModelGroup], root: Node, headers: Headers
+) -> Iterator[Finding]:
+    """Parts whose inputs and outputs do not meet as the composition says."""
+    # It needs numpy, as no manifest without compositions does.
+    from epctx.verification.numbers.composed import require_wirable
+
+    sources = {model.name: model for group in groups for model in group.models}
+    models: dict[str, onnx.ModelProto] = {}
+    for part in composition.parts:
+        header = headers.of(sources[part.model])
+        if header is None:
+            return
+        models[part.model] = whole = onnx.ModelProto()
+        whole.CopyFrom(header.interface)
+        whole.graph.output.extend(header.outputs)
+    try:
+        require_wirable(composition, models)
+    except (ManifestError, ModelError) as error:
+        yield of_error(error, root.at(error.where or ""))
 
 
 class _Group(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import onnx
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx.commands.validate.finding import Finding, of_error
 from epctx.errors import ModelError
@@ -32,11 +33,13 @@ class Header(Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         interface: a model of nothing but the inputs that must be fed.
+        outputs: of the graph.
         nodes: of the main graph; those of local functions, which a build inlines, have no name.
         inlines: it has local functions: what their nodes will be called is not known.
     """
 
     interface: onnx.ModelProto
+    outputs: tuple[onnx.ValueInfoProto, ...]
     nodes: frozenset[NodeName]
     inlines: bool
 
@@ -95,7 +98,7 @@ class Headers(Struct, kw_only=True):
         shapes.fix(interface, source.dimensions, source.shapes, where=where, misfit=misfit)
         if len(self.findings) > before:
             return None
-        return Header(interface=interface, nodes=found.nodes, inlines=found.inlines)
+        return replace(found, interface=interface)
 
 
 def _shown(source: ModelSource, node: Node) -> dict[Path, str]:
@@ -120,6 +123,7 @@ def _header(proto: onnx.ModelProto) -> Header:
     interface.graph.input.extend(each for each in proto.graph.input if each.name not in weights)
     return Header(
         interface=interface,
+        outputs=tuple(proto.graph.output),
         nodes=frozenset(_nodes(proto)),
         inlines=bool(proto.functions),
     )

@@ -176,7 +176,7 @@ def _require_one_input(
             prefix = free_prefix(own.name, taken, (s.name for s in own.inputs))
             raise ManifestError(
                 f'the parts {first.part} and {port.part} both bring an input "{outer}"',
-                where=where,
+                where=f"{where}.parts.{port.part}",
                 remedy=f"give {port.part} a prefix, `prefix: {prefix}`; or feed both from one "
                 f"input, writing {{input: {outer}}} in the `inputs` of each",
             )

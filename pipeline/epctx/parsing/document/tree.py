@@ -82,6 +82,13 @@ class Node(Struct, frozen=True, kw_only=True, eq=False):
             node = found
         return node
 
+    def at(self, path: str) -> Node:
+        """The descendant at a path like `compose.whole.parts`, as far as there is one."""
+        for key, child in self.mapping.items():
+            if f"{path}.".startswith(f"{key}."):
+                return child.at(path[len(key) + 1 :])
+        return self
+
     def plain(self) -> Plain:
         """The value without places, as JSON Schema sees it."""
         if isinstance(self.value, dict):

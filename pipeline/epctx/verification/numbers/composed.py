@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import onnx
 from msgspec.structs import replace
 
 from epctx.errors import ModelError, ProviderUnavailable
@@ -17,7 +18,7 @@ from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.graph.join.wiring import Interface, Port, Wiring
 from epctx.graph.serde import skeleton
-from epctx.manifest import Composition
+from epctx.manifest import Composition, CompositionPart
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Precision
 from epctx.runtime import values
@@ -56,7 +57,21 @@ def interfaces(composed: Composed) -> tuple[Interface, ...]:
     Raises:
         ModelError: a part is missing or cannot be read.
     """
-    return tuple(map(_interface, composed.parts))
+    return tuple(_interface(each.part, skeleton.read(each.path)) for each in composed.parts)
+
+
+def require_wirable(composition: Composition, models: Mapping[str, onnx.ModelProto]) -> None:
+    """Make sure, before anything is compiled, that the parts' sources meet as the manifest says.
+
+    Args:
+        composition: what the manifest says.
+        models: inputs and outputs of the source models, by name.
+
+    Raises:
+        ManifestError, ModelError: as `wiring.resolve`.
+    """
+    parts = [_interface(part, models[part.model]) for part in composition.parts]
+    wiring.resolve(parts, outputs_of(composition), where=where(composition))
 
 
 def where(composition: Composition) -> str:
@@ -164,8 +179,7 @@ def find_sizes(
     return input_sets.sizes(inputs, runs)
 
 
-def _interface(built: BuiltPart) -> Interface:
-    proto, part = skeleton.read(built.path), built.part
+def _interface(part: CompositionPart, proto: onnx.ModelProto) -> Interface:
     return Interface(
         name=part.name,
         inputs=graph_inputs.specs(proto),

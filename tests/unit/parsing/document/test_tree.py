@@ -57,3 +57,11 @@ def test_paths_are_read_as_they_are_written() -> None:
 def test_a_text_is_shown_without_its_invisible_characters_and_not_too_long() -> None:
     assert quoted("a\tb\u200b") == '"a\\tb\\u200b"'
     assert quoted("x" * 100) == f'"{"x" * 59}…"'
+
+
+def test_a_path_of_a_message_leads_as_far_as_there_is_something() -> None:
+    root = tree("compose:\n  a.b:\n    parts: {x: 1}\n  a: {}\n")
+    assert root.at("compose.a.b.parts.x").mark.line == 3
+    assert root.at("compose.a.b.parts.gone.y").mark.line == 3
+    assert root.at("compose.a").mark.line == 4
+    assert root.at("elsewhere") is root
