@@ -33,14 +33,7 @@ from epctx.engine.report import BuildReport
 from epctx.engine.staleness import look_at_composition
 from epctx.engine.state import CompositionState, GroupState
 from epctx.error_codes import Code
-from epctx.errors import (
-    EpctxError,
-    ManifestError,
-    ModelError,
-    UsageError,
-    VerificationError,
-    about,
-)
+from epctx.errors import EpctxError, ModelError, UsageError, VerificationError, about
 from epctx.files import outputs
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
@@ -241,9 +234,8 @@ def _refuse_unwirable(planned: PlannedComposition, manifest: Path) -> None:
         return
     try:
         require_wirable(planned.composition, headers)
-    except (ManifestError, ModelError) as error:
-        read = document.read(manifest)
-        mark = buckets.expand(read.root).at(error.where or "").mark
+    except EpctxError as error:
+        mark = buckets.expand(document.read(manifest).root).at(error.where or "").mark
         error.file, error.line, error.column = manifest.name, mark.line, mark.column
         with about(key=f"{manifest.name}:{mark.line}:{mark.column}"):
             raise

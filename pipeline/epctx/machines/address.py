@@ -128,10 +128,8 @@ def unreachable(contact: str, tls: Security | None, why: str) -> ProviderUnavail
         why: what dask said.
     """
     answers = speaks_tls(contact)
-    what, remedy = (
-        "there is no scheduler",
-        "start one with `dask scheduler`, and check address and certificates",
-    )
+    what = "there is no scheduler"
+    remedy = "start one with `dask scheduler`, and check address and certificates"
     if answers and tls is None:
         what = "the scheduler asks for TLS, and no certificates are given"
         remedy = f"name certificates of its authority with {_OPTIONS}"

@@ -116,10 +116,8 @@ def _read_numpy(path: Path) -> InputSet:
             with zipfile.ZipFile(stream) as archive:
                 # What is packed may be a thousand times the file; no more than it says is unpacked.
                 _require_bounded(path, sum(entry.file_size for entry in archive.infolist()))
-                named = {}
-                for name in archive.namelist():
-                    with archive.open(name) as member:
-                        named[name.removesuffix(".npy")] = _array(member)
+                names = archive.namelist()
+                named = {n.removesuffix(".npy"): _array(archive.open(n)) for n in names}
                 return InputSet(label=path.name, named=named)
     except ModelError:
         raise

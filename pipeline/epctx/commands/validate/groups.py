@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from epctx.commands.validate.finding import Finding, of_error
 from epctx.commands.validate.models import Header, Headers
-from epctx.errors import ManifestError, ModelError
+from epctx.errors import EpctxError, ModelError
 from epctx.files.regular import absent
 from epctx.graph.passes import registry as passes
 from epctx.manifest import Composition, Manifest, ModelGroup
@@ -67,7 +67,7 @@ def _composition(
         whole.graph.output.extend(header.outputs)
     try:
         require_wirable(composition, models)
-    except (ManifestError, ModelError) as error:
+    except EpctxError as error:
         yield of_error(error, root.at(error.where or ""))
 
 
