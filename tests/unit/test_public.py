@@ -7,7 +7,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -84,3 +84,21 @@ def test_a_name_where_a_list_belongs_is_refused(call: Callable[[], object], what
     assert caught.value.what == what
     name, _, value = what.removesuffix(", not a list").partition(" is ")
     assert caught.value.remedy == f"write {name}=[{value}]"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "what"),
+    [
+        ("partition", {"exclude_nodes": ["x"]}, "not a PartitionSettings"),
+        ("partition", {}, "not a PartitionSettings"),
+        ("dimensions", ["x"], "not a Mapping"),
+        ("shapes", [1], "not a Mapping"),
+    ],
+)
+def test_compile_model_refuses_an_argument_of_another_type(
+    name: str, given: object, what: str
+) -> None:
+    """It was an AttributeError from within, and `{}` passed for the default."""
+    arguments: dict[str, Any] = {name: given}
+    with pytest.raises(UsageError, match=f"^{name} is .*, {what}"):
+        epctx.compile_model("a.onnx", output="a_ctx.onnx", **arguments)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from epctx.commands.compile_model import described, isolated
 from epctx.commands.compile_model.request import Request
+from epctx.errors import UsageError
 from epctx.manifest import OptionValue, PartitionSettings
 from epctx.providers import registry
 from epctx.runtime.named_providers import ProviderArgument
@@ -44,7 +45,7 @@ def compile_model(
     optimize: str | Sequence[str] = "basic",
     partition: PartitionSettings | None = None,
 ) -> Path:
-    """Compile a model to an EPContext model and its context binary.
+    """Compile a model to an EPContext model and its context binary. No numbers are compared.
 
     ONNX Runtime's session options for EPContext models say how:
 
@@ -70,15 +71,15 @@ def compile_model(
         dimensions: sizes for symbolic dimensions, by name.
         shapes: whole shapes for graph inputs, by name.
         optimize: `none`, `basic`, `extended`, or a list of passes.
-        partition: what is kept off the EPs; default: nothing.
+        partition: an `epctx.manifest.PartitionSettings`; default: nothing is kept off the EPs.
 
     Returns:
         The path of the EPContext model. In a sharing group that is not finished yet its context
         binary is still to come.
 
     Raises:
-        UsageError: options that contradict each other, or an output that would overwrite the
-            source.
+        UsageError: an argument of a wrong type, options that contradict each other, or an output
+            that would overwrite the source.
         ManifestError: option names or values that an EP does not have.
         ModelError: the source, or its external data, is missing or broken.
         ProviderUnavailable: an EP is not installed.
@@ -86,6 +87,14 @@ def compile_model(
             written is removed.
         StorageError: the files cannot be written.
     """
+    given = {"dimensions": dimensions, "shapes": shapes, "partition": partition}
+    for name, value in given.items():
+        kind = PartitionSettings if name == "partition" else Mapping
+        if not isinstance(value, kind | None):
+            raise UsageError(
+                f"{name} is {value!r}, not a {kind.__name__}",
+                remedy=f"see the docstring of compile_model for {name}",
+            )
     request = Request.of(
         model,
         output=output,
