@@ -122,7 +122,11 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         return OptimizeResult(
             digest=optimized.digest,
             passes=optimized.passes,
-            notes=(*loaded.notes, *_NOTES[self.reach]),
+            notes=(
+                *loaded.notes,
+                *loaded.corrected(optimized.model.graph),
+                *_NOTES[self.reach],
+            ),
         )
 
     def _refuse_another(self, files: Sequence[SourceFile]) -> None:

@@ -50,7 +50,9 @@ _SIZED: Final = {
     **dict.fromkeys(("Compress", "ConstantOfShape", "NonMaxSuppression", "NonZero", "Range"), 0),
     **dict.fromkeys(("CenterCropPad", "Expand", "OneHot", "Pad", "Reshape", "Resize", "Slice"), 1),
     **dict.fromkeys(("Split", "SplitToSequence", "Squeeze", "Tile", "TopK", "Unsqueeze"), 1),
-    "Unique": 0,
+    **dict.fromkeys(("AffineGrid", "Col2Im", "DFT", "STFT", "Upsample"), 1),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow", "Unique"), 0),
+    "MaxUnpool": 2,
 }
 """Ops whose inputs, from this place on, make the shape of their output."""
 
@@ -220,6 +222,14 @@ class Program:
         return {
             place for place in self.reach(arms, skipped) if self._counts(self.nodes[place], opened)
         }
+
+    def sizing(self, output: str) -> Sequence[str]:
+        """Return the graph inputs by whose values the shape of a graph output follows."""
+        links = [link for each in self._links.values() for link in each]
+        target = self.scopes[0].key(output)
+        return [
+            name for name in self.inputs if (target, "s") in _closure(links, {((0, name), "v")})
+        ]
 
     def _counts(self, node: Node, opened: Collection[int]) -> bool:
         if node.proto.op_type == "Constant":

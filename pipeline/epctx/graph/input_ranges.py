@@ -21,11 +21,16 @@ Shape = tuple[int, ...]
 
 
 class Hint(NamedTuple):
-    """A range, both ends included, and why it is assumed, in words."""
+    """A range, both ends included, and why it is assumed, in words.
+
+    Attributes:
+        values: all that the input has, in order; empty: any in the range.
+    """
 
     low: float
     high: float
     why: str
+    values: tuple[float, ...] = ()
 
 
 _PASSING: Final = frozenset(
@@ -116,7 +121,8 @@ def hints(model: onnx.ModelProto) -> dict[str, Hint]:
     found: dict[str, Hint] = {}
     for info in fed:
         kind, image = info.type.tensor_type.elem_type, len(info.type.tensor_type.shape.dim) == 4
-        told = _binding(kind, uses[info.name], shapes, constants)
+        told = next(filter(None, (_sizes(*use[:2], shapes) for use in uses[info.name])), None)
+        told = told or _binding(kind, uses[info.name], shapes, constants)
         if told is None and image and kind in _FLOATS:
             nominal = _PIXELS.get(pixels.get("Image.NominalPixelRange", ""))
             told = None if nominal is None else Hint(*nominal, "Image.NominalPixelRange")
@@ -145,6 +151,60 @@ def _binding(
             if both[0] <= both[1]:
                 found = Hint(*both, f"for its {node.op_type}")
     return found
+
+
+def _sizes(node: onnx.NodeProto, place: int, shapes: Mapping[str, Shape]) -> Hint | None:
+    """Return the values by which a node makes the shape that the model declares of its output;
+    None if they are no sizes, or if the shape is not known.
+    """
+    declared = shapes.get(next(iter(node.output), ""), ())
+    data = shapes.get(node.input[0], ())
+    if not declared or 0 in declared:
+        return None
+    axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+    axes = next((a.ints for a in node.attribute if a.name == "axes"), range(len(declared)))
+    known = len(data) == len(declared) and 0 not in data
+    pairs = list(zip(declared, data, strict=True)) if known else []
+    values: Sequence[float] = ()
+    match node.op_type, place:
+        case ("ConstantOfShape", 0) | ("Expand" | "Reshape", 1) | ("MaxUnpool", 2):
+            values = declared
+        case ("CenterCropPad", 1) if all(-len(declared) <= each < len(declared) for each in axes):
+            values = [declared[each] for each in axes]
+        case ("Tile", 1) if all(made % size == 0 for made, size in pairs):
+            values = [made // size for made, size in pairs]
+        case ("Pad", 1) if len(node.input) < 4:
+            values = [0] * len(pairs) + [made - size for made, size in pairs]
+        case ("Resize" | "Upsample", 1 | 2 | 3):
+            is_sizes = node.op_type == "Resize" and place == 3
+            values = declared if is_sizes else [made / size for made, size in pairs]
+        case ("Unsqueeze", 1):
+            values = _added(data, declared)
+        case ("Squeeze", 1):
+            values = _added(declared, data)
+        case ("OneHot" | "TopK", 1) if -len(declared) <= axis < len(declared):
+            values = [declared[axis]]
+        case ("Loop", 0 | 1):
+            states = len(node.input) - 2
+            made = shapes.get(node.output[states], ()) if len(node.output) > states else ()
+            values = [1 if place else made[0]] if made and made[0] else ()
+    if not values:
+        return None
+    why = f"the size that its {node.op_type} is declared to make"
+    return Hint(min(values), max(values), why, tuple(values))
+
+
+def _added(short: Shape, long: Shape) -> Sequence[int]:
+    """Return the axes of size 1 that are in `long` alone; nothing if that is not the difference."""
+    added, rest = [], [*short]
+    for axis, size in enumerate(long):
+        if rest and rest[0] == size and (size != 1 or len(rest) == len(long) - axis):
+            del rest[0]
+        elif size == 1:
+            added.append(axis)
+        else:
+            return ()
+    return () if rest else added
 
 
 def _plausible(
@@ -283,7 +343,7 @@ def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 def _shapes(graph: onnx.GraphProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, Shape]:
     """Shapes of values as far as the model says them; a size that it leaves open is 0."""
     found: dict[str, Shape] = {}
-    for value in (*graph.value_info, *graph.input):
+    for value in (*graph.value_info, *graph.output, *graph.input):
         dims = value.type.tensor_type.shape.dim
         found[value.name] = tuple(max(dim.dim_value, 0) for dim in dims)
     return found | {name: tuple(tensor.dims) for name, tensor in constants.items()}

@@ -36,12 +36,31 @@ class LoadedModel(Struct, frozen=True, kw_only=True):
         model: the graph; large tensors are `mapped.MappedTensor`, nothing of them is read.
         sources: the model file first, then each external data file, by location.
         notes: what ONNX forbids in the source and ONNX Runtime takes, a line each.
+        declared: shapes that the file declares of outputs, with the sizes that were fixed.
     """
 
     name: str
     model: ir.Model
     sources: tuple[SourceFile, ...]
     notes: tuple[str, ...] = ()
+    declared: Mapping[str, ir.Shape] = field(default_factory=dict)
+
+    def corrected(self, graph: ir.Graph) -> tuple[str, ...]:
+        """Return a line for each output whose shape in `graph` is not the declared one."""
+
+        def is_other(own: ir.Shape, shape: ir.Shape) -> bool:
+            pairs = zip(own, shape, strict=False)
+            return len(own) != len(shape) or any(isinstance(a, int) and a != b for a, b in pairs)
+
+        return tuple(
+            f"output {value.name!r} is declared as {own}; it is written as {value.shape}, which it "
+            "has"
+            for value in graph.outputs
+            if (own := self.declared.get(value.name or "")) is not None
+            and len(own)
+            and value.shape is not None
+            and is_other(own, value.shape)
+        )
 
 
 class PassRecord(Struct, frozen=True, kw_only=True):

@@ -70,6 +70,9 @@ def assumed(inputs: Sequence[InputSpec], given: Mapping[str, Range]) -> str:
         if spec.name in given:
             low, high = given[spec.name]
             return f"{low:g} to {high:g} (as given)"
+        if spec.hint is not None and spec.hint.values:
+            listed = ", ".join(f"{value:g}" for value in spec.hint.values)
+            return f"{listed} ({spec.hint.why})"
         if spec.dtype is not None and spec.dtype.kind == "b":
             return "true or false"
         if spec.hint is not None:
@@ -103,6 +106,9 @@ def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Ra
     assert spec.problem is None and spec.dtype is not None, spec.problem
     shape = tuple(int(dim) for dim in spec.shape if dim is not None)
     given = ranges.get(spec.name)
+    values = () if given or spec.hint is None else spec.hint.values
+    if values and len(values) in (1, math.prod(shape)):
+        return np.resize(np.array(values), shape).astype(spec.dtype)
     if spec.dtype.kind == "b":
         low, high = _integers(spec, given or (0, 1), 0, 1)
         return rng.integers(low, high, shape, np.int64, endpoint=True).astype(np.bool_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import onnx
@@ -13,7 +13,7 @@ from epctx.errors import ModelError, about
 from epctx.graph.checks import judge, soundness, structure
 from epctx.graph.model import LoadedModel, SourceFile
 from epctx.graph.prepare import functions, inference, lenient, shapes, sparse
-from epctx.graph.serde import opening, protos, types
+from epctx.graph.serde import opening, types
 from epctx.graph.serde import reader as onnx_files
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights import tensors
@@ -46,8 +46,9 @@ def _load(source: ModelSource) -> LoadedModel:
     folder = header.data_folder(source)
     loaded = onnx_files.read(file, folder, where=where)
     asked = _Judge(lambda: onnx_files.read(file, folder, where=where), where)
+    declared: dict[str, ir.Shape] = {}
     try:
-        model = _to_ir(_prepare(loaded, source, asked, where=where), where=where)
+        model = _to_ir(_prepare(loaded, source, asked, declared, where=where), where=where)
     except ModelError as error:
         if error.is_broken:
             raise asked.about(error) from error
@@ -63,6 +64,7 @@ def _load(source: ModelSource) -> LoadedModel:
             for f in files
         ),
         notes=tuple(asked.notes),
+        declared=declared,
     )
 
 
@@ -120,9 +122,17 @@ def _hash(files: Sequence[DataFile], weights: Iterable[Reference]) -> None:
 
 
 def _prepare(
-    loaded: OnnxFile, source: ModelSource, asked: _Judge, *, where: str
+    loaded: OnnxFile,
+    source: ModelSource,
+    asked: _Judge,
+    declared: dict[str, ir.Shape],
+    *,
+    where: str,
 ) -> onnx.ModelProto:
-    """Check a model without its weights, and bring it into the form that `run` promises."""
+    """Check a model without its weights, and bring it into the form that `run` promises.
+
+    `declared` gets the shapes of outputs before others are inferred.
+    """
     proto = loaded.proto
     if not proto.graph.name:
         proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
@@ -136,13 +146,15 @@ def _prepare(
     sparse.densify(proto, where=where)
     shapes.clear_unknown(proto)
     shapes.fix(proto, source.dimensions, source.shapes, where=where)
+    for value in proto.graph.output:
+        shape = ir.serde.deserialize_type_proto_for_shape(value.type)
+        if shape is not None and value.type.HasField("tensor_type"):
+            declared[value.name] = shape
     proto = functions.inline(proto, where=where)
     contradictions: list[str] = []
-    declared = {value.name: value.type.tensor_type.shape for value in proto.graph.output}
     proto = inference.infer(
         proto, contradictions.append, lambda probe: judge.types(replace(loaded, proto=probe))
     )
-    asked.notes += _corrected(declared, proto)
     if contradictions:  # onnx finds some where there are none
         try:
             soundness.require_resolvable(proto, where=where)
@@ -151,24 +163,6 @@ def _prepare(
                 error.remedy = "correct `dimensions` and `shapes` of the model: give sizes that fit"
             raise
     return proto
-
-
-def _corrected(
-    declared: Mapping[str, onnx.TensorShapeProto], model: onnx.ModelProto
-) -> Iterator[str]:
-    """Yield the outputs that are written with another shape than the file declares."""
-    for value in model.graph.output:
-        own, shape = declared[value.name], value.type.tensor_type.shape
-        if not own.dim or not value.type.tensor_type.HasField("shape"):
-            continue
-        if len(own.dim) != len(shape.dim) or any(
-            size.HasField("dim_value") and size != written
-            for size, written in zip(own.dim, shape.dim, strict=True)
-        ):
-            yield (
-                f"output {value.name!r} is declared as {protos.sizes(own)}; it is written as "
-                f"{protos.sizes(shape)}, which it has"
-            )
 
 
 def _to_ir(proto: onnx.ModelProto, *, where: str) -> ir.Model:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pytest
 
 from epctx.errors import ManifestError
+from epctx.graph.input_ranges import Hint
 from epctx.graph.inputs import InputSpec
 from epctx.runtime import feeds
-from epctx.runtime.feeds import generate
+from epctx.runtime.feeds import assumed, generate
 
 
 def spec(
@@ -98,16 +99,30 @@ def test_a_range_that_the_input_cannot_hold_is_refused(
 
 
 def test_a_hint_of_the_graph_is_used_unless_a_range_is_given() -> None:
-    ids = spec(dtype=np.int64, shape=(2000,), hint=(0, 30))
+    ids = spec(dtype=np.int64, shape=(2000,), hint=Hint(0, 30, ""))
     assert set(one(ids).tolist()) == set(range(31))
     assert set(one(ids, x=(3, 4)).tolist()) == {3, 4}
 
 
 def test_a_hint_is_as_narrow_as_its_type() -> None:
     """A logarithm of a cast integer; a scale of which float16 does not hold every multiple."""
-    assert set(one(spec(dtype=np.int64, shape=(99,), hint=(2**-10, 4))).tolist()) == {1, 2, 3, 4}
-    wide = one(spec(dtype=np.float16, shape=(999,), hint=(-1e5, 1e5)))
+    assert set(one(spec(dtype=np.int64, shape=(99,), hint=Hint(2**-10, 4, ""))).tolist()) == {
+        1,
+        2,
+        3,
+        4,
+    }
+    wide = one(spec(dtype=np.float16, shape=(999,), hint=Hint(-1e5, 1e5, "")))
     assert np.isfinite(wide).all() and wide.max() > 6e4
+
+
+def test_values_that_give_a_size_are_used_as_they_are() -> None:
+    sizes = Hint(1, 9, "the size", (9, 1, 4))
+    assert one(spec(dtype=np.int32, shape=(3,), hint=sizes)).tolist() == [9, 1, 4]
+    assert one(spec(dtype=np.int64, shape=(3,), hint=sizes), x=(2, 2)).tolist() == [2, 2, 2]
+    assert one(spec(dtype=np.bool_, shape=(), hint=Hint(1, 1, "", (1,)))).tolist() is True
+    assert set(one(spec(dtype=np.int64, shape=(2,), hint=sizes)).tolist()) <= {*range(1, 10)}
+    assert "'x' 9, 1, 4 (the size)" in assumed([spec(dtype=np.int64, hint=sizes)], {})
 
 
 def test_scalars_and_empty_inputs() -> None:

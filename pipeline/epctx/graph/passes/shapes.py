@@ -152,11 +152,9 @@ def _merge(value: ir.Value, found: onnx.TypeProto) -> bool:
     shape = None if protos.holds_map(found) else ir.serde.deserialize_type_proto_for_shape(found)
     if shape is None:
         return changed
-    if value.shape is None:
+    if value.shape is None or len(value.shape) != len(shape):  # what is declared is wrong
         value.shape = shape
         return True
-    if len(value.shape) != len(shape):
-        return changed
     merged = [_better(known, dim) for known, dim in zip(value.shape, shape, strict=True)]
     if merged == list(value.shape):
         return changed

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import onnx
 from msgspec.structs import replace
 
 from epctx.graph.inputs import InputSpec
+from epctx.graph.serde import protos
 from epctx.manifest import ModelSource, VerifySettings
 from epctx.runtime.feeds import assumed
 from epctx.verification import layout
@@ -338,9 +340,41 @@ class _Judging:
                     yield budget(task.model, self.settings.budget, each)
                 break
             nonfinite.refuse(task.source.source, self.settings, case.label, outputs)
+            misfit = self._misfit(task, case, outputs)
+            if misfit is not None:
+                yield misfit
+                break
             task.expected.append(outputs)
         if task.expected:
             yield from self._study(task)
+
+    def _misfit(self, task: Task, case: Case, outputs: Outputs) -> Finding | None:
+        """Return the finding that generated values ask for other sizes than outputs are declared
+        to have; None if they do not, or if these sizes do not follow from values.
+        """
+        if not self.preparation.inputs.generated:
+            return None
+        declared = {value.name: value.type for value in self.folder.load(task.model).graph.output}
+        for name, array in outputs.items():
+            tensor = declared[name].tensor_type
+            own = onnx.helper.make_tensor_type_proto(tensor.elem_type, array.shape)
+            if not tensor.HasField("shape") or not protos.contradict(
+                tensor.shape, own.tensor_type.shape
+            ):
+                continue
+            inputs = task.source.sizing(name)
+            if inputs:
+                word = "input" if len(inputs) == 1 else "inputs"
+                listed = ", ".join(f"`{each}`" for each in inputs)
+                made, wanted = protos.sizes(own.tensor_type.shape), protos.sizes(tensor.shape)
+                return unchecked(
+                    task.model,
+                    f"{case.label}: {NOT_CHECKED}the generated values of {word} {listed} ask for "
+                    f"another size of {name!r}: {made}, declared is {wanted}",
+                    "give values that fit it in a file with all inputs: `verify: {inputs: {files: "
+                    "[inputs.npz]}}`",
+                )
+        return None
 
     def _study(self, task: Task) -> Iterator[Found]:
         """Tell what is known of the source beside its outputs."""
@@ -435,7 +469,7 @@ class _Judging:
         if other is not None:
             name = task.source.source.name
             more = recordings.read(self.kept.source, name, other.feeds)
-            if more is not None:
+            if more is not None and self._misfit(task, other, more) is None:
                 results.append(more)
                 task.other = other, more
                 if task.again is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx
 from msgspec import Struct
@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from epctx.errors import ModelError
 from epctx.graph import inputs as graph_inputs
 from epctx.graph import prepacking, randomness
+from epctx.graph.decisions import Program
 from epctx.graph.inputs import InputSpec
+from epctx.graph.prepare import functions
 from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource
 from epctx.providers.hooks import Precision
@@ -81,6 +83,11 @@ class SourceModel(Struct, frozen=True, kw_only=True):
                     f"its input '{spec.name}' is {kinds[spec.name]}, the source model's {spec.kind}"
                 )
         return faults
+
+    def sizing(self, output: str) -> Sequence[str]:
+        """Return the inputs by whose values the shape of an output follows. Raises ModelError."""
+        path = self.source.path
+        return Program(functions.inlined(skeleton.read(path), where=str(path))).sizing(output)
 
     def fixed_inputs(self, model: ContextModel) -> tuple[InputSpec, ...]:
         """The inputs with the EPContext model's fixed shapes, and what the source implies."""
