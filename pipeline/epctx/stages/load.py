@@ -147,9 +147,8 @@ def _prepare(
     shapes.clear_unknown(proto)
     shapes.fix(proto, source.dimensions, source.shapes, where=where)
     for value in proto.graph.output:
-        shape = ir.serde.deserialize_type_proto_for_shape(value.type)
-        if shape is not None and value.type.HasField("tensor_type"):
-            declared[value.name] = shape
+        if value.type.tensor_type.HasField("shape"):
+            declared[value.name] = ir.serde.deserialize_tensor_shape(value.type.tensor_type.shape)
     proto = functions.inline(proto, where=where)
     contradictions: list[str] = []
     proto = inference.infer(

@@ -25,7 +25,10 @@ from epctx.graph.weights.external_data import Reference
 
 _FRUGAL: Final = {"session.disable_prepacking": "1"}
 """Prepacking copies every weight."""
-_LACKS_EP: Final = "is not compatible with any execution provider added to the session"
+_LACKS_EP: Final = (
+    "is not compatible with any execution provider added to the session",
+    "Failed to find kernel for com.microsoft.EPContext(1)",  # beside nodes of float16
+)
 """What ONNX Runtime says of EPContext nodes when it has nothing against the model as such."""
 _DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 
@@ -126,7 +129,7 @@ def refusal_of_file(path: Path, data: Path) -> str | None:
     if data != path.parent:  # by path, ONNX Runtime looks beside the model and nowhere else
         entries[_DATA_FOLDER] = str(data)
     said = session_error(given, entries)
-    return None if said is not None and _LACKS_EP in said else said
+    return None if said is not None and any(each in said for each in _LACKS_EP) else said
 
 
 def _mappable(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

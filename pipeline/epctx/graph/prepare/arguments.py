@@ -239,22 +239,28 @@ def _einsum(node: onnx.NodeProto, shapes: Sequence[Shape | None]) -> Dispute | N
 
 
 def _pool(node: onnx.NodeProto, shape: Shape) -> Dispute | None:
-    """With `ceil_mode` onnx counts a window that begins behind the data; kernels leave it out."""
+    """With `ceil_mode` onnx counts a window that begins behind the data, and kernels do not; for
+    padding that they choose, kernels forget dilations.
+    """
     given = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-    window = given.get("kernel_shape", ())
-    count = len(window)
-    if not given.get("ceil_mode") or given.get("auto_pad", b"NOTSET") != b"NOTSET":
-        return None
+    window, padding = given.get("kernel_shape", ()), given.get("auto_pad", b"NOTSET")
+    count, is_ceil = len(window), bool(given.get("ceil_mode"))
     steps, gaps = (given.get(name, [1] * count) for name in ("strides", "dilations"))
-    pads = given.get("pads", [0] * count * 2)
-    if not count == len(shape) - 2 == len(steps) == len(gaps) == len(pads) // 2:
+    pads = given.get("pads", []) if padding == b"NOTSET" else []
+    pads = pads or [0] * count * 2
+    is_odd = is_ceil or (padding.startswith(b"SAME") and max(gaps, default=1) > 1)
+    if not is_odd or not count == len(shape) - 2 == len(steps) == len(gaps) == len(pads) // 2:
         return None
-    inferred, made = list(shape[:2]), list(shape[:2])
+    made = list(shape[:2])
     for at, size in enumerate(shape[2:]):
         if size is None or steps[at] < 1:
             return None
-        room = size + pads[at] + pads[at + count] - gaps[at] * (window[at] - 1) - 1
-        windows = -(-room // steps[at]) + 1
-        inferred.append(windows)
-        made.append(windows - ((windows - 1) * steps[at] >= size + pads[at]))
-    return _unless(tuple(inferred), tuple(made))
+        before, after = pads[at], pads[at + count]
+        if padding.startswith(b"SAME"):
+            total = (-(-size // steps[at]) - 1) * steps[at] + window[at] - size
+            before = total // 2 if padding == b"SAME_UPPER" else -(-total // 2)
+            after = total - before
+        room = size + before + after - gaps[at] * (window[at] - 1) - 1
+        windows = 1 + (-(-room // steps[at]) if is_ceil else int(room / steps[at]))
+        made.append(windows - (is_ceil and (windows - 1) * steps[at] >= size + before))
+    return Dispute(shape=tuple(made))

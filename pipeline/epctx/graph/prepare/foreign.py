@@ -33,10 +33,11 @@ _RUNS: Final = ((2, 0), (2, 1), (3, 0), (3, 1))
 def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
     """Return the types of these values of the main graph, as far as they are known.
 
-    What else is declared in `model` is right; a shape of theirs that is declared, and that no run
-    confirms, counts where ONNX Runtime infers another.
+    What else is declared in `model` is right. Of a value that is declared, and whose shape neither
+    ONNX Runtime infers nor a run shows, nothing is returned.
     """
-    declared = {v.name: v.type for v in (*model.graph.value_info, *model.graph.output)}
+    values = (*model.graph.value_info, *model.graph.output)
+    declared = {value.name: value.type for value in values if value.type.WhichOneof("value")}
     nodes = [node for node in model.graph.node if not names.isdisjoint(node.output)]
     inner = {name for node in model.graph.node for name in node.output}
     wanted = inner & {name for node in nodes for name in (*node.input, *node.output) if name}
@@ -55,13 +56,11 @@ def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
                 made.update(runs.types(node, {**inferred, **right, **made}))
         if len(made) == before:
             break
-    for name in {*inferred} & names - {*made}:
-        if _is_doubtful(inferred, declared, name):
-            inferred[name].tensor_type.ClearField("shape")
-    found = {name: kind for name, kind in {**inferred, **made}.items() if name in names}
+    unsure = {n for n in names if n in declared and _is_doubtful(inferred, declared, n)}
+    found = {n: kind for n, kind in inferred.items() if n in names - unsure} | made
     for node in nodes:  # where ONNX Runtime 1.32 knows this shape, it computes in place, and wrong
         if node.op_type == "Normalizer" and any(each.s == b"L2" for each in node.attribute):
-            del found[node.output[0]]
+            found.pop(node.output[0], None)
     return found
 
 

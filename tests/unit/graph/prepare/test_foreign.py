@@ -126,6 +126,24 @@ def test_a_size_that_follows_from_the_batch_is_open_whatever_is_declared(tmp_pat
     assert found["z"] == [None]
 
 
+def test_what_cannot_be_run_is_as_declared(tmp_path: Path) -> None:
+    """Of the tree's three features the run's two or three open sizes hold too few, once."""
+    tree = TREE.replace("featureids = [0, 0, 0]", "featureids = [2, 0, 0]").partition(" l, s = ")[2]
+    body = f"g (float[N,M] p) => (int64[N] l, float[N,2] s) {{ l, s = {tree} }}"
+    found, _ = _loaded(tmp_path, _proto(body))
+    assert found == {"l": ["N"], "s": ["N", 2]}
+
+
+def test_outputs_of_maps_are_no_obstacle(tmp_path: Path) -> None:
+    model = _proto(f"g (float[N,2] x) => (float z) {{ {TREE} z = ai.onnx.ml.ZipMap (s) }}")
+    model.graph.node[-1].attribute.append(onnx.helper.make_attribute("classlabels_int64s", [0, 1]))
+    kind = model.graph.output[0].type.sequence_type.elem_type.map_type
+    kind.key_type = onnx.TensorProto.INT64
+    kind.value_type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    found, notes = _loaded(tmp_path, model)
+    assert found["s"] == ["N", 2] and notes == ()
+
+
 def test_weights_are_read_where_they_are(tmp_path: Path) -> None:
     """The operator takes constants only: without its weights ONNX Runtime does not load it."""
     model = _proto(
