@@ -7,11 +7,11 @@ it infers: such a node is run alone, on zeros and on ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
 from epctx.graph import native
@@ -138,20 +138,22 @@ def _run(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.TypeProto]]:
         for name, tensor in inputs.items()
     }
 
-    def feeds(size: int, fill: int) -> dict[str, npt.NDArray[np.generic]]:
-        """Return an array for each input; a size that is open is `size`."""
-        return {
-            name: np.full([d.dim_value or size for d in tensor.shape.dim], fill, types[name])
-            for name, tensor in inputs.items()
-        }
+    def shape(name: str, size: int) -> list[int]:
+        """Return the shape of an input; a size that is open is `size`."""
+        dims = inputs[name].shape.dim
+        return [dim.dim_value if dim.HasField("dim_value") else size for dim in dims]
 
-    size = sum(array.nbytes for array in feeds(*_RUNS[-1]).values())
-    session = soundness.session(model.SerializeToString(), {}) if size < _LARGE else ""
+    largest = max(size for size, _ in _RUNS)
+    total = sum(math.prod(shape(name, largest)) * kind.itemsize for name, kind in types.items())
+    session = soundness.session(model.SerializeToString(), {}) if total < _LARGE else ""
     if isinstance(session, str):
         return
     try:
-        with native.allowed("ONNX Runtime", size):
-            runs = [session.run(None, feeds(*each)) for each in _RUNS]
+        with native.allowed("ONNX Runtime", total):
+            runs = [
+                session.run(None, {n: np.full(shape(n, size), fill, k) for n, k in types.items()})
+                for size, fill in _RUNS
+            ]
     except Exception:  # onnxruntime's own exceptions have no narrower base
         return
     open_sizes = {dim.dim_param for tensor in inputs.values() for dim in tensor.shape.dim} - {""}
@@ -160,9 +162,9 @@ def _run(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.TypeProto]]:
     for output, *made in zip(session.get_outputs(), *runs, strict=True):
         if isinstance(made[0], np.ndarray) and len({array.ndim for array in made}) == 1:
             sizes = zip(*(array.shape for array in made), strict=True)
-            shape = [
+            dims = [
                 each[0] if len({*each}) == 1 else symbol if each == following else None
                 for each in sizes
             ]
             element = onnx.helper.np_dtype_to_tensor_dtype(made[0].dtype)
-            yield output.name, onnx.helper.make_tensor_type_proto(element, shape)
+            yield output.name, onnx.helper.make_tensor_type_proto(element, dims)

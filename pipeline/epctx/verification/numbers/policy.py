@@ -354,9 +354,11 @@ class _Judging:
         """
         if not self.preparation.inputs.generated:
             return None
-        declared = {value.name: value.type for value in self.folder.load(task.model).graph.output}
-        for name, array in outputs.items():
-            tensor = declared[name].tensor_type
+        graph = self.folder.load(task.model).graph
+        for value in graph.output:
+            name, tensor, array = value.name, value.type.tensor_type, outputs.get(value.name)
+            if array is None:
+                continue
             own = onnx.helper.make_tensor_type_proto(tensor.elem_type, array.shape)
             if not tensor.HasField("shape") or not protos.contradict(
                 tensor.shape, own.tensor_type.shape
