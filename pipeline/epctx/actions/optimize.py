@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from epctx.actions.action import Action, Code, StageStarted, WorkerContext
+from epctx.actions.action import SESSIONS, Action, Code, StageStarted, WorkerContext
 from epctx.files.digest import Digest
 from epctx.files.regular import changed
 from epctx.graph import native
@@ -59,7 +59,7 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
 
     result = OptimizeResult
     kind = "optimize"
-    code = Code(("stages/load.py", "stages/header.py", "stages/optimize.py"))
+    code = Code(("stages/load.py", "stages/header.py", "stages/optimize.py"), SESSIONS)
     beside = ("source", "folder", "reach")
     writes = ("folder",)
 

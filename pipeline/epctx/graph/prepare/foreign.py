@@ -41,7 +41,8 @@ def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
     nodes = [node for node in model.graph.node if not names.isdisjoint(node.output)]
     inner = {name for node in model.graph.node for name in node.output}
     wanted = inner & {name for node in nodes for name in (*node.input, *node.output) if name}
-    right = {name: kind for name, kind in declared.items() if name not in names}
+    ranked = {name: kind for name, kind in declared.items() if kind.tensor_type.HasField("shape")}
+    right = {name: kind for name, kind in ranked.items() if name not in names}
     runs = _Runs(model)
     made: dict[str, onnx.TypeProto] = {}
     inferred: Types = {}
