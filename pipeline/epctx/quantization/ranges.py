@@ -38,8 +38,9 @@ def parse(found: str) -> dict[str, tuple[float, float]]:
 
 
 def of_calibration(found: TensorsData) -> dict[str, tuple[float, float]]:
-    """What a calibrator of onnxruntime found."""
-    return {name: (_number(each.lowest), _number(each.highest)) for name, each in found.items()}
+    """Ranges that a calibrator of onnxruntime found; an empty tensor's is zero."""
+    ranges = {name: (_number(each.lowest), _number(each.highest)) for name, each in found.items()}
+    return {name: (0.0, 0.0) if low > high else (low, high) for name, (low, high) in ranges.items()}
 
 
 def write(ranges: Ranges, path: Path) -> None:

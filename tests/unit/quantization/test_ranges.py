@@ -30,6 +30,13 @@ def test_of_a_calibration_only_the_ends_are_kept() -> None:
     assert found == {"scalar": (-1.5, 2.0), "array": (0.0, 1.0)}
 
 
+def test_an_empty_tensor_has_the_range_of_zero() -> None:
+    """Calibration finds nothing in it: its lowest value is infinity, its highest minus infinity."""
+    data = {"e": TensorData(lowest=np.float32(math.inf), highest=np.float32(-math.inf))}
+    found = ranges.of_calibration(TensorsData(CalibrationMethod.MinMax, data))
+    assert found == {"e": (0.0, 0.0)} and not ranges.infinite(found)
+
+
 def test_a_file_is_what_onnxruntime_writes_itself(tmp_path: Path) -> None:
     from onnxruntime.quantization.quantize import load_tensors_data
 

@@ -144,6 +144,8 @@ def measure(
         noise: what rounding may change in a hidden slice, as a part of the largest magnitude.
         rounded: the same outputs for inputs that were rounded: what changes in a slice is noise.
     """
+    if not any(output.size for output in outputs):
+        return Scale(largest=0.0)
     octaves, finite = np.zeros(_EXPONENTS - 1, np.int64), True
     for output in outputs:
         flat = output.reshape(-1)
