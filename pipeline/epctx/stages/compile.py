@@ -10,7 +10,7 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from epctx.error_codes import Code
-from epctx.errors import CompileError
+from epctx.errors import CompileError, ModelError
 from epctx.graph import epcontext
 from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import boundary, contexts, surgery
@@ -68,7 +68,7 @@ def run(
 
     Raises:
         CompileError: an EP failed, or a model has no node on any EP.
-        ModelError: no EP takes a node that one had left, nor does the default EP.
+        ModelError: a model has no node, or one that neither an EP nor the default EP takes.
     """
     for model in models:
         if providers and not model.partitions:
@@ -174,7 +174,14 @@ def _leaves(partitions: Sequence[Partition], made: Sequence[Replacement]) -> boo
     return len(made) < len(partitions) or not all(map(epcontext.is_epcontext, nodes))
 
 
-def _nothing_compiled(model: PartitionedModel) -> CompileError:
+def _nothing_compiled(model: PartitionedModel) -> CompileError | ModelError:
+    if not model.nodes:
+        return ModelError(
+            "has no node to compile",
+            model=model.name,
+            why="no output needs one: optimization leaves none that does nothing",
+            remedy="leave it out, or write it as plain ONNX with `execution_providers: []`",
+        )
     why = None
     if model.declined:
         first = model.declined[0]

@@ -30,10 +30,17 @@ def read(source: ModelSource) -> onnx.ModelProto:
 
 
 def require_source(proto: onnx.ModelProto, *, where: str) -> None:
-    """Raises ModelError: it goes beyond a limit, has names that are no text, or was compiled."""
+    """Raises ModelError: it goes beyond a limit, has names that are no text, or is no export."""
     bounds.require(proto, where=where)
     texts.require_utf8(proto, where=where)
     for node in protos.nodes(proto):
+        if node.domain == "com.microsoft.nchwc":
+            raise ModelError(
+                "is optimized for a CPU already",
+                where=where,
+                why=f"ONNX Runtime made {protos.describe(node)} for the layout of one kind of CPU",
+                remedy="build from the model as it was exported",
+            )
         if is_epcontext(node):
             raise ModelError(
                 "is compiled already",

@@ -40,7 +40,7 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
                 code=Code.MODEL_TOO_LARGE,
             )
     if not model.graph.output:
-        raise ModelError.broken("has no outputs", where=where)
+        raise ModelError("has no outputs", where=where, remedy="export the model with its outputs")
     for value in protos.values(model):
         _require_shape(value, where=where)
 
