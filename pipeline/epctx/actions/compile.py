@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from epctx import codec
 from epctx.actions.action import SESSIONS, Action, Code, StageStarted, WorkerContext
+from epctx.errors import EpctxError
 from epctx.files.digest import Digest
 from epctx.files.outputs import GroupOutput
 from epctx.manifest import ExternalInitializers, ModelGroup, PartitionSettings, ProviderSpec
@@ -84,6 +85,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         eps: in priority order, with paths among their options; the key has
             `keys.records.ProviderRecord` of each.
         optimized: model name to the folder that Optimize wrote.
+        group: the model group, whose sources are asked about after a fault.
         folder: where the outputs go; exists, may hold other session groups' outputs.
         scratch: an empty folder for the EPs, and for `MODELS`.
     """
@@ -94,7 +96,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         ("stages/partition.py", "stages/exclusion.py", "stages/compile.py", "stages/dump.py"),
         SESSIONS,
     )
-    beside = ("eps", "optimized", "folder", "scratch")
+    beside = ("eps", "optimized", "group", "folder", "scratch")
     writes = ("folder", "scratch")
     failed: ClassVar = {"scratch": MODELS}
     isolates = True
@@ -107,6 +109,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
     external_initializers: ExternalInitializers | None
     eps: tuple[ProviderSpec, ...]
     optimized: Mapping[str, Path] = {}
+    group: ModelGroup | None = None
     folder: Path = Path()
     scratch: Path = Path()
 
@@ -126,6 +129,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
             session_options=group.session_options,
             external_initializers=group.external_initializers,
             eps=group.execution_providers,
+            group=group,
         )
 
     @property
@@ -161,7 +165,10 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
             partition.require_coverage(each, self.partition)
         unmatched = tuple(partition.unmatched(model, self.partition) for model in optimized)
         worker.started(StageStarted(stage="compile", model=self.names[0]))
-        compiled = self._compiled(worker, providers, partitioned)
+        try:
+            compiled = self._compiled(worker, providers, partitioned)
+        except EpctxError as error:
+            raise self._attributed(error, optimized) from error
         reports = told.of(compiled)
         for settled, report in zip(compiled.partitioned, reports, strict=True):
             assert report.placement is not None
@@ -169,6 +176,19 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         worker.started(StageStarted(stage="dump"))
         output = dump.run(compiled, self.folder, external_initializers=self.external_initializers)
         return CompileResult(output=output, models=reports, unmatched=unmatched)
+
+    def _attributed(self, error: EpctxError, optimized: Sequence[OptimizedModel]) -> EpctxError:
+        """Return the error of the source or of a foreign pass, if epctx is not at fault."""
+        from epctx.graph.passes import registry
+        from epctx.stages import load, optimize
+
+        if type(error) is not EpctxError or error.model is None or self.group is None:
+            return error
+        model = next(each for each in optimized if each.name == error.model)
+        source = next(each for each in self.group.models if each.name == error.model)
+        foreign = (each.name for each in model.passes if each.changed and registry.owner(each.name))
+        theirs = (optimize.failed(name, "made a broken graph", error.why) for name in foreign)
+        return load.refusal(source) or next(theirs, error)
 
     def _compiled(
         self,

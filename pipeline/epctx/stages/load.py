@@ -68,6 +68,17 @@ def _load(source: ModelSource) -> LoadedModel:
     )
 
 
+def refusal(source: ModelSource) -> ModelError | None:
+    """Return the error of a source model that ONNX Runtime refuses; None if it loads the model."""
+    where = str(source.path)
+    with about(file=where, model=source.name):
+        file, folder = opening.open_model(source.path), header.data_folder(source)
+        loaded, kept = (onnx_files.read(file, folder, where=where) for _ in range(2))
+        shapes.fix(loaded.proto, source.dimensions, source.shapes, where=where)
+        said = judge.ask(loaded).refusal
+    return None if said is None else judge.error(said, kept.proto, where=where)
+
+
 class _Judge:
     """ONNX Runtime, asked when it is needed: a model that nobody objects to pays no session.
 

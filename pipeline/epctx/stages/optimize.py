@@ -89,9 +89,9 @@ class _Runner:
         except EpctxError:
             raise
         except Exception as error:  # a package of others: whatever it raises, it is to be named
-            raise _failed(name, owner, "failed", f"{type(error).__name__}: {error}") from error
+            raise failed(name, "failed", f"{type(error).__name__}: {error}") from error
         if _signature(self._model) != signature:
-            raise _failed(name, owner, "changed the names of the graph's inputs or outputs", None)
+            raise failed(name, "changed the names of the graph's inputs or outputs", None)
         return changed
 
     def once(self, name: str, graph_pass: ir.passes.InPlacePass) -> bool:
@@ -111,9 +111,10 @@ def _signature(model: ir.Model) -> tuple[tuple[str | None, ...], ...]:
     return tuple(v.name for v in graph.inputs), tuple(v.name for v in graph.outputs)
 
 
-def _failed(name: str, owner: str, what: str, why: str | None) -> CompileError:
+def failed(name: str, what: str, why: str | None) -> CompileError:
+    """Return the error of a pass that another package has."""
     return CompileError(
-        f"the pass of {owner} {what}",
+        f"the pass of {registry.owner(name)} {what}",
         where=f"optimize pass {name}",
         why=why,
         remedy="report it to that package, or take the pass out of `optimize`",

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ManifestError
 from epctx.graph import epcontext
+from epctx.graph.checks import judge
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Refusal, Replacement
 from epctx.graph.partition import surgery
@@ -99,6 +100,7 @@ class OrtWorkspace:
 
         Raises:
             CompileError: the EP failed, or took nothing at all, unless of another's leftovers.
+            EpctxError: ONNX Runtime's CPU EP refuses what was written for the EP, too.
         """
         shares = self._shares(partitions)
         stems = self._stems(model.name, len(partitions))
@@ -312,6 +314,11 @@ class OrtWorkspace:
                 external=f"{stem}_ctx.weights" if _weight(partition) > _EXTERNAL_FROM else None,
             )
         except CompileError as error:
+            refusal = judge.refusal_of_file(Path(f"{stem}.onnx"), Path())
+            if refusal is not None and judge.unknown_op(refusal) is None:
+                what = f"ONNX Runtime refuses what epctx wrote for {self._provider.name}"
+                why = judge.words(refusal)
+                raise EpctxError(what, model=model, why=why, remedy="report it") from error
             error.model = model
             known = self._provider.failed_remedy(error.why or "")
             error.remedy = known or _shape_remedy(partition) or error.remedy

@@ -571,6 +571,7 @@ class _Judging:
         """Judge what the files gave when they were loaded, all models of the set together."""
         runs = task is not None and self.settings.numbers == "full"
         found = list(loads(model, self.kept, self.earlier, runs=runs))
+        self._require_runs(task, found)
         yield from found
         sound = broken(model, self.earlier) is None
         if not found and sound and self.settings.numbers != "full":
@@ -587,7 +588,19 @@ class _Judging:
         for each in judged(model, self.kept, ready, judge, budgeted, task.other):
             if isinstance(each, OutputNumbers):
                 self.ran.add(each.model)
+            self._require_runs(task, (each,))
             yield each
+
+    def _require_runs(self, task: Task | None, found: Sequence[Found]) -> None:
+        """Raise ModelError where files do not load or run, nor do their source's own nodes."""
+        fails = {f.check for f in found if isinstance(f, Finding) and f.outcome == "fail"}
+        if task is None or task.again is None or fails.isdisjoint(("loads", "runs")):
+            return
+        for case, _ in task.ready:
+            try:
+                task.again.compute(case.feeds, False)
+            except Exception as error:  # onnxruntime's errors have no common class
+                raise unoptimized.needed(task.source.source, error) from error
 
     def _judge(self, task: Task, who: Sessions, variant: str = "") -> Judge:
         judge = Judge(

@@ -18,12 +18,13 @@ from typing import Final
 
 import onnx
 
+from epctx.errors import ModelError
 from epctx.graph import prepacking
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos
-from epctx.manifest import Tolerance
+from epctx.manifest import ModelSource, Tolerance
 from epctx.verification.findings import Finding
-from epctx.verification.numbers import compare, scale
+from epctx.verification.numbers import compare, scale, sessions
 
 _PLAIN: Final = frozenset(
     {
@@ -95,6 +96,17 @@ def difference(
         if excess is not None:
             return f"output '{name}': {excess}"
     return None
+
+
+def needed(source: ModelSource, error: Exception) -> ModelError:
+    """Return the error of a source that does not run without ONNX Runtime's optimizations."""
+    return ModelError(
+        "the source model runs only as ONNX Runtime optimizes it",
+        file=str(source.path),
+        model=source.name,
+        why=f"at ORT_DISABLE_ALL: {sessions.words(error)}",
+        remedy="export the model again, or correct it: its nodes themselves do not run",
+    )
 
 
 def two_answers(file: str, label: str, difference: str) -> Finding:
