@@ -179,7 +179,7 @@ def _nothing_compiled(model: PartitionedModel) -> CompileError | ModelError:
         return ModelError(
             "has no node to compile",
             model=model.name,
-            why="no output needs one: optimization leaves none that does nothing",
+            why="its outputs are inputs or constants; optimization leaves no node without effect",
             remedy="leave it out, or write it as plain ONNX with `execution_providers: []`",
         )
     why = None
