@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from epctx.cli.app import app
+from epctx.files.digest import Buffer
 from epctx.graph.passes import registry
+from epctx.graph.serde import canonical
 from epctx.providers.onnxruntime.staging import Staging
 from tests.kit import command_line, onnx_text
 from tests.kit.inline import Inline
@@ -216,6 +218,28 @@ def test_a_file_that_epctx_writes_wrongly_is_a_bug_of_epctx(
     assert (failure["kind"], failure["exit_code"]) == ("EpctxError", 1)
     assert failure["what"] == f"ONNX Runtime refuses what epctx wrote for {QNN}"
     assert failure["remedy"].startswith("report it with the log file ")
+
+
+def test_a_published_file_that_epctx_writes_wrongly_is_a_bug_of_epctx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = canonical.chunks
+
+    def broken(model: ir.Model) -> Iterator[Buffer]:
+        if any(node.op_type == "EPContext" for node in model.graph):
+            break_type(model)
+        return write(model)
+
+    monkeypatch.setattr(canonical, "chunks", broken)
+    reference = {"provider": "ReferenceExecutionProvider"}
+    project(tmp_path, sound, ep=reference, partition={"exclude": {"nodes": ["t"]}})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
+    ended = CliRunner().invoke(app, ["build", "m.yaml", "--no-cache", "--jobs", "1"])
+    failure = groups(tmp_path)["sound"]["failure"]
+    assert (failure["kind"], failure["exit_code"], ended.exit_code) == ("EpctxError", 1, 1), failure
+    assert failure["what"].startswith("epctx wrote a model that is not valid: ")
+    assert failure["remedy"].startswith("report it, with the source model and the logs")
 
 
 class Breaking(ir.passes.InPlacePass):

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from epctx.actions.compile import CompileResult
 from epctx.actions.optimize import OptimizeResult
 from epctx.cache import StoredAction
-from epctx.errors import VerificationError
+from epctx.errors import EpctxError, VerificationError
 from epctx.manifest import ModelGroup, ProviderSpec
+from epctx.providers import registry
 from epctx.quantization.report import QuantizeReport
 from epctx.stages.report import ModelReport, PartitionReport
 from epctx.verification.findings import CODES, REBUILD, FolderReport
@@ -102,15 +103,26 @@ def without(report: FolderReport, files: Iterable[str]) -> FolderReport:
     )
 
 
-def refuse(found: FolderReport) -> None:
-    """A folder with a finding that failed is not published.
+def refuse(found: FolderReport, eps: Sequence[ProviderSpec] = ()) -> None:
+    """Refuse to publish a folder with a finding that failed.
+
+    Args:
+        eps: those that made what the files hold.
 
     Raises:
-        VerificationError: there is one; says how many more.
+        EpctxError: ONNX Runtime does not load what epctx wrote, with EPs of its own.
+        VerificationError: there is another one; says how many more.
     """
     failed = [finding for finding in found.findings if finding.outcome == "fail"]
     if failed:
         first = failed[0]
+        made_by = {registry.package_of(registry.entry_of(each.provider)) for each in eps}
+        if first.check == "well_formed" and all(each.startswith("epctx ") for each in made_by):
+            raise EpctxError(
+                f"epctx wrote a model that is not valid: {first.message}",
+                file=first.subject,
+                remedy="report it, with the source model and the logs beside the build's report",
+            )
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise VerificationError(
             f"{first.policy}: {first.message}{more}",

@@ -73,7 +73,7 @@ def _run(
     progress.found = found
     if any(f.outcome == "fail" and f.policy == "integrity" for f in found.findings):
         _forget(actions, group.sessions)
-    refuse(found)
+    refuse(found, planned.group.execution_providers)
     verified = tuple(
         known if known.stored else _stored(actions, known, part_of(found, session.outputs))
         for session, known in both

@@ -13,6 +13,7 @@ from typing import Final
 
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.files.outputs import CONTEXT_SUFFIX
+from epctx.graph.checks import judge
 from epctx.providers.base import ExecutionProvider
 from epctx.runtime.session import Session
 from epctx.verification import layout
@@ -169,7 +170,13 @@ class Files:
                 data=self._folder.data_folder(model),
             )
         except Exception as error:  # onnxruntime's errors have no common class
-            yield feeding.refused(model, error)
+            refused = feeding.refused(model, error)
+            path, data = self._folder.path / model.file, self._folder.data_folder(model)
+            said = judge.refusal_of_file(path, data) if refused.outcome == "fail" else None
+            if said is not None:  # whatever its EPs are
+                message = f"ONNX Runtime does not load it: {judge.words(said)}"
+                refused = finding(model, "well_formed", "fail", message, REBUILD)
+            yield refused
             return
         self._open[model.file] = session
         yield from feeding.loaded(self._folder, model, session)
