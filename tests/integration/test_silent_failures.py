@@ -325,11 +325,9 @@ FAILED = {
     "nothing_supported": Fails(
         code=6, says="Operators of type `Det` are not supported by QNN EP", models=("unsupported",)
     ),
-    "empty_graph": Fails(
-        code=6, says="no execution provider takes any node", models=("empty_graph",)
-    ),
+    "empty_graph": Fails(code=4, says="has no node to compile", models=("empty_graph",)),
     "empty_graph_vino": Fails(
-        code=6, says="no execution provider takes any node", models=("empty_graph",), provider=VINO
+        code=4, says="has no node to compile", models=("empty_graph",), provider=VINO
     ),
     "empty_batch": Fails(
         code=6,
