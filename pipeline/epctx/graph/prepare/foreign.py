@@ -8,6 +8,7 @@ it infers: such a node is run alone, on zeros and on ones.
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -51,10 +52,11 @@ def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
         if answer is None:
             break
         inferred, before = answer, len(made)
+        known = ChainMap(made, right, {**inferred})
         for node in nodes:
-            own = names & {*node.output} - {*made}
+            own = (name for name in node.output if name in names and name not in made)
             if any(_is_doubtful(inferred, declared, name) for name in own):
-                made.update(runs.types(node, {**inferred, **right, **made}))
+                made.update(runs.types(node, known))
         if len(made) == before:
             break
     unsure = {n for n in names if n in declared and _is_doubtful(inferred, declared, n)}
