@@ -257,6 +257,44 @@ def readers(n: int) -> onnx.ModelProto:
     return _model([*many, helper.make_node("Sum", [f"v{i}" for i in range(n)], ["y"])])
 
 
+@built("graph inputs of one node", sample=40, full=1000)
+def fed(n: int) -> onnx.ModelProto:
+    names = [f"x{i}" for i in range(n)]
+    return _model([helper.make_node("Sum", names, ["y"])], inputs=names)
+
+
+@built("copies of one value", sample=40, full=1000)
+def copies(n: int) -> onnx.ModelProto:
+    names = [f"v{i}" for i in range(n)]
+    many = [helper.make_node("Identity", ["x"], [name]) for name in names]
+    return _model([*many, helper.make_node("Sum", names, ["y"])])
+
+
+@built("nodes of nested functions that undo each other", sample=32, full=1024)
+def undone(n: int) -> onnx.ModelProto:
+    depth = n.bit_length() - 1
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("l", 1)]
+    functions = [
+        helper.make_function(
+            "l",
+            f"f{level}",
+            ["x"],
+            ["y"],
+            [
+                helper.make_node(op, [source], [target], domain=domain)
+                for source, target in (("x", "t"), ("t", "y"))
+            ],
+            imports,
+        )
+        for level in range(depth)
+        for op, domain in [("Neg", "") if level == depth - 1 else (f"f{level + 1}", "l")]
+    ]
+    model = _model([helper.make_node("f0", ["x"], ["y"], domain="l")])
+    model.functions.extend(functions)
+    model.opset_import.extend(imports[1:])
+    return model
+
+
 @built("nodes that nobody reads", sample=40, full=1000)
 def dead(n: int) -> onnx.ModelProto:
     many = [helper.make_node("Relu", ["x"], [f"v{i}"]) for i in range(n)]

@@ -148,12 +148,10 @@ class Program:
             self._links.setdefault(link.target, []).append(link)
         self._depending = _closure(links, {((0, name), "v") for name in self.inputs})
         sizes = {((0, name), "s") for name in sized}
-        by_size = _closure(links, self._depending | sizes) if sizes else self._depending
+        by_size = _closure(links, self._depending | sizes) - self._depending if sizes else set()
         self.open = [node for node in self.nodes if _is_among(node, self._depending)]
         self.sized = [
-            node
-            for node in self.nodes
-            if node.kind != "Where" and _is_among(node, by_size - self._depending)
+            node for node in self.nodes if node.kind != "Where" and _is_among(node, by_size)
         ]
         self._outputs = [key for out in model.graph.output if (key := root.key(out.name))]
 

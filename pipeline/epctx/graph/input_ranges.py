@@ -271,9 +271,7 @@ def _allowed(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Iterator[tupl
         yield 0, _DOMAINS[op]
     if op in ("Div", "Mod"):
         yield 1, (1, 4)
-    for place in range(len(node.input)):
-        if (op, place) in _SIZES:
-            yield place, _SIZES[op, place]
+    yield from ((place, allowed) for (sized, place), allowed in _SIZES.items() if sized == op)
     if op in ("Gather", "GatherElements", "ScatterElements"):
         table = shapes.get(node.input[0], ())
         axis = next((a.i for a in node.attribute if a.name == "axis"), 0)

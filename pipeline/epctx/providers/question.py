@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import onnx_ir as ir
 
+from epctx.graph import uses
 from epctx.graph.dataflow import subgraphs
 from epctx.graph.weights import tensors
 from epctx.graph.weights.mapped import MappedTensor
@@ -67,7 +68,7 @@ def _weights(body: ir.Graph) -> Iterator[ir.Value]:
             if _is_weight(value, tensor):
                 shape = ir.Shape(tensor.shape.numpy())
                 known = ir.Value(type=ir.TensorType(tensor.dtype), shape=shape)
-                value.replace_all_uses_with(known)
+                uses.replace_all(value, known)
                 body.remove(node)
                 yield known
 

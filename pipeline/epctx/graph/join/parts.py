@@ -9,6 +9,7 @@ import onnx_ir as ir
 from msgspec import Struct
 
 from epctx.errors import ManifestError
+from epctx.graph import uses
 from epctx.graph.dataflow import bound_by_name, subgraphs
 from epctx.graph.join.wiring import Port, Wiring, free_prefix
 
@@ -72,7 +73,7 @@ class Values:
         self._instead[own] = value
         if self.is_renamed(port, value.name):
             value = renamed(graph, value, port.name)
-        own.replace_all_uses_with(value)
+        uses.replace_all(own, value)
 
 
 def renamed(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:

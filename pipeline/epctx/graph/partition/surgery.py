@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from epctx.errors import CompileError, ModelError
+from epctx.graph import uses
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.epcontext import COMPATIBILITY, is_epcontext
 from epctx.graph.model import Partition, Replacement
@@ -82,7 +83,7 @@ def splice(model: ir.Model, replacements: Sequence[Replacement]) -> None:
     outputs = model.graph.outputs
     outputs[:] = [instead.get(value, value) for value in outputs]
     for old, new in instead.items():
-        old.replace_all_uses_with(new)
+        uses.replace_all(old, new)
     for node in gone:
         _detach(node)
     model.graph.remove(gone)
@@ -159,7 +160,7 @@ def _insert(graph: ir.Graph, replacement: Replacement, names: Names) -> dict[ir.
         if value not in source:
             source[value] = _initializer(graph, value, names)
     for value, replaced_by in source.items():
-        value.replace_all_uses_with(replaced_by)
+        uses.replace_all(value, replaced_by)
 
     instead: dict[ir.Value, ir.Value] = {}
     for old in partition.outputs:
@@ -235,8 +236,7 @@ def _drop_initializers(graph: ir.Graph, counts: Callable[[ir.Node], bool]) -> No
 def _detach(node: ir.Node) -> None:
     """End the use of every value by a node and by those in its subgraphs."""
     for user in (node, *(inner for graph in subgraphs(node) for inner in graph)):
-        for place in range(len(user.inputs)):
-            user.replace_input_with(place, None)
+        uses.detach(user)
 
 
 def _misfit(partition: Partition, why: str) -> CompileError:

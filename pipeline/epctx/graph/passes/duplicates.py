@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from epctx.files.digest import Digest, of_chunks
+from epctx.graph import uses
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
 from epctx.graph.weights import arrays
@@ -63,7 +64,7 @@ def _merge(node: ir.Node, first: ir.Node) -> bool:
         return False  # an output that nodes use, too, is not safe (`edit.Editor.substitute`)
     for old, new in zip(node.outputs, first.outputs, strict=True):
         edit.keep_type(old, new)
-        old.replace_all_uses_with(new)
+        uses.replace_all(old, new)
     edit.remove(node)
     return True
 
@@ -131,7 +132,7 @@ class MergeInitializersPass(CountingPass):
                         continue
                     size += value.const_value.nbytes
                     count += 1
-                    value.replace_all_uses_with(kept)
+                    uses.replace_all(value, kept)
                     graph.initializers.pop(str(value.name))
         return {"initializers": count, "bytes": size}
 

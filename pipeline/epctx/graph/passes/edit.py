@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from epctx.graph import uses
 from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, bodies, order
 
 
@@ -115,8 +116,7 @@ def remove(node: ir.Node) -> None:
         inner.outputs.clear()
         for each in reversed(inner):
             remove(each)
-    assert node.graph is not None
-    node.graph.remove(node, safe=True)
+    uses.remove(node)
 
 
 def discard_unused(value: ir.Value) -> None:
@@ -182,7 +182,7 @@ class Editor:
         else:
             fresh = self.initializer(graph, tensor, value.name)
             fresh.meta.update(value.meta)
-            value.replace_all_uses_with(fresh)
+            uses.replace_all(value, fresh)
         return fresh
 
     def substitute(self, old: ir.Value, new: ir.Value) -> bool:
@@ -196,7 +196,7 @@ class Editor:
         """
         keep_type(old, new)
         if not old.is_graph_output():
-            old.replace_all_uses_with(new)
+            uses.replace_all(old, new)
             return True
         graph, producer = graph_of(old), new.producer()
         alone = all(node is old.producer() for node, _ in new.uses()) and not old.uses()
@@ -213,14 +213,12 @@ class Editor:
         """Make a graph output the output of an Identity of `new`."""
         graph, node = graph_of(old), old.producer()
         assert node is not None
-        for user, index in old.uses():
-            user.replace_input_with(index, new)
+        uses.replace_all(old, new)
         output = ir.Value(name=old.name, shape=old.shape, type=old.type)
         name = self.free_name(f"{old.name}/Identity")
         graph.insert_before(node, ir.Node("", "Identity", [new], outputs=[output], name=name))
-        for index, each in enumerate(graph.outputs):
-            if each is old:
-                graph.outputs[index] = output
+        while old.is_graph_output():
+            graph.outputs[graph.outputs.index(old)] = output
 
 
 def graph_of(value: ir.Value) -> ir.Graph:

@@ -164,13 +164,15 @@ class _Rewriting:
             return False
         graph = edit.graph_of(match.output)
         graph.insert_before(node, match.made)
+        typed, moved = (new.type, new.shape), match.output.consumers()
         if not self._editor.substitute(match.output, new):
             return False
         edit.remove(node)
         for made in match.made:
             self._inference.infer(made)
         self.again += match.made
-        self.again += new.consumers()
+        # All readers of a value of many are many each time: they match anew only if more is known.
+        self.again += moved if (new.type, new.shape) == typed else new.consumers()
         return True
 
 

@@ -101,8 +101,8 @@ class Judge:
     inputs: Inputs = "generated"
     _judged: list[OutputNumbers] = field(default_factory=list, init=False)
     _explained: set[tuple[str, tuple[int, ...]]] = field(default_factory=set, init=False)
-    _fits: dict[tuple[str, int, int], Fit] = field(default_factory=dict, init=False)
-    _scales: dict[tuple[str, tuple[int, ...]], Scale] = field(default_factory=dict, init=False)
+    _fits: dict[str, dict[tuple[int, int], Fit]] = field(default_factory=dict, init=False)
+    _scales: dict[str, dict[tuple[int, ...], Scale]] = field(default_factory=dict, init=False)
 
     def judge(
         self, label: str, expected: Mapping[str, Array], actual: Mapping[str, Array]
@@ -173,8 +173,8 @@ class Judge:
         """
         if not compare.is_floating(str(right.dtype)) or not right.size:
             return None
-        key = name, right.shape
-        if key not in self._scales or (failed and key not in self._explained):
+        key, scales = (name, right.shape), self._scales.setdefault(name, {})
+        if right.shape not in scales or (failed and key not in self._explained):
             sets = {
                 label: outputs[name] for label, outputs in self.known.items() if name in outputs
             }
@@ -189,21 +189,21 @@ class Judge:
             known = list(alike.values()) or [right]
             blind = self.again is None or (failed and len(rounded) < len(known))
             noise = 2 * noise if blind else 0.0
-            self._scales[key] = scale.measure(known, allowed, noise=noise, rounded=rounded)
-        return self._scales[key]
+            scales[right.shape] = scale.measure(known, allowed, noise=noise, rounded=rounded)
+        return scales[right.shape]
 
     def _add_fits(self, name: str, expected: Array, actual: Array, allowed: Tolerance) -> None:
         """Add an input set to the sums of the slices that have scales of their own."""
-        measured = self._scales.get((name, expected.shape))
+        measured = self._scales.get(name, {}).get(expected.shape)
         if measured is None or actual.shape != expected.shape:
             return
+        fits = self._fits.setdefault(name, {})
         for axis, index, fit in floats.fits(expected, actual, measured, allowed.floor or 0.0):
-            key = name, axis, index
-            self._fits[key] = self._fits.get(key, Fit()) + fit
+            fits[axis, index] = fits.get((axis, index), Fit()) + fit
 
     def _own(self, name: str, found: Comparison) -> str:
         """Words for the scale of the worst element, if it is not the output's."""
-        measured = self._scales.get((name, found.shape))
+        measured = self._scales.get(name, {}).get(found.shape)
         return measured.own(found.worst.index) if measured and found.worst else ""
 
     def limits(self, name: str, dtype: str) -> Tolerance:
@@ -293,8 +293,8 @@ class Judge:
 
     def _hidden(self, name: str) -> Iterator[Finding]:
         """Name the slices of an output that no comparison can check."""
-        for (output, _), measured in self._scales.items():
-            for hidden in measured.hidden if output == name else ():
+        for measured in self._scales.get(name, {}).values():
+            for hidden in measured.hidden:
                 if not hidden.unjudged:
                     continue
                 few = hidden.values < scale.LEAST_VALUES
@@ -323,8 +323,8 @@ class Judge:
         error = sum((each.mean_abs or 0.0) for each in found) / len(found)
         largest = max((each.scale or 0.0) for each in found)
         yield from self._fit(f"output '{name}'", gain, 1.0, error, largest, allowed)
-        for (output, axis, index), fit in self._fits.items():
-            if output == name and fit.power:
+        for (axis, index), fit in self._fits.get(name, {}).items():
+            if fit.power:
                 cosine = fit.dot / math.sqrt(fit.power * fit.found) if fit.found else 0.0
                 what = f"output '{name}', slice {index} of axis {axis}"
                 fitted = fit.dot / fit.power, cosine, fit.error / fit.count, fit.largest
