@@ -35,7 +35,7 @@ from epctx.verification.numbers import (
     sizes,
 )
 from epctx.verification.numbers import source_model as sources
-from epctx.verification.numbers.expected import drawn, tell_random
+from epctx.verification.numbers.expected import REPEATS, drawn, tell_random
 from epctx.verification.numbers.files import Feeding, Started
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge, constant
@@ -255,7 +255,8 @@ def _run_parts(composed: Composed, model: ContextModel, kept: Kept, run: RunPart
     try:
         outputs = one_after_the_other(composed, wired, given, run)
         if given and any(source.may_draw for source in _sources(composed)):
-            random = drawn(lambda: one_after_the_other(composed, wired, given[-1:], run)[0])
+            again = iter(one_after_the_other(composed, wired, given[-1:] * (1 + REPEATS), run))
+            random = drawn(lambda: next(again))
     except Exception as error:  # onnxruntime's errors have no common class
         return unchecked(model, f"a part does not run by itself: {words(error)}", _ON_DEVICE)
     for feeds, right in zip(given, outputs, strict=True):

@@ -49,7 +49,7 @@ _NO_MEMORY: Final = re.compile(r"[Ff]ailed to allocate memory|bad.?alloc")
 
 
 _CONSUMERS: Final = "inputs in the range of their consumers"
-_REPEATS: Final = 8
+REPEATS: Final = 8
 """Runs that tell whether an output of few elements is random."""
 _MOST_ELEMENTS: Final = 1 << 24
 """Of an input set at sizes that are tried."""
@@ -261,7 +261,7 @@ def drawn(run: Callable[[], Mapping[str, Array]]) -> frozenset[str]:
     """Return the outputs that differ when `run` is repeated; few values may be drawn alike."""
     once = run()
     few = any(value.size < 64 for value in once.values())
-    return frozenset().union(*(differing(once, run()) for _ in range(_REPEATS if few else 1)))
+    return frozenset().union(*(differing(once, run()) for _ in range(REPEATS if few else 1)))
 
 
 def tell_random(model: ContextModel, names: frozenset[str]) -> Iterator[Finding]:
