@@ -120,7 +120,7 @@ NODE_INPUTS: Final = Limit(
     "NODE_INPUTS",
     20_000,
     "inputs",
-    "inputs of one node: to replace each of them takes the square of their number (onnx_ir 1.1.0)",
+    "inputs of one node: all of them are copied for each that is replaced",
 )
 FUNCTION_DEPTH: Final = Limit(
     "FUNCTION_DEPTH", 200, "functions", "local functions that call each other"

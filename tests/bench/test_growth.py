@@ -13,10 +13,6 @@ from tests.kit.growing import Dimension
 
 STEEPEST = 3.4
 """Times the time of 2n that 4n may take: 2 where it is linear, 4 where it is quadratic."""
-QUADRATIC = {
-    "edges into one node": "onnx_ir makes a node's inputs anew for each; EPCTX_LIMIT_NODE_INPUTS",
-}
-"""What grows with the square, why, and what bounds it."""
 
 
 def seconds(dimension: Dimension, folder: Path, n: int) -> float:
@@ -41,6 +37,6 @@ def test_the_table(tmp_path: Path) -> None:
         ]
         shown = " | ".join(f"{each:.2f}" for each in found)
         print(f"| {dimension.what} | `{dimension.command}` | {dimension.full:,} | {shown} |")
-        if found[2] > STEEPEST * found[1] and dimension.what not in QUADRATIC:
+        if found[2] > STEEPEST * found[1]:
             steep.append(dimension.what)
     assert not steep

@@ -270,7 +270,7 @@ def copies(n: int) -> onnx.ModelProto:
     return _model([*many, helper.make_node("Sum", names, ["y"])])
 
 
-@built("nodes of nested functions that undo each other", sample=32, full=1024)
+@built("nodes of nested functions that undo each other", sample=128, full=1024)
 def undone(n: int) -> onnx.ModelProto:
     depth = n.bit_length() - 1
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("l", 1)]

@@ -1,7 +1,7 @@
 """Changes of nodes and graphs that cost what they change.
 
-onnx_ir 1.1.0 rebuilds all inputs of a node to replace one, and all outputs of a graph to remove a
-node. Its public methods have no other way.
+onnx_ir 1.1.0 rebuilds all inputs of a node to replace one, and looks at all outputs of a graph to
+remove a node. Its public methods have no other way.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Final
 
 import onnx_ir as ir
 
-_MANY: Final = 64
-"""Inputs of a node, or outputs of a graph, from which onnx_ir's public methods are not used."""
+_WIDE: Final = 64
+"""Inputs of a node from which onnx_ir's public methods are not used."""
 
 
 def replace_all(old: ir.Value, new: ir.Value) -> None:
@@ -28,10 +28,10 @@ def replace_all(old: ir.Value, new: ir.Value) -> None:
 def detach(node: ir.Node) -> None:
     """End the use of every value by a node that is to be removed."""
     if _is_wide(node):
-        inputs, node._inputs = node.inputs, ()
-        for place, value in enumerate(inputs):
+        for place, value in enumerate(node.inputs):
             if value is not None:
                 value._remove_usage(node, place)
+        node._inputs = ()
     for place in range(len(node.inputs)):
         node.replace_input_with(place, None)
 
@@ -40,14 +40,11 @@ def remove(node: ir.Node) -> None:
     """Take a node whose outputs nobody uses out of its graph."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    detach(node)
-    if len(graph.outputs) < _MANY:
-        graph.remove(node, safe=True)
-        return
     assert not any(value.uses() or value.is_graph_output() for value in node.outputs)
+    detach(node)
     node.graph = None
     graph._nodes.remove(node)
 
 
 def _is_wide(node: ir.Node) -> bool:
-    return len(node.inputs) >= _MANY and not node.device_configurations
+    return len(node.inputs) >= _WIDE and not node.device_configurations

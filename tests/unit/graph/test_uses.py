@@ -5,7 +5,7 @@ import pytest
 
 from epctx.graph import uses
 
-WIDTHS = (3, uses._MANY)
+WIDTHS = (3, uses._WIDE)
 """Below and from the bound at which onnx_ir's own methods are not used."""
 
 
@@ -43,5 +43,5 @@ def test_a_node_is_removed_if_nobody_uses_it(width: int) -> None:
     assert dead.graph is None
     assert next(iter(graph)) is alive
     assert all(len(value.uses()) == 2 for value in inputs)
-    with pytest.raises((ValueError, AssertionError)):
+    with pytest.raises(AssertionError):
         uses.remove(alive)

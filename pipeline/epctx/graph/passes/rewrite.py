@@ -171,7 +171,7 @@ class _Rewriting:
         for made in match.made:
             self._inference.infer(made)
         self.again += match.made
-        # All readers of a value of many are many each time: they match anew only if more is known.
+        # Nothing has changed for readers that `new` had before, unless more is known of it.
         self.again += moved if (new.type, new.shape) == typed else new.consumers()
         return True
 
