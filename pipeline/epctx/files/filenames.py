@@ -44,7 +44,7 @@ def problem(name: str, *, limit: int = MAX_LENGTH) -> str | None:
 
 
 def not_on_windows(paths: Iterable[str]) -> str | None:
-    """What keeps paths with `/` from being files of one folder on Windows; None if nothing does."""
+    """Return why Windows cannot hold paths with `/` in one folder; None if it can."""
     spelled: dict[str, str] = {}
     for path in paths:
         folder = ""

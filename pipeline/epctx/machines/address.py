@@ -120,7 +120,7 @@ def security(ca: str, cert: str, key: str) -> Security:
 
 
 def unreachable(contact: str, tls: Security | None, why: str) -> ProviderUnavailable:
-    """The error for a scheduler that cannot be talked to: dask's own words tell no TLS from none.
+    """Return the error for a scheduler that does not answer: dask's words tell no TLS from none.
 
     Args:
         contact: as `contact` gives it.
@@ -145,7 +145,7 @@ def unreachable(contact: str, tls: Security | None, why: str) -> ProviderUnavail
 
 
 def speaks_tls(contact: str) -> bool | None:
-    """Whether a port answers a TLS greeting; None if nobody answers. Nothing is sent over it."""
+    """Tell whether a port answers a TLS greeting; None if nobody answers. No data is sent."""
     parts = urlsplit(contact)
     place = (parts.hostname or "", parts.port or 0)
     greeting = ssl.create_default_context()

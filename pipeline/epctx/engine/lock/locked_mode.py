@@ -291,7 +291,7 @@ def _edits_of_all(folder: Path, kinds: Sequence[Mapping[str, LockedFile]]) -> li
 
 
 def _is_listed(path: Path, content: Digest | None) -> bool:
-    """Whether a file has this content; None: there must be none."""
+    """Tell whether a file has this content; of content None, whether there is no file."""
     try:
         return digest.of_file(path, "sha256") == content
     except OSError:

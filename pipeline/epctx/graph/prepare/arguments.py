@@ -44,7 +44,7 @@ Integers = npt.NDArray[np.signedinteger[Any]]
 
 
 class Dispute(Struct, frozen=True):
-    """What ONNX Runtime's kernels make where onnx infers another shape.
+    """Shape that ONNX Runtime's kernels make where onnx infers another one.
 
     Attributes:
         shape: None if it is not known; a size is None if that one is not.

@@ -31,7 +31,7 @@ _REFUSALS: Final = (
 _NUMBERED: Final = b"unk__"
 """What the symbols that onnx makes up begin with."""
 _OPEN: Final = f"open {secrets.token_hex(8)} "
-"""What the names of open sizes begin with; no file can know it."""
+"""Prefix of the names of open sizes; no file can know it."""
 
 
 def infer(
@@ -39,7 +39,7 @@ def infer(
     contradicted: Callable[[str], None] = _log.warning,
     ask: foreign.Ask | None = None,
 ) -> onnx.ModelProto:
-    """The model with types and shapes of its values inferred; no weight is read.
+    """Return the model with types and shapes of its values inferred; no weight is read.
 
     How far it goes is for `native.reach` to say.
 

@@ -83,7 +83,7 @@ class Node(Struct, frozen=True, kw_only=True, eq=False):
         return node
 
     def at(self, path: str) -> Node:
-        """The descendant at a path like `compose.whole.parts`, as far as there is one."""
+        """Return the descendant at a path like `compose.whole.parts`, as far as there is one."""
         for key, child in self.mapping.items():
             if f"{path}.".startswith(f"{key}."):
                 return child.at(path[len(key) + 1 :])

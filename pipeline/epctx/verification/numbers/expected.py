@@ -176,7 +176,7 @@ class Expected(Struct, dict=True):
         return outputs
 
     def random(self, case: Case) -> frozenset[str]:
-        """The outputs that differ from themselves when the kernels run again on an input set.
+        """Return the outputs that differ when the kernels run again on an input set.
 
         Not a stock session, which leaves out some Dropouts of training (onnxruntime 1.31.1).
         """
