@@ -145,6 +145,9 @@ class Pool:
             # It may have crashed; a new one costs a second, a sick one a build.
             self.drop(worker)
             raise
+        if worker.killed:  # as its job ended, by whoever cancelled that
+            self.drop(worker)
+            return
         if worker.expired or (kind and worker.peak_memory > _LARGE):
             self.give_back(worker)
             return

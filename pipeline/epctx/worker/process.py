@@ -200,6 +200,11 @@ class Worker:
         self._guard.close()
 
     @property
+    def killed(self) -> bool:
+        """It was ended for a reason that is no fault of its own."""
+        return self._killed is not None
+
+    @property
     def alive(self) -> bool:
         """It has not ended: what a job raised is the job's own."""
         return self._process.poll() is None
