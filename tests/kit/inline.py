@@ -27,6 +27,7 @@ class Inline:
         self.log = log
         log.touch()
         self.expired = False
+        self.killed = False
         self.peak_memory = 0
 
     @property

@@ -17,6 +17,7 @@ from epctx.worker.process import Worker
 class FakeWorker:
     """A mock: what counts here is which worker is handed out and how it is ended, not its work."""
 
+    killed = False
     made: list[FakeWorker]
 
     def __init__(
