@@ -311,7 +311,7 @@ def attributes(n: int) -> onnx.ModelProto:
     return _model(nodes)
 
 
-@built("initializers", sample=40, full=500)
+@built("initializers", sample=160, full=500)
 def initializers(n: int) -> onnx.ModelProto:
     weights = [helper.make_tensor(f"w{i}", FLOAT, [4], [float(i)] * 4) for i in range(n)]
     return _model(

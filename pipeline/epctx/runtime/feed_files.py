@@ -114,7 +114,7 @@ def _read_numpy(path: Path) -> InputSet:
             if path.suffix == ".npy":
                 return InputSet(label=path.name, unnamed=_array(stream))
             with zipfile.ZipFile(stream) as archive:
-                # What is packed may be a thousand times the file; no more than it says is unpacked.
+                # A small file may unpack to a thousand times its size; each entry tells its own.
                 _require_bounded(path, sum(entry.file_size for entry in archive.infolist()))
                 names = archive.namelist()
                 named = {n.removesuffix(".npy"): _array(archive.open(n)) for n in names}

@@ -145,7 +145,7 @@ class Pool:
             # It may have crashed; a new one costs a second, a sick one a build.
             self.drop(worker)
             raise
-        if worker.killed:  # as its job ended, by whoever cancelled that
+        if worker.killed:  # its job was cancelled as it finished
             self.drop(worker)
             return
         if worker.expired or (kind and worker.peak_memory > _LARGE):

@@ -201,7 +201,7 @@ class Worker:
 
     @property
     def killed(self) -> bool:
-        """It was ended for a reason that is no fault of its own."""
+        """Tell whether somebody ended it, for a reason that the next job would raise."""
         return self._killed is not None
 
     @property

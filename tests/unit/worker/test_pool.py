@@ -17,7 +17,6 @@ from epctx.worker.process import Worker
 class FakeWorker:
     """A mock: what counts here is which worker is handed out and how it is ended, not its work."""
 
-    killed = False
     made: list[FakeWorker]
 
     def __init__(
@@ -37,6 +36,10 @@ class FakeWorker:
     @property
     def alive(self) -> bool:
         return self.ended is None
+
+    @property
+    def killed(self) -> bool:
+        return self.ended == "killed"
 
     def dismiss(self) -> None:
         self.dismissed = True
@@ -70,6 +73,14 @@ def test_a_shared_worker_is_used_again_until_it_fails(workers: pool.Pool) -> Non
         raise EpctxError("sick", remedy="none")
     with workers.shared() as third:
         assert third is not first
+
+
+def test_a_worker_that_is_ended_as_its_job_finishes_gets_no_other_job(workers: pool.Pool) -> None:
+    """The next group would be told why the one before was cancelled."""
+    with workers.shared() as first:
+        first.kill(EpctxError("its compile failed", remedy="see its error"))
+    with workers.shared() as second:
+        assert second is not first
 
 
 def test_a_shared_worker_gets_jobs_that_load_the_same_eps(workers: pool.Pool) -> None:

@@ -283,7 +283,7 @@ def _edits_of_all(folder: Path, kinds: Sequence[Mapping[str, LockedFile]]) -> li
     from epctx.verification.integrity import read_sums
 
     sums = {each.name: each.digest for each in read_sums(folder)[0]}
-    # Whether a file or the lock was changed, only the sums beside the file can tell.
+    # The sums beside a file tell if it is the lock that was changed.
     return [
         (name, _LOCK_DIFFERS if sums and _is_listed(folder / name, sums.get(name)) else what)
         for name, what in found[0]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 import onnx
 
+from epctx.errors import ModelError
+from epctx.graph.checks import structure
 from epctx.graph.prepare import functions
 from epctx.graph.serde import protos
 from epctx.providers.hooks import Precision
@@ -39,9 +42,13 @@ def precisions(
     Raises:
         ModelError: local functions of the model cannot be inlined.
     """
-    model = functions.inlined(model, where=f"graph {model.graph.name}")
+    where = f"graph {model.graph.name}"
+    inlined = onnx.ModelProto()
+    inlined.CopyFrom(functions.inlined(model, where=where))
+    with contextlib.suppress(ModelError):  # not sorted, a pass below does little
+        structure.normalize(inlined, where=where)
     ranks = {name: _RANKED.index(of) for name, of in (fed or {}).items()}
-    while (found := _ranks(model.graph, ranks)) != ranks:  # nodes may come before their inputs
+    while (found := _ranks(inlined.graph, ranks)) != ranks:  # nodes may come before their inputs
         ranks = found
     names = [info.name for info in model.graph.output]
     return {name: (*_RANKED, "float32")[ranks.get(name, _EXACT)] for name in names}

@@ -211,7 +211,7 @@ def test_no_shape_is_known_of_what_is_disputed_nor_of_what_follows() -> None:
 
 
 def test_what_contradicts_a_disputed_shape_is_no_contradiction() -> None:
-    """Of a scalar kernels make the shape [1, N]; onnx infers [0, N], which Squeeze cannot take."""
+    """Kernels make [1, N] of a scalar; onnx infers [0, N], which Squeeze cannot take."""
     said: list[str] = []
     body = "g (int64 x) => (int64[A] y) <int64[1] a = {0}> { m = NonZero(x) y = Squeeze(m, a) }"
     infer(onnx_text.proto(body), said.append)

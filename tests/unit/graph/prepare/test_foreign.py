@@ -127,7 +127,7 @@ def test_a_size_that_follows_from_the_batch_is_open_whatever_is_declared(tmp_pat
 
 
 def test_what_cannot_be_run_is_as_declared(tmp_path: Path) -> None:
-    """Of the tree's three features the run's two or three open sizes hold too few, once."""
+    """The tree reads three features, and one of the runs feeds it two."""
     tree = TREE.replace("featureids = [0, 0, 0]", "featureids = [2, 0, 0]").partition(" l, s = ")[2]
     body = f"g (float[N,M] p) => (int64[N] l, float[N,2] s) {{ l, s = {tree} }}"
     found, _ = _loaded(tmp_path, _proto(body))
