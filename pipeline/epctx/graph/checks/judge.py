@@ -27,7 +27,7 @@ _FRUGAL: Final = {"session.disable_prepacking": "1"}
 """Prepacking copies every weight."""
 _LACKS_EP: Final = (
     "is not compatible with any execution provider added to the session",
-    "Failed to find kernel for com.microsoft.EPContext(1)",  # beside nodes of float16
+    "Failed to find kernel for com.microsoft.EPContext(1)",  # of one that takes float16
 )
 """What ONNX Runtime says of EPContext nodes when it has nothing against the model as such."""
 _DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"

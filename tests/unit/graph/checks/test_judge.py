@@ -230,3 +230,18 @@ def test_no_session_of_a_sound_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
     model = onnx_text.proto(f"{_X} {{ z = Relu(x) }}", ir_version=8)
     assert soundness.objection(model) is None
     assert not made
+
+
+@pytest.mark.parametrize("kind", ["float", "float16"])
+def test_a_file_that_lacks_an_ep_alone_is_not_refused(kind: str, tmp_path: Path) -> None:
+    """ONNX Runtime has other words where an EPContext node takes float16."""
+    context = 'source = "x", embed_mode = 1, main_context = 1, ep_cache_context = "c"'
+    body = f"g ({kind}[2] x) => ({kind}[2] y) {{ y = com.microsoft.EPContext <{context}> (x) }}"
+    model = onnx_text.proto(body, opsets='"" : 17, "com.microsoft" : 1', ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    assert soundness.session_error(str(tmp_path / "m.onnx")) is not None
+    assert judge.refusal_of_file(tmp_path / "m.onnx", tmp_path) is None
+    model.graph.output[0].type.tensor_type.shape.dim.add(dim_value=3)
+    model.graph.node.add(op_type="Relu", input=["gone"], output=["z"])
+    onnx.save(model, tmp_path / "m.onnx")
+    assert judge.refusal_of_file(tmp_path / "m.onnx", tmp_path) is not None
