@@ -246,6 +246,20 @@ class PartitionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             force_setattr(self, name, tuple(sorted(set(getattr(self, name)))))
 
 
+class Pieces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`partition.pieces`: where each model is cut; exactly one attribute is set.
+
+    Attributes:
+        max_memory: bytes that the compile of one piece may take.
+        count: number of pieces.
+        at: values of the first model after whose nodes the cuts come.
+    """
+
+    max_memory: int | None = None
+    count: int | None = None
+    at: tuple[str, ...] = ()
+
+
 class VerifyInputs(Struct, frozen=True, kw_only=True):
     """`verify.inputs`: seeded random inputs, or files.
 
@@ -295,7 +309,11 @@ class ExternalInitializers(Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ModelGroup(Struct, frozen=True, kw_only=True):
-    """Models built with the same EPs, embed mode and prefix, in one output folder."""
+    """Models built with the same EPs, embed mode and prefix, in one output folder.
+
+    Attributes:
+        pieces: `partition.pieces`; None if each model is compiled whole.
+    """
 
     name: str
     models: tuple[ModelSource, ...]
@@ -306,6 +324,7 @@ class ModelGroup(Struct, frozen=True, kw_only=True):
     optimize: OptimizeSettings = field(default_factory=OptimizeSettings)
     quantize: QuantizeSettings | None = None
     partition: PartitionSettings = field(default_factory=PartitionSettings)
+    pieces: Pieces | None = None
     session_options: Mapping[str, str] = field(default_factory=dict)
     external_initializers: ExternalInitializers | None = None
     verify: VerifySettings = field(default_factory=VerifySettings)

@@ -7,6 +7,7 @@ known ones would take hours: the effort is bounded, for one name and for all of 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +22,9 @@ _REPR: Final = 60
 """Characters of one value in a repr."""
 _LISTED: Final = 50
 """Names to choose from that a message lists."""
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", re.ASCII | re.IGNORECASE)
+_POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class _Effort(Struct):
@@ -50,6 +54,17 @@ def size_words(size: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.2f} GB"
+
+
+def bytes_of(text: str) -> int | None:
+    """Return the bytes of a size like `10GB` (powers of 1000) or `500MiB` (powers of 1024); None if
+    it is no size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    number, unit, binary = match.groups("")
+    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
 
 
 def time_words(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -50,3 +51,18 @@ def run(source: ir.Model, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarra
 def names(nodes: Sequence[ir.Node]) -> list[str | None]:
     """The nodes' names."""
     return [node.name for node in nodes]
+
+
+def reorder(source: ir.Model, seed: int) -> None:
+    """Put the main graph's nodes in a random topological order."""
+    from epctx.graph.dataflow import Dataflow
+
+    flow = Dataflow(source)
+    draw = random.Random(seed)
+    waiting = {node: set(needs) for node, needs in enumerate(flow.predecessors)}
+    order = []
+    while waiting:
+        node = draw.choice([node for node, needs in waiting.items() if not needs & waiting.keys()])
+        del waiting[node]
+        order.append(flow.nodes[node])
+    source.graph.extend(order)  # moves them

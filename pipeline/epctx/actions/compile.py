@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from epctx.providers.onnxruntime.whole_model import GeneratingModel
     from epctx.stages.compile import CompiledGroup
 
+_OUTSIDE: Final = ExternalInitializers(file="{model}.data")
+"""Of a piece, so that weights which no EP takes stay on the disk until the model is assembled."""
 MODELS: Final = "models.json"
 """In the scratch folder: the models as far as it got, with their passes, for when it fails."""
 
@@ -50,16 +52,23 @@ class CompileResult(Struct, frozen=True, kw_only=True):
     cpu: Cpu | None = None
 
 
-class CompiledModel(Struct, frozen=True, kw_only=True):
+class CompiledModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model of a session group: the manifest's key, which names files and graphs, and its graph.
 
     Attributes:
         optimized: digest of the optimized graph and its weights, so that an edit that optimizes
             away compiles nothing.
+        piece: which piece of the model it is, from 1 on; 0: all of it.
     """
 
     name: str
     optimized: str
+    piece: int = 0
+
+    @property
+    def label(self) -> str:
+        """What it is compiled as: the path that the EP sees, and its graphs, are named by it."""
+        return f"{self.name}.{self.piece}" if self.piece else self.name
 
 
 class Live(Struct, frozen=True, kw_only=True):
@@ -84,7 +93,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         external_initializers: None: they stay inside the models.
         eps: in priority order, with paths among their options; the key has
             `keys.records.ProviderRecord` of each.
-        optimized: model name to the folder that Optimize wrote.
+        optimized: a model's label to the folder that Optimize, or Cut, wrote.
         group: the model group, whose sources are asked about after a fault.
         folder: where the outputs go; exists, may hold other session groups' outputs.
         scratch: an empty folder for the EPs, and for `MODELS`.
@@ -114,28 +123,37 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
     scratch: Path = Path()
 
     @classmethod
-    def of(cls, group: ModelGroup, optimized: Mapping[str, Digest]) -> Compile:
+    def of(cls, group: ModelGroup, optimized: Mapping[str, Digest], piece: int = 0) -> Compile:
         """Return the compile of a session group, without a place.
 
         Args:
             group: the model group that it belongs to.
             optimized: its models in order, each with its optimized digest.
+            piece: which piece of each model they are. The group's limits, and its file of
+                initializers, are those of whole models.
         """
+        partition, initializers = group.partition, group.external_initializers
+        if piece:
+            partition = replace(partition, require_coverage=None, max_partitions=None)
+            initializers = _OUTSIDE
         return cls(
-            models=tuple(CompiledModel(name=n, optimized=str(d)) for n, d in optimized.items()),
+            models=tuple(
+                CompiledModel(name=name, optimized=str(digest), piece=piece)
+                for name, digest in optimized.items()
+            ),
             embed_mode=group.embed_mode,
             node_name_prefix=group.node_name_prefix,
-            partition=group.partition,
+            partition=partition,
             session_options=group.session_options,
-            external_initializers=group.external_initializers,
+            external_initializers=initializers,
             eps=group.execution_providers,
             group=group,
         )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The models' names."""
-        return tuple(model.name for model in self.models)
+        """The models' labels."""
+        return tuple(model.label for model in self.models)
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
         """Add the EPs.
@@ -159,9 +177,10 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         partitioned = []
         for model in optimized:
             worker.started(StageStarted(stage="partition", model=model.name))
-            partitioned.append(partition.run(model, providers, self.partition))
+            found = partition.run(model, providers, self.partition)
+            partitioned.append(replace(found, optional=any(each.piece for each in self.models)))
         told = _Told(self.scratch, providers, optimized, partitioned)
-        for each in partitioned:
+        for each in told.before:
             partition.require_coverage(each, self.partition)
         unmatched = tuple(partition.unmatched(model, self.partition) for model in optimized)
         worker.started(StageStarted(stage="compile", model=self.names[0]))
@@ -170,9 +189,8 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         except EpctxError as error:
             raise self._attributed(error, optimized) from error
         reports = told.of(compiled)
-        for settled, report in zip(compiled.partitioned, reports, strict=True):
-            assert report.placement is not None
-            partition.require(settled, report.placement.context_nodes, self.partition)
+        for report in reports:
+            partition.require(report, self.partition)
         worker.started(StageStarted(stage="dump"))
         output = dump.run(compiled, self.folder, external_initializers=self.external_initializers)
         return CompileResult(output=output, models=reports, unmatched=unmatched)
@@ -185,7 +203,8 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         if type(error) is not EpctxError or error.model is None or self.group is None:
             return error
         model = next(each for each in optimized if each.name == error.model)
-        source = next(each for each in self.group.models if each.name == error.model)
+        name = next(each.name for each in self.models if each.label == error.model)
+        source = next(each for each in self.group.models if each.name == name)
         foreign = (each.name for each in model.passes if each.changed and registry.owner(each.name))
         theirs = (optimize.failed(name, "made a broken graph", error.why) for name in foreign)
         return load.refusal(source) or next(theirs, error)
@@ -200,12 +219,14 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         from epctx.providers.base import SessionGroupSpec
         from epctx.stages import compile, record
 
+        first = self.models[0]
         spec = SessionGroupSpec(
             models=self.names,
             embed_mode=self.embed_mode,
             node_name_prefix=self.node_name_prefix,
             session_options=self.session_options,
             folder=self.scratch / "session_group",
+            binary=f"{first.name}_{first.piece}" if first.piece else "",
         )
         spec.folder.mkdir()
         generating = None
@@ -234,7 +255,11 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
 
 
 class _Told:
-    """Tells of the models so far, also if what comes next fails."""
+    """Tells of the models so far, also if what comes next fails.
+
+    Attributes:
+        before: of the models as they were partitioned.
+    """
 
     def __init__(
         self,
@@ -252,7 +277,7 @@ class _Told:
         self._outlined: list[Outlined] = [
             Outlined(model.model, partition.name_of) for model in partitioned
         ]
-        self._write(partitioned, None)
+        self.before = self._write(partitioned, None)
 
     def of(self, compiled: CompiledGroup) -> tuple[ModelReport, ...]:
         """Return the models that were compiled, as a result has them."""

@@ -16,6 +16,7 @@ from epctx.actions.find_sizes import FindSizes
 from epctx.actions.golden import Golden
 from epctx.actions.optimize import Optimize
 from epctx.actions.partition import Partition
+from epctx.actions.pieces import Assemble, Cut
 from epctx.actions.quantize import Quantize
 from epctx.actions.record import Record
 from epctx.actions.run_files import RunFiles, RunParts
@@ -26,7 +27,7 @@ from epctx.actions.verify import Check, Verify
 KINDS: Final[Mapping[str, type[Action[Any]]]] = {
     kind.__name__: kind
     for kind in (
-        *(Optimize, Quantize, Partition, Compile, Compose),
+        *(Optimize, Quantize, Partition, Cut, Compile, Assemble, Compose),
         *(Record, RunSource, RunFiles, RunParts, Check, Verify),
         *(Golden, Trial, FindSizes),
     )

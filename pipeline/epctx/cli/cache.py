@@ -22,6 +22,7 @@ from epctx.cli.render import UI, command, table
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 from epctx.lockfile import action_names, read
+from epctx.text import bytes_of
 
 app = typer.Typer(
     help="Look after the cache of built actions.",
@@ -29,10 +30,8 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", re.ASCII | re.IGNORECASE)
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.ASCII | re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def info(ui: UI) -> None:
@@ -256,18 +255,13 @@ def _open(ui: UI) -> Cache:
 
 
 def size_of(text: str) -> int:
-    """Bytes of a size like `10GB` (powers of 1000) or `500MiB` (powers of 1024).
-
-    Raises:
-        UsageError: it is none.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
+    """Bytes of a size like `10GB` or `500MiB`. Raises UsageError if it is none."""
+    size = bytes_of(text)
+    if size is None:
         raise UsageError(
             f"{text!r} is not a size", remedy="write it like 10GB or 500MiB", code=Code.COMMAND_LINE
         )
-    number, unit, binary = match.groups("")
-    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+    return size
 
 
 def seconds(text: str) -> float:

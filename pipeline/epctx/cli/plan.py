@@ -170,6 +170,8 @@ def _partitions(preview: GroupPreview) -> Tree:
         count = len(model.declined)
         if count:
             branch.add(f"default EP: {count} node{'s' * (count != 1)}")
+        for line in model.piece_lines:
+            branch.add(Text(line))
     return root
 
 

@@ -297,6 +297,7 @@ def _lines(model: ModelReport) -> Iterator[str]:
         yield f"quantized for {losses.summary(model.quantized)}"
         if model.quantized.bodies:
             yield f"bodies stay float: those of {losses.named(model.quantized.bodies)}"
+    yield from model.piece_lines
     for part in model.partitions:
         yield f"{part.provider}: {part.nodes} node{'s' * (part.nodes != 1)} in one partition"
     reasons: dict[tuple[tuple[str, str], ...], list[str]] = {}

@@ -33,11 +33,11 @@ from epctx.engine.report import BuildReport
 from epctx.engine.staleness import look_at_composition
 from epctx.engine.state import CompositionState, GroupState
 from epctx.error_codes import Code
-from epctx.errors import EpctxError, ModelError, UsageError, VerificationError, about
+from epctx.errors import EpctxError, ModelError, UsageError, VerificationError
 from epctx.files import outputs
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
-from epctx.parsing import buckets, document
+from epctx.parsing import load
 
 _ASKED: Final = 8
 """Groups at a time that the shared cache is asked for."""
@@ -164,6 +164,7 @@ def _lock_of(build: Building) -> Lock | None:
         return None
     locked_mode.refuse_random_samples(build.plan)
     own = locked_mode.refuse_other_causes(lock, build.plan, build.lookup)
+    build.plan = locked_mode.cut_alike(build.plan, own)
     if build.options.release.golden:
         locked_mode.refuse_unknown_golden(own, build.plan)
     others = hosts.views(lock) if lock.hosts else ()
@@ -232,13 +233,8 @@ def _refuse_unwirable(planned: PlannedComposition, manifest: Path) -> None:
         headers = {name: header.read(models[name]) for name in parts}
     except ModelError:
         return
-    try:
+    with load.located(manifest):
         require_wirable(planned.composition, headers)
-    except EpctxError as error:
-        mark = buckets.expand(document.read(manifest).root).at(error.where or "").mark
-        error.file, error.line, error.column = manifest.name, mark.line, mark.column
-        with about(key=f"{manifest.name}:{mark.line}:{mark.column}"):
-            raise
 
 
 def _prepare(build: Building, groups: Sequence[GroupState]) -> None:

@@ -22,6 +22,7 @@ from epctx.engine.state import GroupState, SessionState
 from epctx.engine.wrong_numbers import explain
 from epctx.errors import EpctxError
 from epctx.files import outputs
+from epctx.parsing import load
 from epctx.verification.findings import on_inputs
 
 
@@ -72,7 +73,7 @@ class GroupBuilder:
         planned = progress.planned
         try:
             folder = self._place.staged(planned.target, planned.group.name)
-            with outputs.refusals():
+            with outputs.refusals(), load.located(self._manifest):
                 return self._compiling.compile(progress, session, folder)
         except EpctxError as error:
             self._fail(error)

@@ -198,11 +198,15 @@ def _missing(group: GroupState) -> list[str]:
     models = [model.source.name for session in group.sessions for model in session.models]
     known = [m.source.name for s in group.sessions for m in s.models if m.complete]
     lacking = [f"optimize of {name}" for name in models if name not in known]
-    return lacking + [
-        f"compile of {session.session.label}"
-        for session in group.sessions
-        if session.result is None and session.compile is not None
-    ]
+    for session in group.sessions:
+        label = session.session.label
+        if session.cut is not None and session.cut.result is None:
+            lacking.append(f"cut of {label}")
+        pieces = enumerate(session.pieces, start=1)
+        lacking += [f"compile of {label}.{n}" for n, piece in pieces if piece.result is None]
+        if session.result is None and session.compile is not None:
+            lacking.append(f"compile of {label}")
+    return lacking
 
 
 def _reports(folder: Path, name: str) -> Iterator[tuple[Path, _Report]]:

@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from epctx.actions.action import Action
-from epctx.actions.compile import Compile
+from epctx.actions.compile import Compile, CompileResult
 from epctx.actions.optimize import Optimize
+from epctx.actions.pieces import Assemble, Cut
 from epctx.actions.quantize import Quantize
 from epctx.actions.record import Record, RecordResult
 from epctx.actions.verify import Check, Verify
@@ -28,7 +29,14 @@ from epctx.keys import Toolchain, key, make
 from epctx.keys.records import InputsRecord, VerifiedModel
 from epctx.keys.source_digests import SourceDigests, Sources
 from epctx.keys.toolchain import Eps
-from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings, QuantizeSettings, Reference
+from epctx.manifest import (
+    ModelGroup,
+    ModelSource,
+    OptimizeSettings,
+    Pieces,
+    QuantizeSettings,
+    Reference,
+)
 from epctx.verification.findings import FolderReport
 
 R = TypeVar("R")
@@ -168,17 +176,45 @@ class Lookup:
         as `inputs`.
         """
         state = SessionState(session=session, models=tuple(models))
-        digests = {m.source.name: m.result.digest for m in models if m.result is not None}
-        if len(digests) < len(models):
+        if len(state.digests) < len(models):
             return state
-        compile = self.find(Compile.of(group, digests))
-        why = None
-        if compile.stored is not None:
-            why = objection(compile.stored, group, [model.name for model in session.models])
-        if why is not None and self.cache is not None:
-            self.cache.refuse(compile.key, why)
-            compile = replace(compile, stored=None)
+        if group.pieces is not None:
+            return self._in_pieces(group, state)
+        compile = self.compiled(group, Compile.of(group, state.digests))
         return replace(state, compile=compile, recording=self._recording(group, compile.key))
+
+    def cut(self, group: ModelGroup, state: SessionState) -> Cut:
+        """Return the action that cuts the optimized models of a session group: where its lock says,
+        unless the manifest's settings are known to come to the same.
+        """
+        asked, at = Cut.of(group, state.digests), state.session.at
+        known = self.find(asked).result if at else None
+        same = not at or (known is not None and known.at == at)
+        return asked if same else replace(asked, pieces=Pieces(at=at))
+
+    def _in_pieces(self, group: ModelGroup, state: SessionState) -> SessionState:
+        cut = self.find(self.cut(group, state))
+        state = replace(state, cut=cut)
+        if cut.result is None:
+            return state
+        pieces = [self.compiled(group, e) for e in cut.result.compiles(group, state.digests)]
+        state = replace(state, pieces=tuple(pieces))
+        made = [each.result for each in pieces if each.result is not None]
+        if len(made) < len(pieces):
+            return state
+        joined = Assemble.of(group, state.digests, cut.result, made)
+        return replace(state, compile=self.compiled(group, joined))
+
+    def compiled(self, group: ModelGroup, action: Compile | Assemble) -> Known[CompileResult]:
+        """Find what was compiled; what cannot have come of it is not believed."""
+        found = self.find(action)
+        why = None
+        if found.stored is not None:
+            why = objection(found.stored, group, [model.label for model in action.models])
+        if why is None or self.cache is None:
+            return found
+        self.cache.refuse(found.key, why)
+        return replace(found, stored=None)
 
     def _recording(self, group: ModelGroup, compiled: Digest) -> Known[RecordResult] | None:
         inputs = self.inputs(group)
@@ -262,9 +298,13 @@ class Lookup:
 
     def records(self, group: ModelGroup) -> bool:
         """Tell whether to keep what the sessions compute that compile: only those of
-        onnxruntime's EPs can be run.
+        onnxruntime's EPs can be run, and those of a piece would wait for the pieces before.
         """
-        return self.runs(group) and self.toolchain.native(group.execution_providers)
+        return (
+            self.runs(group)
+            and group.pieces is None
+            and self.toolchain.native(group.execution_providers)
+        )
 
     def runs(self, group: ModelGroup) -> bool:
         """Whether a group's models are run."""

@@ -20,10 +20,12 @@ class SessionGroup(Struct, frozen=True, kw_only=True):
     Attributes:
         sharing: the sharing group's name; None for a model that shares with nobody.
         models: in the sharing group's order.
+        at: where a lock has them cut into pieces, as `partition.pieces.at`; empty: it does not say.
     """
 
     sharing: str | None
     models: tuple[ModelSource, ...]
+    at: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:

@@ -399,7 +399,8 @@ def _keys(state: GroupState) -> Iterator[Digest]:
     """List the keys of all actions of a group that is up to date."""
     for session in state.sessions:
         yield from (model.key for model in session.models if model.key is not None)
-        yield from (each.key for each in (session.compile, session.recording) if each is not None)
+        made = (session.cut, *session.pieces, session.compile, session.recording)
+        yield from (each.key for each in made if each is not None)
     yield from (part.key for part in (*state.verified, state.whole) if part is not None)
 
 
@@ -410,6 +411,8 @@ def _bare_session(session: SessionState) -> SessionState:
             replace(model, optimize=model.optimize and _bare(model.optimize))
             for model in session.models
         ),
+        cut=session.cut and _bare(session.cut),
+        pieces=tuple(map(_bare, session.pieces)),
         compile=session.compile and _bare(session.compile),
         recording=session.recording and _bare(session.recording),
     )
@@ -586,6 +589,7 @@ class _Explaining:
         for session, known in zip(self._known.sessions, verified, strict=True):
             if session.result is None:
                 needed += [model.optimize for model in session.models]
+                needed += session.pieces
                 continue
             needed.append(session.compile)
             if known is None or known.stored is None:
@@ -619,8 +623,21 @@ class _Explaining:
                 yield self._optimize(model.origin)
                 if model.quantized is not None:
                     yield self._quantize(model.quantized)
-            yield self._compile(session)
+            if self._planned.group.pieces is None:
+                yield self._compile(session)
+            else:
+                yield from self._in_pieces(session)
         yield self._verify()
+
+    def _in_pieces(self, session: SessionState) -> Iterator[PlannedAction]:
+        label = session.session.label
+        cut = PlannedAction(action="cut", subject=label, state="up to date")
+        yield self._of(cut, session.cut)
+        for number, piece in enumerate(session.pieces, start=1):
+            name = f"{label}.{number}"
+            yield self._of(PlannedAction(action="compile", subject=name, state="up to date"), piece)
+        whole = PlannedAction(action="assemble", subject=label, state="up to date")
+        yield self._of(whole, session.compile)
 
     def _optimize(self, model: ModelState) -> PlannedAction:
         action = PlannedAction(action="optimize", subject=model.source.name, state="up to date")
@@ -721,7 +738,8 @@ class _Explaining:
 
 
 def _compiles(actions: Sequence[PlannedAction]) -> bool:
-    return any(each.action == "compile" and each.state != "up to date" for each in actions)
+    compiling = ("compile", "cut")
+    return any(each.action in compiling and each.state != "up to date" for each in actions)
 
 
 def _words(change: Change, planned: PlannedGroup, model: ModelState | None) -> str:

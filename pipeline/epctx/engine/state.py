@@ -10,6 +10,7 @@ from msgspec import Struct
 from epctx.actions.compile import CompileResult
 from epctx.actions.compose import Compose, ComposeResult
 from epctx.actions.optimize import OptimizeResult
+from epctx.actions.pieces import CutResult
 from epctx.actions.quantize import QuantizeResult
 from epctx.actions.record import RecordResult
 from epctx.cache import StoredAction
@@ -121,7 +122,9 @@ class SessionState(Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: in its order.
-        compile: its action; None: a model of it is to be optimized first.
+        cut: how its models become pieces; None: each is compiled whole, or to be optimized first.
+        pieces: the compile of each piece.
+        compile: its action, of pieces their assembly; None: what comes before is to be done first.
         recording: of what its generating sessions compute; None: nothing is to be. Else it is
             carried out with the compile.
         checked: what the policies that run no model found in the process that compiled it,
@@ -130,6 +133,8 @@ class SessionState(Struct, frozen=True, kw_only=True):
 
     session: SessionGroup
     models: tuple[ModelState, ...]
+    cut: Known[CutResult] | None = None
+    pieces: tuple[Known[CompileResult], ...] = ()
     compile: Known[CompileResult] | None = None
     recording: Known[RecordResult] | None = None
     checked: FolderReport | None = None
@@ -149,6 +154,11 @@ class SessionState(Struct, frozen=True, kw_only=True):
         """Nothing is to be carried out."""
         recorded = self.recording is None or self.recording.stored is not None
         return self.result is not None and recorded
+
+    @property
+    def digests(self) -> dict[str, Digest]:
+        """The digests of its optimized models, by name; of those that are not known none."""
+        return {m.source.name: m.result.digest for m in self.models if m.result is not None}
 
     @property
     def recorded(self) -> bool:

@@ -197,6 +197,36 @@ class Placement(Struct, frozen=True, kw_only=True):
         )
 
 
+class CutPoint(Struct, frozen=True, kw_only=True):
+    """Where one piece of a model ends and the next begins.
+
+    Attributes:
+        after: a value that the last node before the cut makes; `partition.pieces.at` names it.
+        values: names of the values that cross: made before the cut, and used after it.
+        bytes: of these; sizes that are open count as 1.
+        recomputed: names of values that are computed again after the cut, since that is cheap.
+        why: the reason for the cut at this place.
+    """
+
+    after: str
+    values: tuple[str, ...]
+    bytes: int
+    recomputed: tuple[str, ...] = ()
+    why: str = ""
+
+
+class CutPlan(Struct, frozen=True, kw_only=True):
+    """Where a model is cut into pieces.
+
+    Attributes:
+        cuts: in the order of the pieces, one less than there are.
+        memory: bytes that the compile of each piece should take at most.
+    """
+
+    cuts: tuple[CutPoint, ...]
+    memory: tuple[int, ...]
+
+
 class Replacement(Struct, frozen=True, kw_only=True, eq=False):
     """What takes the place of one partition.
 

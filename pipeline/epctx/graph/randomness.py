@@ -31,9 +31,10 @@ def may_draw(model: onnx.ModelProto) -> bool:
     A `seed` makes no difference: ONNX Runtime's generators go on from one run of a session to the
     next, so that two runs differ (measured on onnxruntime 1.31.1).
     """
-    return any(_draws(node) for node in protos.nodes(model))
+    return any(draws(node.op_type, len(node.input)) for node in protos.nodes(model))
 
 
-def _draws(node: onnx.NodeProto) -> bool:
+def draws(op_type: str, inputs: int) -> bool:
+    """Return whether a node of this op with this many inputs may draw random numbers."""
     # A Dropout of inference has no input that says otherwise.
-    return node.op_type in _DRAWS or (node.op_type in _IN_TRAINING and len(node.input) > 2)
+    return op_type in _DRAWS or (op_type in _IN_TRAINING and inputs > 2)

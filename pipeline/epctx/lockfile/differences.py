@@ -207,6 +207,7 @@ def _plain_settings(group: LockedGroup) -> Mapping[str, object]:
         "passes": group.passes,
         "passes of other packages": group.passes_of_others,
         "partition": group.partition,
+        "partition.pieces": group.asked_pieces,
         "session_options": group.session_options,
         "external_initializers": group.external_initializers,
         "session groups": {
@@ -238,6 +239,7 @@ def _plain_keys(group: LockedGroup) -> Mapping[str, object]:
     keys |= {f"optimized model {n}": model.optimized for n, model in group.models.items()}
     keys |= {f"calibration of model {n}": model.calibration for n, model in group.models.items()}
     keys |= {f"quantized model {n}": model.quantized for n, model in group.models.items()}
+    keys |= {f"pieces of {name}": pieces.keys for name, pieces in group.pieces.items()}
     return keys | {f"session group {n}": s.key for n, s in group.session_groups.items()}
 
 

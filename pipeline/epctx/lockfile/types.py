@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from epctx.manifest import ExternalInitializers, OptionValue, PartitionSettings
+from epctx.manifest import ExternalInitializers, OptionValue, PartitionSettings, Pieces
 from epctx.providers.onnxruntime.host import Cpu
 
 VERSION = 2
@@ -97,6 +97,18 @@ class LockedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sharing: str | None
 
 
+class LockedPieces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A session group in pieces.
+
+    Attributes:
+        at: where its first model is cut, as `partition.pieces.at` names it.
+        keys: of its cut, and of the compile of each piece.
+    """
+
+    at: tuple[str, ...]
+    keys: tuple[str, ...]
+
+
 class LockedGroup(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -108,6 +120,8 @@ class LockedGroup(
         session_groups: by their first model.
         quantize: of the manifest, with the preset, and the samples' files in their order; None: it
             is not quantized.
+        asked_pieces: `partition.pieces` of the manifest.
+        pieces: session groups in pieces, by their first model.
     """
 
     embed_mode: Literal[0, 1]
@@ -122,6 +136,8 @@ class LockedGroup(
     session_groups: Mapping[str, LockedSession]
     session_options: Mapping[str, str]
     quantize: Mapping[str, Any] | None = None
+    asked_pieces: Pieces | None = None
+    pieces: Mapping[str, LockedPieces] = field(default_factory=dict)
 
     @property
     def outputs(self) -> dict[str, LockedFile]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from epctx.error_codes import Code
-from epctx.errors import InvalidManifest, Violation
+from epctx.errors import EpctxError, InvalidManifest, Violation, about
 from epctx.manifest import (
     Composition,
     CompositionPart,
@@ -31,7 +32,7 @@ from epctx.parsing.rules import check as rules
 from epctx.parsing.rules import compositions, options, resolved_size
 from epctx.parsing.rules.paths import Places
 from epctx.parsing.schema import apply as schema
-from epctx.text import suggesting
+from epctx.text import bytes_of, suggesting
 
 T = TypeVar("T")
 Settings: TypeAlias = dict[str, Plain]
@@ -106,6 +107,21 @@ def parse(read: Document) -> Manifest:
         package=_package(root.get("package"), places),
         sha256=read.sha256,
     )
+
+
+@contextmanager
+def located(manifest: Path) -> Iterator[None]:
+    """Give an error of the body the line in the manifest where its `where` is, a path there."""
+    try:
+        yield
+    except EpctxError as error:
+        where = error.where or ""
+        if error.line or not where.startswith(("model_groups.", "compose.")):
+            raise
+        mark = buckets.expand(document.read(manifest).root).at(where).mark
+        error.file, error.line, error.column = manifest.name, mark.line, mark.column
+        with about(key=f"{manifest.name}:{mark.line}:{mark.column}"):
+            raise
 
 
 def seconds(duration: str) -> float:
@@ -253,6 +269,11 @@ def _group_settings(name: str, node: Node, places: Places) -> Settings:
     for key, value in _section(partition, "exclude").items():
         partition[f"exclude_{key}"] = value
     del partition["exclude"]
+    pieces = partition.pop("pieces", None)
+    if isinstance(pieces, dict):
+        settings["pieces"] = pieces = {k: v for k, v in pieces.items() if v is not None}
+        if "max_memory" in pieces:
+            pieces["max_memory"] = bytes_of(str(pieces["max_memory"]))
     if settings.get("quantize") is not None:
         _quantize(_section(settings, "quantize"), node, places)
     verify = _section(settings, "verify")

@@ -62,13 +62,14 @@ class SessionGroupSpec(Struct, frozen=True, kw_only=True):
     """What a workspace is opened for: one sharing group, or one model that shares with nobody.
 
     Attributes:
-        models: the models' names, in the sharing group's order; the first names the binary.
+        models: the models' names, in the sharing group's order.
         embed_mode: 0 external binary, 1 embedded (then there is one model).
         node_name_prefix: put before every EPContext node name, partition name and graph name.
         session_options: ONNX Runtime session config entries of the manifest.
         folder: an empty folder that the EP may write to; gone after the group.
         open_ended: sessions of models that are not named yet may follow the first; `finish` says
             that there are no more. Only for EPs that need no isolation.
+        binary: what names the binary; empty: the first model does.
     """
 
     models: tuple[str, ...]
@@ -77,6 +78,12 @@ class SessionGroupSpec(Struct, frozen=True, kw_only=True):
     session_options: Mapping[str, str]
     folder: Path
     open_ended: bool = False
+    binary: str = ""
+
+    @property
+    def first(self) -> str:
+        """Stem of the context binary's name, before `_[ep].bin`."""
+        return self.binary or self.models[0]
 
     @property
     def sharing(self) -> bool:
@@ -94,7 +101,7 @@ class PartitionedModel(Struct, frozen=True, kw_only=True):
         boundary_quantize: of those, Quantize/DequantizeLinear nodes at the graph's border left to
             the default EP; `coverage` does not count them.
         settings: by which it was partitioned; what an EP leaves goes by them to the EPs after.
-        leftover: partitioned is what EPs have left of theirs: the EPs after may take nothing of it.
+        optional: the EPs may take nothing of it: others have left it, or it is a piece of a model.
     """
 
     name: str
@@ -104,7 +111,7 @@ class PartitionedModel(Struct, frozen=True, kw_only=True):
     nodes: int
     boundary_quantize: int = 0
     settings: PartitionSettings = field(default_factory=PartitionSettings)
-    leftover: bool = False
+    optional: bool = False
 
     @property
     def coverage(self) -> float:

@@ -23,6 +23,7 @@ from epctx.providers.base import (
     Workspace,
 )
 from epctx.stages import partition
+from epctx.stages.report import ModelReport
 
 
 class CompiledGroup(Struct, frozen=True, kw_only=True, eq=False):
@@ -71,8 +72,8 @@ def run(
         ModelError: a model has no node, or one that neither an EP nor the default EP takes.
     """
     for model in models:
-        if providers and not model.partitions:
-            raise _nothing_compiled(model)
+        if providers and not (model.partitions or model.optional):
+            raise nothing_compiled(model, model.model.graph)
     with ExitStack() as stack:
         workspaces: list[Workspace] = []
         for provider in providers:
@@ -137,8 +138,8 @@ class Chain(Struct, kw_only=True, eq=False):
             CompileError: nobody took any.
         """
         partitioned = self._placed(workspaces)
-        if self.providers and not partitioned.partitions:
-            raise _nothing_compiled(partitioned)
+        if self.providers and not (partitioned.partitions or partitioned.optional):
+            raise nothing_compiled(partitioned, partitioned.model.graph)
         contexts.bind_ends(partitioned.model.graph)
         return partitioned
 
@@ -174,7 +175,10 @@ def _leaves(partitions: Sequence[Partition], made: Sequence[Replacement]) -> boo
     return len(made) < len(partitions) or not all(map(epcontext.is_epcontext, nodes))
 
 
-def _nothing_compiled(model: PartitionedModel) -> CompileError | ModelError:
+def nothing_compiled(
+    model: PartitionedModel | ModelReport, graph: ir.Graph
+) -> CompileError | ModelError:
+    """Return the error of a model of which no EP takes any node."""
     if not model.nodes:
         return ModelError(
             "has no node to compile",
@@ -192,9 +196,7 @@ def _nothing_compiled(model: PartitionedModel) -> CompileError | ModelError:
         "run `epctx plan --partition`, then change `partition`, the options or the EPs; "
         "a plain ONNX output has `execution_providers: []`"
     )
-    shapeless = [
-        v.name for v in model.model.graph.inputs if v.shape is None and not v.is_initializer()
-    ]
+    shapeless = [v.name for v in graph.inputs if v.shape is None and not v.is_initializer()]
     if shapeless and why is not None and boundary.UNKNOWN_RANK in why:
         listed = ", ".join(f"{json.dumps(name)}: [1]" for name in shapeless)
         remedy = (

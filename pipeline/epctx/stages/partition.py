@@ -22,6 +22,7 @@ from epctx.manifest import PartitionSettings
 from epctx.providers import default, hooks
 from epctx.providers.base import ExecutionProvider, ForeseesPlacement, PartitionedModel
 from epctx.stages.exclusion import Exclusion, Unmatched
+from epctx.stages.report import ModelReport
 
 Reasons = tuple[tuple[str, str | Refusal], ...]
 """EPs' labels, each with why it left a node."""
@@ -106,7 +107,7 @@ def again(
         result,
         partitions=(*kept, *result.partitions),
         nodes=before.nodes,
-        leftover=True,
+        optional=True,
     )
 
 
@@ -154,16 +155,14 @@ def partition_rest(
     )
 
 
-def require(model: PartitionedModel, contexts: int, settings: PartitionSettings) -> None:
+def require(model: ModelReport, settings: PartitionSettings) -> None:
     """Hold what came out of the compile to the manifest's limits.
-
-    Args:
-        contexts: how many EPContext nodes the model has now.
 
     Raises:
         CompileError: `require_coverage` is missed, or there are more than `max_partitions`.
     """
     require_coverage(model, settings)
+    contexts = 0 if model.placement is None else model.placement.context_nodes
     if settings.max_partitions is not None and contexts > settings.max_partitions:
         raise CompileError(
             f"compiled into {contexts} partitions where max_partitions allows "
@@ -329,13 +328,13 @@ def _is_boundary_quantizer(flow: Dataflow, node: ir.Node) -> bool:
     )
 
 
-def require_coverage(model: PartitionedModel, settings: PartitionSettings) -> None:
+def require_coverage(model: ModelReport, settings: PartitionSettings) -> None:
     """Hold a model to the manifest's `require_coverage`. Raises CompileError if it is missed."""
     wanted = settings.require_coverage
     if wanted is None or model.coverage >= wanted:
         return
-    counted = model.nodes - model.boundary_quantize
-    taken = sum(len(partition.nodes) for partition in model.partitions)
+    taken = sum(partition.nodes for partition in model.partitions)
+    counted = round(taken / model.coverage) if taken else model.nodes
     raise CompileError(
         f"the execution providers take {taken} of {counted} nodes, "
         f"{model.coverage:.1%} where require_coverage asks for {wanted:.1%}",
@@ -347,7 +346,7 @@ def require_coverage(model: PartitionedModel, settings: PartitionSettings) -> No
     )
 
 
-def explain(model: PartitionedModel, most: int = 5) -> str:
+def explain(model: PartitionedModel | ModelReport, most: int = 5) -> str:
     """Why nodes were left to the default EP: the most frequent op types with their reasons."""
     kinds: Counter[tuple[str, str]] = Counter()
     for left in model.declined:

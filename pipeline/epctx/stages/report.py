@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
-from epctx.graph.model import Decline, Outline, PassRecord, Placement
+from epctx.graph.model import CutPoint, Decline, Outline, PassRecord, Placement
 from epctx.quantization.report import QuantizeReport
+from epctx.text import size_words
+
+_SHOWN: Final = 4
+"""Values of a cut that are named."""
 
 
 class PartitionReport(Struct, frozen=True, kw_only=True):
@@ -15,6 +21,36 @@ class PartitionReport(Struct, frozen=True, kw_only=True):
     nodes: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+
+class PieceReport(Struct, frozen=True, kw_only=True):
+    """A piece of a model, which is compiled by itself.
+
+    Attributes:
+        nodes: of the optimized model, and those that are computed again in it.
+        weights: bytes of the initializers that it uses.
+        memory: bytes that its compile should take at most, with the other models of its sharing
+            group; None if that was not measured on the EP.
+        cut: its end; None for the last piece.
+    """
+
+    nodes: int
+    weights: int
+    memory: int | None
+    cut: CutPoint | None = None
+
+    def words(self, number: int) -> tuple[str, ...]:
+        """Describe it as the piece of that number, and its end in a second line."""
+        memory = "" if self.memory is None else f", about {size_words(self.memory)} to compile"
+        head = f"piece {number}: {self.nodes} nodes, {size_words(self.weights)} of weights{memory}"
+        if self.cut is None:
+            return (head,)
+        count, listed = len(self.cut.values), ", ".join(self.cut.values[:_SHOWN])
+        more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
+        crossing = f"{count} value{'s' * (count != 1)} of {size_words(self.cut.bytes)} cross"
+        again = f"; {len(self.cut.recomputed)} are computed again" if self.cut.recomputed else ""
+        after = f"cut after {self.cut.after}: {self.cut.why}"
+        return head, f"{after}; {crossing} ({listed}{more}){again}"
 
 
 class ModelReport(Struct, frozen=True, kw_only=True):
@@ -31,6 +67,7 @@ class ModelReport(Struct, frozen=True, kw_only=True):
         notes: what load noted of the source: what ONNX forbids and ONNX Runtime takes.
         quantized: how it was quantized; None: it was not.
         unstable: why its EPs may write other bytes at each build, and what to do.
+        pieces: in which it was compiled; none if it was compiled whole.
     """
 
     name: str
@@ -44,6 +81,13 @@ class ModelReport(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     quantized: QuantizeReport | None = None
     unstable: tuple[str, ...] = ()
+    pieces: tuple[PieceReport, ...] = ()
+
+    @property
+    def piece_lines(self) -> tuple[str, ...]:
+        """Lines that describe its pieces and cuts; none if it was compiled whole."""
+        pieces = enumerate(self.pieces, start=1)
+        return tuple(line for number, piece in pieces for line in piece.words(number))
 
 
 class CompositionReport(Struct, frozen=True, kw_only=True):

@@ -83,11 +83,12 @@ def _sharing_words(folder: GroupFolder) -> str:
 
 
 def _sharing(folder: GroupFolder) -> Iterator[str]:
-    """Every binary is named for the first that shares; those who share use one an EP."""
+    """Every binary is named for the first that shares; those who share use one an EP and piece."""
     if folder.group is None:
         return
+    pieces = folder.group.pieces is not None
     first = {m: members[0] for members in folder.group.sharing_groups.values() for m in members}
-    used: dict[tuple[str, str], set[str]] = {}
+    used: dict[tuple[str, str, str], set[str]] = {}
     for model in folder.models:
         name = _stem(model)
         owner = first.get(name, name)
@@ -96,14 +97,16 @@ def _sharing(folder: GroupFolder) -> Iterator[str]:
                 continue
             provider = folder.providers.find(node.source or "")
             wanted = rf"{re.escape(owner)}(_\d+)?_{re.escape(provider.label if provider else '')}"
-            if not re.match(wanted, PurePosixPath(node.context_path).name):
+            match = re.match(wanted, PurePosixPath(node.context_path).name)
+            if match is None:
                 yield (
                     f"'{model.file}' uses the context binary '{node.context_path}', which is not "
                     f"named for '{owner}'"
                 )
             if name in first:
-                used.setdefault((owner, node.source or ""), set()).add(node.context_path)
-    for (owner, source), binaries in used.items():
+                piece = (match and pieces and match[1]) or ""
+                used.setdefault((owner, node.source or "", piece), set()).add(node.context_path)
+    for (owner, source, _), binaries in used.items():
         if len(binaries) > 1:
             yield (
                 f"the models that share with '{owner}' use several context binaries of the source "

@@ -9,10 +9,11 @@ from epctx.errors import CompileError, ModelError, ProviderUnavailable
 from epctx.files.digest import of_bytes
 from epctx.graph.model import Decline, OptimizedModel, Partition, Refusal
 from epctx.manifest import PartitionSettings
-from epctx.providers.base import Capability
+from epctx.providers.base import Capability, PartitionedModel
 from epctx.providers.guard import guard
 from epctx.stages import partition
 from epctx.stages.exclusion import Unmatched
+from epctx.stages.report import ModelReport, PartitionReport
 from tests.kit.fake_providers import Taker, eps, op_types, partitioned
 from tests.kit.onnx_text import model, names
 
@@ -25,6 +26,20 @@ g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> {
 }"""
 
 EVERYTHING = Taker(lambda node: True, label="all")
+
+
+def report(found: PartitionedModel) -> ModelReport:
+    return ModelReport(
+        name=found.name,
+        passes=(),
+        nodes=found.nodes,
+        coverage=found.coverage,
+        partitions=tuple(
+            PartitionReport(provider=str(p.provider), nodes=len(p.nodes), inputs=(), outputs=())
+            for p in found.partitions
+        ),
+        declined=found.declined,
+    )
 
 
 def reasons(found: tuple[Decline, ...]) -> dict[str, list[str]]:
@@ -167,7 +182,7 @@ def test_quantizers_at_the_models_border_do_not_count_as_missed() -> None:
     inner = Taker(lambda node: node.name in {"d0", "op", "q1"})
     settings = PartitionSettings(require_coverage=1.0)
     result = partitioned(model(QDQ), inner, settings=settings)
-    partition.require_coverage(result, settings)
+    partition.require_coverage(report(result), settings)
     assert result.boundary_quantize == 2
     assert result.coverage == 1.0
     assert partitioned(model(QDQ), EVERYTHING).boundary_quantize == 0, "taken ones count"
@@ -179,7 +194,7 @@ def test_missed_coverage_is_an_error_that_says_what_is_missing() -> None:
     settings = PartitionSettings(require_coverage=0.8)
     found = partitioned(model(CHAIN), op_types("Relu", label="one"), settings=settings)
     with pytest.raises(CompileError) as caught:
-        partition.require_coverage(found, settings)
+        partition.require_coverage(report(found), settings)
     assert str(caught.value).splitlines() == [
         "model m: the execution providers take 1 of 4 nodes, 25.0% where require_coverage asks "
         "for 80.0%: 1 Add (one: not supported), 1 Abs (one: not supported), 1 Neg (one: not "
@@ -189,7 +204,7 @@ def test_missed_coverage_is_an_error_that_says_what_is_missing() -> None:
     ]
     assert caught.value.exit_code == 6
     assert found.coverage == 0.25
-    partition.require_coverage(found, PartitionSettings(require_coverage=0.25))
+    partition.require_coverage(report(found), PartitionSettings(require_coverage=0.25))
 
 
 def test_the_most_frequent_reasons_come_first() -> None:

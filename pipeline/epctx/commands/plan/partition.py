@@ -6,9 +6,11 @@ import tempfile
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.actions.optimize import Optimize
 from epctx.actions.partition import Partition
+from epctx.actions.pieces import Cut
 from epctx.cache.digests import FreshDigests
 from epctx.engine import quantized, ranges
 from epctx.engine.actions import loading
@@ -17,8 +19,9 @@ from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.ranges import Ranges
 from epctx.engine.results import aliased
 from epctx.engine.scheduler import Scheduler
+from epctx.files.digest import Digest
 from epctx.stages.exclusion import refuse_unmatched
-from epctx.stages.report import ModelReport
+from epctx.stages.report import ModelReport, PieceReport
 from epctx.worker.pool import Pool, own_logs
 
 
@@ -61,15 +64,27 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
             planned.group, known, FreshDigests(), folder / "q", lane, calibrate=True
         )
         optimized: dict[str, Path] = {}
+        digests: dict[str, Digest] = {}
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"
             job = Optimize.of(source, group.optimize, optimized[source.name])
-            loading.optimize(job, lambda job: one(lane, job))
+            digests[source.name] = loading.optimize(job, lambda job: one(lane, job)).digest
         found = one(lane, Partition(group=group, optimized=optimized))
+        pieces: dict[str, tuple[PieceReport, ...]] = {}
+        for number, session in enumerate(planned.session_groups if group.pieces else ()):
+            names = [model.name for model in session.models]
+            cut = replace(
+                Cut.of(group, {name: digests[name] for name in names}),
+                folders={name: optimized[name] for name in names},
+                folder=folder / f"c{number}",
+            )
+            reports = (model.reports for model in one(lane, cut).models)
+            pieces.update(zip(names, reports, strict=True))
+    models = (replace(model, pieces=pieces.get(model.name, ())) for model in found.models)
     refuse_unmatched(found.unmatched, where=f"model group {group.name}")
     return GroupPreview(
         target=planned.target,
         group=group.name,
-        models=aliased(found.models, group.execution_providers),
+        models=aliased(models, group.execution_providers),
         silent=found.silent,
     )

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from epctx import codec
+from epctx.actions.compile import CompileResult
 from epctx.cache import StoredAction, StoredFile
 from epctx.cache.action import Origin
 from epctx.cache.digests import FreshDigests
@@ -24,7 +25,7 @@ from epctx.engine.state import Known, SessionState
 from epctx.error_codes import Code
 from epctx.errors import CompileError
 from epctx.files.digest import Digest
-from epctx.manifest import ProviderSpec
+from epctx.manifest import ModelGroup, ProviderSpec
 
 R = TypeVar("R")
 
@@ -213,6 +214,22 @@ class Actions:
         if keep and self.lookup.cache is not None:
             self.lookup.cache.put(known.key, stored, folder or self.work)
         return replace(known, stored=stored)
+
+    def store_compiled(
+        self,
+        known: Known[CompileResult],
+        kind: str,
+        group: ModelGroup,
+        result: CompileResult,
+        folder: Path,
+    ) -> Known[CompileResult]:
+        """Put what was compiled into the cache, with the CPU of this machine where a real EP did
+        it; its files lie in `folder`. Raises as `store`.
+        """
+        eps, toolchain = group.execution_providers, self.lookup.toolchain
+        result = replace(result, cpu=toolchain.cpu(eps) if toolchain.native(eps) else None)
+        files = [StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in result.output.files]
+        return self.store(known, kind, result, folder=folder, files=files)
 
 
 def files_in(folder: Path, roots: Sequence[Path], *, leaving_out: str = "") -> list[StoredFile]:

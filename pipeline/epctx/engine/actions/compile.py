@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,11 @@ from epctx.actions.action import Action
 from epctx.actions.compile import MODELS, Compile, CompileResult
 from epctx.actions.record import Record, RecordResult
 from epctx.actions.verify import Check
-from epctx.cache import StoredFile
 from epctx.engine.actions.answer_checks import check_compiled, check_contents
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.numbers import Numbers, Unfed, judge, request
 from epctx.engine.actions.optimize import Optimizing
+from epctx.engine.actions.pieces import Piecing
 from epctx.engine.actions.quantize import Quantizing
 from epctx.engine.disk_space import DiskSpace
 from epctx.engine.executor import Lane
@@ -34,10 +34,8 @@ from epctx.engine.state import ModelState, SessionState
 from epctx.errors import CompileError, EpctxError
 from epctx.files import outputs
 from epctx.files.entries import open_entry
-from epctx.keys import Toolchain
 from epctx.keys.source_digests import refuse_changed
 from epctx.manifest import ModelGroup, ModelSource
-from epctx.providers.onnxruntime.host import Cpu
 from epctx.stages.report import ModelReport
 from epctx.verification.findings import FolderReport
 
@@ -82,6 +80,7 @@ class Compiling:
         self._numbers = numbers
         self._optimizing = Optimizing(actions)
         self._quantizing = Quantizing(actions, self._optimizing)
+        self._piecing = Piecing(actions, scheduler)
         cache = actions.lookup.cache
         stores = [] if cache is None or cache.location.readonly else [cache.location.root]
         self._space = DiskSpace(actions.work, stores)
@@ -93,7 +92,9 @@ class Compiling:
             EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.
         """
         group, label = progress.planned.group, f"{progress.label}-{session.label}"
-        with self._actions.lane(group.execution_providers, label) as lane:
+        # Each piece has a lane of its own.
+        own = self._actions.lane(group.execution_providers, label)
+        with own if group.pieces is None else self._actions.shared_lane() as lane:
             models = self._optimized(progress, session, lane)
 
             def find() -> SessionState:
@@ -151,18 +152,27 @@ class Compiling:
         self, progress: GroupProgress, known: SessionState, folder: Path, lane: Lane
     ) -> SessionState:
         self._actions.refuse_to_build(f"compile of {known.session.label}")
+        group = progress.planned.group
+        folders = {m.source.name: self._optimizing.folder(progress, m, lane) for m in known.models}
         with self._space.promised(_size(known), progress.notice, copied=lane.own):
-            return self._carried_out(progress, known, folder, lane)
+            if group.pieces is not None:
+                made = self._piecing.run(progress, known, folders, folder)
+                _refuse_changed(known)
+                return made
+            return self._carried_out(progress, known, folders, folder, lane)
 
     def _carried_out(
-        self, progress: GroupProgress, known: SessionState, folder: Path, lane: Lane
+        self,
+        progress: GroupProgress,
+        known: SessionState,
+        folders: Mapping[str, Path],
+        folder: Path,
+        lane: Lane,
     ) -> SessionState:
         group = progress.planned.group
         scratch = self._actions.new_folder("s")
         scratch.mkdir(parents=True)
-        folders = {m.source.name: self._optimizing.folder(progress, m, lane) for m in known.models}
-        digests = {m.source.name: m.result.digest for m in known.models if m.result}
-        asked = Compile.of(group, digests)
+        asked = Compile.of(group, known.digests)
         compile = replace(asked, optimized=folders, folder=folder, scratch=scratch)
         recorded = self._numbers.recorded(progress, known.session)
         following = self._following(progress, compile, recorded)
@@ -178,10 +188,7 @@ class Compiling:
             if not lane.own and len(progress.planned.session_groups) == 1:
                 check_contents(result, folder)
             judge(run, made.recording.unrun)
-        for model in known.models:
-            for each in (model,) if model.quantized is None else (model, model.origin):
-                assert each.found is not None
-                refuse_changed(each.source, each.found)
+        _refuse_changed(known)
         if known.compile is None:
             known = self._actions.lookup.session(group, known.session, known.models)
         return _stored(self._actions, group, known, made, folder, recorded)
@@ -243,9 +250,7 @@ def _stored(
 ) -> SessionState:
     """A session group that was compiled, put into the cache with its recording."""
     assert known.compile is not None
-    result = replace(made.compiled, cpu=_cpu(actions.lookup.toolchain, group))
-    files = [StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in result.output.files]
-    compile = actions.store(known.compile, "compile", result, folder=folder, files=files)
+    compile = actions.store_compiled(known.compile, "compile", group, made.compiled, folder)
     known, recording = replace(known, compile=compile, checked=made.checked), known.recording
     if recording is None:
         return known
@@ -262,14 +267,16 @@ def _stored(
     )
 
 
+def _refuse_changed(known: SessionState) -> None:
+    """Refuse sources that were written to while they were compiled."""
+    for model in known.models:
+        for each in (model,) if model.quantized is None else (model, model.origin):
+            assert each.found is not None
+            refuse_changed(each.source, each.found)
+
+
 def _is_large(source: ModelSource) -> bool:
     return source.path.is_file() and source.path.stat().st_size >= _LARGE
-
-
-def _cpu(toolchain: Toolchain, group: ModelGroup) -> Cpu | None:
-    """Where a real EP compiles; None: the EPs are the same everywhere."""
-    eps = group.execution_providers
-    return toolchain.cpu(eps) if toolchain.native(eps) else None
 
 
 def _size(known: SessionState) -> int:

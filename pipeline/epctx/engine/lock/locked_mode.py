@@ -14,7 +14,7 @@ from epctx.engine.lock.nondeterminism import known
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import is_apart
-from epctx.engine.plan import Plan, PlannedGroup
+from epctx.engine.plan import Plan, PlannedGroup, SessionGroup
 from epctx.engine.state import SessionState
 from epctx.error_codes import Code
 from epctx.errors import LockError, ModelError, UsageError
@@ -83,6 +83,21 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> Lock:
     if not new.folders.keys().isdisjoint(hosts.lacking(old, here)):
         raise _of_other_hosts(old, here, plan)
     return view
+
+
+def cut_alike(plan: Plan, lock: Lock) -> Plan:
+    """Return the plan, with its session groups cut into pieces where the lock has them cut."""
+
+    def at(planned: PlannedGroup, session: SessionGroup) -> SessionGroup:
+        locked = lock.groups.get(f"{planned.target}/{planned.group.name}")
+        pieces = None if locked is None else locked.pieces.get(session.models[0].name)
+        return session if pieces is None else replace(session, at=pieces.at)
+
+    groups = (
+        replace(each, session_groups=tuple(at(each, session) for session in each.session_groups))
+        for each in plan.groups
+    )
+    return replace(plan, groups=tuple(groups))
 
 
 def _of_other_hosts(lock: Lock, here: hosts.Kind, plan: Plan) -> LockError:

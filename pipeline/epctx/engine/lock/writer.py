@@ -14,6 +14,7 @@ from epctx.actions.action import Action
 from epctx.actions.compile import Compile
 from epctx.actions.compose import Compose
 from epctx.actions.optimize import Optimize
+from epctx.actions.pieces import Assemble, Cut
 from epctx.actions.quantize import Quantize, settings_of
 from epctx.engine.lock import packaged
 from epctx.engine.plan import PlannedComposition, PlannedGroup
@@ -29,6 +30,7 @@ from epctx.lockfile.types import (
     LockedGroup,
     LockedModel,
     LockedPart,
+    LockedPieces,
     LockedProvider,
     LockedSession,
     LockedSource,
@@ -72,6 +74,7 @@ def make(
             (
                 *([Quantize] if any(p.group.quantize for p, _ in groups) else ()),
                 *(Optimize, Compile),
+                *([Cut, Assemble] if any(p.group.pieces for p, _ in groups) else ()),
                 *([Compose] if compositions else ()),
             ),
         ),
@@ -140,6 +143,15 @@ class _Lock:
             session_groups={s.session.models[0].name: self._session(s) for s in sessions},
             session_options=group.session_options,
             quantize=self._quantize(group, models.values()),
+            asked_pieces=group.pieces,
+            pieces={
+                each.session.models[0].name: LockedPieces(
+                    at=each.cut.result.at,
+                    keys=(str(each.cut.key), *(str(piece.key) for piece in each.pieces)),
+                )
+                for each in sessions
+                if each.cut is not None and each.cut.result is not None
+            },
         )
 
     def _quantize(

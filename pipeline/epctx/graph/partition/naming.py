@@ -54,13 +54,13 @@ class Names:
 
     def value(self, wanted: str) -> str:
         """`wanted`, or with the first number that makes it unique; from now on in use."""
-        name = _first_free(wanted, (self._values, self._inner))
+        name = first_free(wanted, (self._values, self._inner))
         self._values.add(name)
         return name
 
     def node(self, wanted: str) -> str:
         """As `value`, for the name of a node."""
-        name = _first_free(wanted, (self._nodes,))
+        name = first_free(wanted, (self._nodes,))
         self._nodes.add(name)
         return name
 
@@ -74,7 +74,7 @@ class Names:
         for node in fragment:
             for value in _inner_values(node):
                 if value.name and value.name in self._values:
-                    value.name = _first_free(value.name, (self._values, self._inner))
+                    value.name = first_free(value.name, (self._values, self._inner))
                     self._inner.add(value.name)
 
     def _name_node(self, node: ir.Node) -> None:
@@ -95,7 +95,8 @@ def _defined(node: ir.Node) -> Iterator[ir.Value]:
         yield from (value for inner in graph for value in inner.outputs if value.name)
 
 
-def _first_free(wanted: str, taken: Sequence[Collection[str | None]]) -> str:
+def first_free(wanted: str, taken: Sequence[Collection[str | None]]) -> str:
+    """Return `wanted`, or `wanted` with the first number that is in none of `taken`."""
     name, number = wanted, 0
     while any(name in names for names in taken):
         number += 1

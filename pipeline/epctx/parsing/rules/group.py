@@ -68,6 +68,7 @@ def check(scope: Scope) -> Iterator[Problem]:
     yield from of_kind(Code.WRONG_NAME, _initializers(scope))
     yield from of_kind(Code.WRONG_NAME, _prefix(scope))
     yield from of_kind(Code.OUTPUT_CLASH, _outputs(scope))
+    yield from _pieces(scope)
 
 
 def outputs(scope: Scope) -> dict[str, str]:
@@ -136,6 +137,37 @@ def _sharing_provider(scope: Scope) -> Iterator[Problem]:
             what = f"is a list, and models of group {scope.name} share a context: {why}"
             remedy = "remove sharing_groups, or make a target of each"
             yield at(option, what, remedy)
+
+
+def _pieces(scope: Scope) -> Iterator[Problem]:
+    pieces = scope.node.get("partition", "pieces")
+    if pieces is None or pieces.kind != "mapping" or pieces in scope.broken:
+        return
+    wanted = present(pieces)
+    if len(wanted) != 1:
+        remedy = "write one of max_memory, count and at; null takes one of a base away"
+        yield at(pieces, f"says {' and '.join(wanted) or 'nothing'} of where to cut", remedy)
+    listed = scope.unbroken("execution_providers")
+    if listed is not None and not listed.items:
+        remedy = "name an EP in execution_providers, or write pieces: null"
+        yield at(pieces, f"group {scope.name} has no EP that could compile a piece", remedy)
+    for item, entry in scope.entries:
+        for option, why in providers.unshared_lists(entry):
+            what = f"is a list, and the models of group {scope.name} are cut into pieces: {why}"
+            yield at(option, what, "remove partition.pieces, or make a target of each")
+        if "max_memory" in wanted and providers.compile_memory(entry) is None:
+            what = f"the memory that a compile on {item.text} takes was not measured"
+            yield at(wanted["max_memory"], what, "write `count` or `at` in its place")
+    numbers = scope.node.get("verify", "numbers")
+    if numbers is not None and numbers.string == "generating":
+        what = f"the models of group {scope.name} are compiled in pieces, and their files are run"
+        yield at(numbers, what, "write numbers: full")
+    for model in scope.models:
+        before, _, number = model.rpartition("_")
+        if before in scope.models and number.isdecimal():
+            what = f"{quoted(model)} is what a piece of {quoted(before)} is called"
+            clash = f"give {quoted(model)} another key in `models`, or write pieces: null"
+            yield at(pieces, what, clash, Code.OUTPUT_CLASH)
 
 
 def _labels(scope: Scope) -> Iterator[Problem]:

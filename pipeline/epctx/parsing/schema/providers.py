@@ -82,6 +82,22 @@ class CompilesOn(Struct, frozen=True, kw_only=True):
     extra: str = ""
 
 
+class CompileMemory(Struct, frozen=True, kw_only=True):
+    """Peak memory of a compile, in bytes, as it was measured: a constant, and so much a weight.
+
+    Attributes:
+        measured_on: the version of the EP.
+        base: without any weight.
+        first: bytes a weight, by its kind: float, integer or 4-bit.
+        further: bytes a weight for each further model that shares the context, likewise.
+    """
+
+    measured_on: str
+    base: int
+    first: Mapping[str, float]
+    further: Mapping[str, float]
+
+
 class Knowledge(Struct, frozen=True, kw_only=True):
     """`x-epctx` of an option schema.
 
@@ -95,6 +111,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
         decoders: what `epctx init FOLDER` writes for the EP.
         advised: options that `epctx validate` warns about where they are left out.
         compiles_on: what a host must be.
+        compile_memory: what its compile takes; None if it was not measured.
     """
 
     provider: str
@@ -106,6 +123,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     decoders: ForDecoders = field(default_factory=ForDecoders)
     advised: tuple[Advised, ...] = ()
     compiles_on: CompilesOn = field(default_factory=CompilesOn)
+    compile_memory: CompileMemory | None = None
 
 
 class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
@@ -219,6 +237,12 @@ def can_share(entry: Node) -> bool:
     """The entry's EP can put several models into one context; without a schema it may."""
     schema = schema_of(entry)
     return schema is None or schema.knowledge.can_share
+
+
+def compile_memory(entry: Node) -> CompileMemory | None:
+    """What a compile on the entry's EP takes; None if it was not measured."""
+    schema = schema_of(entry)
+    return None if schema is None else schema.knowledge.compile_memory
 
 
 def unshared_lists(entry: Node) -> Iterator[tuple[Node, str]]:

@@ -87,7 +87,7 @@ class OrtWorkspace:
         self._folder = spec.folder / provider.label
         self._make_folder()
         self._staging = Staging(folder=self._folder)
-        self._binaries = Binaries(provider, self._folder, spec.models[0])
+        self._binaries = Binaries(provider, self._folder, spec.first)
         self._host = ExitStack()
         self._host.enter_context(provider.compiling())
 
@@ -99,7 +99,7 @@ class OrtWorkspace:
         A partition of which the EP takes nothing gets no replacement: it stays on the CPU.
 
         Raises:
-            CompileError: the EP failed, or took nothing at all, unless of another's leftovers.
+            CompileError: the EP failed, or took nothing at all of a model that is not optional.
             EpctxError: ONNX Runtime's CPU EP refuses what was written for the EP, too.
         """
         shares = self._shares(partitions)
@@ -115,7 +115,7 @@ class OrtWorkspace:
                 self._generate(model.name, partition, stem, shares=joins, stop=stop == index)
         parts = self._parts[-len(partitions) :]
         self._require_one_embedded(parts)
-        if not model.leftover and all(part.fragment is None for part in parts):
+        if not model.optional and all(part.fragment is None for part in parts):
             raise self._nothing_compiled(parts)
         if self._spec.node_name_prefix:
             self._place_prefix(parts)

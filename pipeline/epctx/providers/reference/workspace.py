@@ -75,7 +75,7 @@ class ReferenceWorkspace:
 
     @property
     def _binary(self) -> str:
-        return f"{self._spec.models[0]}_{self._options.source}.bin"
+        return f"{self._spec.first}_{self._options.source}.bin"
 
     def _empty(self) -> ContextWriter:
         needed = msgspec.structs.asdict(self._options.toolchain)

@@ -129,7 +129,7 @@ def test_defaults_of_the_schema_are_those_of_the_types(name: str) -> None:
 def test_keys_of_the_schema_are_those_of_the_types() -> None:
     for name, kind in SETTINGS.items():
         fields = set(kind.__struct_fields__)
-        extra = {"partition": {"exclude"}, "model": {"bucket_name"}}.get(name, set())
+        extra = {"partition": {"exclude", "pieces"}, "model": {"bucket_name"}}.get(name, set())
         assert set(MANIFEST["$defs"][name]["properties"]) - extra <= fields, name
 
 

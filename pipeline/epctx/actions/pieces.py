@@ -1,0 +1,246 @@
+"""Cut: models become pieces that are compiled by themselves. Assemble: what came of them is joined.
+
+Each piece of all models of a session group is compiled as a session group of its own (`Compile`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from epctx.actions.action import SESSIONS, Action, Code, StageStarted, WorkerContext
+from epctx.actions.compile import Compile, CompiledModel, CompileResult
+from epctx.files.digest import Digest
+from epctx.graph.model import CutPlan, Outline
+from epctx.manifest import ExternalInitializers, ModelGroup, PartitionSettings, Pieces
+from epctx.parsing.schema import providers as knowledge
+from epctx.parsing.schema.providers import CompileMemory
+from epctx.stages.report import ModelReport, PieceReport
+
+_BINARY: Final = ".bin"
+"""The ending of a context binary's name; a piece has the model and its weights beside it."""
+
+
+class CutModel(Struct, frozen=True, kw_only=True):
+    """A model that was cut.
+
+    Attributes:
+        plan: where.
+        pieces: of each piece its digest, as that of an optimized model.
+    """
+
+    plan: CutPlan
+    pieces: tuple[Digest, ...]
+    reports: tuple[PieceReport, ...]
+
+
+class CutResult(Struct, frozen=True, kw_only=True):
+    """The models of a session group, in its order, in as many pieces each."""
+
+    models: tuple[CutModel, ...]
+
+    @property
+    def count(self) -> int:
+        """How many pieces there are of each model."""
+        return len(self.models[0].pieces)
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        """The cuts, as `partition.pieces.at` names them."""
+        return tuple(cut.after for cut in self.models[0].plan.cuts)
+
+    def compiles(self, group: ModelGroup, names: Iterable[str]) -> tuple[Compile, ...]:
+        """Return the compiles of its pieces, without places.
+
+        Args:
+            names: of its models.
+        """
+        each = dict(zip(names, self.models, strict=True))
+        return tuple(
+            Compile.of(group, {name: each[name].pieces[number] for name in each}, piece=number + 1)
+            for number in range(self.count)
+        )
+
+
+class Cut(Action[CutResult], frozen=True, kw_only=True):
+    """Cut the optimized models of a session group into pieces.
+
+    Attributes:
+        optimized: digests of the models, in the session group's order.
+        pieces: where to cut.
+        memory: what a compile on their EPs takes; None if that was not measured.
+        embed_mode: 1 if the contexts must fit into the models.
+        folders: model name to the folder that Optimize wrote, in that order.
+        folder: new; each piece is written to `<model>.<number>` in it, as Optimize writes.
+    """
+
+    result = CutResult
+    kind = "cut"
+    code = Code(("actions/pieces.py", "stages/cut.py"))
+    beside = ("folders", "folder")
+    writes = ("folder",)
+
+    optimized: tuple[str, ...]
+    pieces: Pieces
+    memory: CompileMemory | None
+    embed_mode: int
+    folders: Mapping[str, Path] = {}
+    folder: Path = Path()
+
+    @classmethod
+    def of(cls, group: ModelGroup, optimized: Mapping[str, Digest]) -> Cut:
+        """Return the cut of a session group's models, without a place.
+
+        Args:
+            optimized: its models in order, each with its optimized digest.
+        """
+        assert group.pieces is not None
+        known = (knowledge.find(each.provider) for each in group.execution_providers)
+        measured = (each.knowledge.compile_memory for each in known if each is not None)
+        return cls(
+            optimized=tuple(map(str, optimized.values())),
+            pieces=group.pieces,
+            memory=next(filter(None, measured), None),
+            embed_mode=group.embed_mode,
+        )
+
+    def run(self, worker: WorkerContext) -> CutResult:
+        """Raises what `stages.cut` raises."""
+        from epctx.graph.optimized import store
+        from epctx.stages import cut
+
+        worker.started(StageStarted(stage="partition", model=next(iter(self.folders))))
+        models = [replace(store.read(each), name=name) for name, each in self.folders.items()]
+        found = []
+        for each in cut.run(models, self.pieces, self.memory, embed=self.embed_mode == 1):
+            for number, piece in enumerate(each.pieces, start=1):
+                folder = self.folder / f"{each.name}.{number}"
+                folder.mkdir(parents=True)
+                store.write(piece, folder)
+            digests = tuple(piece.digest for piece in each.pieces)
+            found.append(CutModel(plan=each.plan, pieces=digests, reports=each.reports))
+        return CutResult(models=tuple(found))
+
+
+class Assemble(Action[CompileResult], frozen=True, kw_only=True):
+    """Join what came of the pieces of a session group: a file for each model, a binary a piece.
+
+    Attributes:
+        models: in the session group's order.
+        plans: where each was cut.
+        outputs: of each piece the digests of its files, by name.
+        partition: its limits are those of whole models.
+        external_initializers: None: they stay inside the models.
+        cut, compiled: what is told of the pieces.
+        optimized: model name to the folder that Optimize wrote.
+        folders: of each piece, that of its files; binaries are taken out of it.
+        folder: where the outputs go; exists, may hold other session groups' outputs.
+    """
+
+    result = CompileResult
+    kind = "assemble"
+    code = Code(("actions/pieces.py", "stages/cut.py", "stages/dump.py"), SESSIONS)
+    beside = ("cut", "compiled", "optimized", "folders", "folder")
+    writes = ("folder",)
+
+    models: tuple[CompiledModel, ...]
+    plans: tuple[CutPlan, ...]
+    outputs: tuple[Mapping[str, str], ...]
+    partition: PartitionSettings
+    external_initializers: ExternalInitializers | None
+    cut: CutResult
+    compiled: tuple[CompileResult, ...]
+    optimized: Mapping[str, Path] = {}
+    folders: tuple[Path, ...] = ()
+    folder: Path = Path()
+
+    @classmethod
+    def of(
+        cls,
+        group: ModelGroup,
+        optimized: Mapping[str, Digest],
+        cut: CutResult,
+        compiled: Sequence[CompileResult],
+    ) -> Assemble:
+        """Return the assembly of a session group's pieces, without places.
+
+        Args:
+            optimized: its models in order, each with its optimized digest.
+            compiled: its pieces.
+        """
+        return cls(
+            models=Compile.of(group, optimized).models,
+            plans=tuple(model.plan for model in cut.models),
+            outputs=tuple({f.name: str(f.blake3) for f in c.output.files} for c in compiled),
+            partition=group.partition,
+            external_initializers=group.external_initializers,
+            cut=cut,
+            compiled=tuple(compiled),
+        )
+
+    def run(self, worker: WorkerContext) -> CompileResult:
+        """Raises what `stages.dump` raises; CompileError also if no EP takes any node of a model,
+        or a limit is missed.
+        """
+        from epctx.graph.optimized import store
+        from epctx.graph.partition import contexts, outline
+        from epctx.stages import compile, cut, dump, partition
+
+        worker.started(StageStarted(stage="dump"))
+        models = {
+            name: replace(store.read(each), name=name) for name, each in self.optimized.items()
+        }
+        unmatched = tuple(partition.unmatched(m, self.partition) for m in models.values())
+        before = [outline.Outlined(model.model, partition.name_of) for model in models.values()]
+        binaries = [
+            [name for name in sorted(each) if name.endswith(_BINARY)]
+            for each, made in zip(self.outputs, self.compiled, strict=True)
+        ]
+        group = cut.assemble(models, self.plans, self.folders, binaries)
+        reports = []
+        for number, (name, outlined) in enumerate(zip(models, before, strict=True)):
+            parts = [each.models[number] for each in self.compiled]
+            report = replace(
+                _joined(name, parts, outlined.owned(())),
+                placement=contexts.placement(group.models[name]),
+                pieces=self.cut.models[number].reports,
+            )
+            if not report.partitions:
+                raise compile.nothing_compiled(report, group.models[name].graph)
+            partition.require(report, self.partition)
+            reports.append(report)
+        output = dump.run(group, self.folder, external_initializers=self.external_initializers)
+        return CompileResult(output=output, models=tuple(reports), unmatched=unmatched)
+
+
+def _joined(name: str, parts: Sequence[ModelReport], whole: Outline) -> ModelReport:
+    """Return what is told of the pieces of a model as that of the model.
+
+    Args:
+        whole: of the model, without owners.
+    """
+    owner: dict[str, int] = {}
+    first, taken, counted = 0, 0, 0
+    for part in parts:
+        assert part.outline is not None
+        for node, own in zip(part.outline.names, part.outline.owners, strict=True):
+            if own >= 0:
+                owner[node] = first + own
+        first += len(part.partitions)
+        on_eps = sum(each.nodes for each in part.partitions)
+        taken += on_eps
+        counted += round(on_eps / part.coverage) if part.coverage else part.nodes
+    return ModelReport(
+        name=name,
+        passes=(),
+        nodes=sum(part.nodes for part in parts),
+        coverage=taken / counted if counted else 1.0,
+        partitions=tuple(each for part in parts for each in part.partitions),
+        declined=tuple(each for part in parts for each in part.declined),
+        outline=replace(whole, owners=tuple(owner.get(node, -1) for node in whole.names)),
+        unstable=tuple(dict.fromkeys(each for part in parts for each in part.unstable)),
+    )
