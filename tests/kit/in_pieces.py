@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 import epctx
-from epctx.graph.epcontext import PIECES, Cuts
+from epctx.graph.epcontext import COMPATIBILITY, PIECES, Cuts
 from epctx.runtime.split import SegmentBuilder
 from epctx.verification.numbers import pieces
 
@@ -52,45 +52,51 @@ def source(path: Path, body: str = MLP) -> Path:
 
 def assemble(
     folder: Path,
-    name: str,
-    model: Path,
+    models: Mapping[str, Path],
     cuts: Cuts = CUTS,
     *,
     wrong: Mapping[int, str] | None = None,
     providers: Sequence[Any] = (REFERENCE,),
-) -> Path:
-    """Compile the pieces of a model into a folder, and write `<name>_ctx.onnx` of all of them.
+) -> None:
+    """Compile the pieces of models into a folder, and write `<name>_ctx.onnx` of each model.
 
     Args:
-        wrong: the initializer that is doubled before a piece is compiled, by the piece's number.
+        models: sources by name; piece by piece, several share a context.
+        wrong: the initializer of the last model that is doubled before a piece is compiled, by the
+            piece's number.
     """
-    whole = onnx.shape_inference.infer_shapes(onnx.load(model), data_prop=True)
-    known = {value.name for value in (*whole.graph.input, *whole.graph.output)}
-    known |= {name for cut in cuts for name in cut}
-    joined = onnx.ModelProto()
-    for number, step in enumerate(pieces.split(whole.graph, cuts), start=1):
-        piece = SegmentBuilder(whole).build(step)
-        for tensor in piece.graph.initializer:
-            if tensor.name == (wrong or {}).get(number):
-                values = 2 * numpy_helper.to_array(tensor)
-                tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-        output = folder / f"{name}_{number}_ctx.onnx"
-        epctx.compile_model(
-            piece.SerializeToString(),
-            output=output,
-            providers=list(providers),
-            session_options={"ep.context_node_name_prefix": f"p{number}_"},
-        )
-        _add(joined, onnx.load(output), f"p{number}/", known)
-        output.unlink()
-    joined.graph.name = "g"
-    joined.graph.input.extend(whole.graph.input)
-    joined.graph.output.extend(whole.graph.output)
-    joined.producer_name = "epctx"
-    joined.metadata_props.add(key=PIECES, value=json.dumps(cuts))
-    path = folder / f"{name}_ctx.onnx"
-    onnx.save(joined, path)
-    return path
+    sources = {n: onnx.shape_inference.infer_shapes(onnx.load(p)) for n, p in models.items()}
+    joined = {name: onnx.ModelProto() for name in models}
+    *_, last = models
+    for place in range(len(cuts) + 1):
+        made: dict[str, Path] = {}
+        for name, whole in sources.items():
+            piece = SegmentBuilder(whole).build(pieces.split(whole.graph, cuts)[place])
+            for tensor in piece.graph.initializer:
+                if name == last and tensor.name == (wrong or {}).get(place + 1):
+                    values = 2 * numpy_helper.to_array(tensor)
+                    tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+            options: dict[str, str] = {}
+            if len(models) > 1:
+                options["ep.share_ep_contexts"] = "1"
+                options |= {"ep.stop_share_ep_contexts": "1"} if name == last else {}
+            made[name] = epctx.compile_model(
+                piece.SerializeToString(),
+                output=folder / f"{name}_{place + 1}_ctx.onnx",
+                providers=list(providers),
+                session_options=options,
+            )
+        for name, path in made.items():
+            known = {v.name for v in (*sources[name].graph.input, *sources[name].graph.output)}
+            known.update(value for cut in cuts for value in cut)
+            _add(joined[name], onnx.load(path), f"p{place}/", known)
+            path.unlink()
+    for name, model in joined.items():
+        model.graph.name = "g"
+        model.graph.input.extend(sources[name].graph.input)
+        model.graph.output.extend(sources[name].graph.output)
+        model.metadata_props.add(key=PIECES, value=json.dumps(cuts))
+        onnx.save(model, folder / f"{name}_ctx.onnx")
 
 
 def _add(joined: onnx.ModelProto, piece: onnx.ModelProto, prefix: str, known: set[str]) -> None:
@@ -102,6 +108,9 @@ def _add(joined: onnx.ModelProto, piece: onnx.ModelProto, prefix: str, known: se
     joined.ir_version = max(joined.ir_version, piece.ir_version)
     opsets = {each.domain for each in joined.opset_import}
     joined.opset_import.extend(e for e in piece.opset_import if e.domain not in opsets)
+    for entry in piece.metadata_props:
+        if entry.key.startswith(COMPATIBILITY) and entry not in joined.metadata_props:
+            joined.metadata_props.append(entry)
     for node in piece.graph.node:
         named(node.input)
         named(node.output)

@@ -38,10 +38,12 @@ class Case:
         self.changes: dict[str, Any] = {}
 
     def model(
-        self, name: str = "m", body: str = in_pieces.MLP, cuts: Cuts = in_pieces.CUTS, **how: Any
-    ) -> Path:
-        self.sources[name] = in_pieces.source(self.tmp / f"{name}.onnx", body)
-        return in_pieces.assemble(self.folder, name, self.sources[name], cuts, **how)
+        self, *names: str, body: str = in_pieces.MLP, cuts: Cuts = in_pieces.CUTS, **how: Any
+    ) -> None:
+        """Write a model, `m`, or several that share the context of each piece."""
+        for name in names or ("m",):
+            self.sources[name] = in_pieces.source(self.tmp / f"{name}.onnx", body)
+        in_pieces.assemble(self.folder, self.sources, cuts, **how)
 
     def report(self, **request: Any) -> FolderReport:
         models = tuple(ModelSource(name=n, path=p) for n, p in self.sources.items())
@@ -221,12 +223,14 @@ def test_a_quantized_value_at_a_cut_may_be_a_step_off(
 
 
 def test_models_that_share_are_run_by_their_pieces(case: Case) -> None:
-    case.model("a")
-    case.model("b", wrong={3: "w3"})
+    case.model("a", "b", wrong={3: "w3"})
+    binaries = sorted(path.name for path in case.folder.glob("*.bin"))
+    assert binaries == [f"a_{piece}_reference.bin" for piece in (1, 2, 3)]
     case.changes = {"sharing_groups": {"main": ("a", "b")}}
     report = case.report()
     assert all(n.passed for n in rows(report, "pieces", "a"))
     assert [n.output for n in rows(report, "pieces", "b") if not n.passed] == ["z"]
+    assert [n.output for n in rows(report, "chain", "a")] == ["early", "z"]
 
 
 def test_inputs_of_open_size_are_run(case: Case) -> None:
@@ -234,7 +238,7 @@ def test_inputs_of_open_size_are_run(case: Case) -> None:
     body = in_pieces.MLP.replace("float[2,8]", "float[n,8]")
     case.sources["m"] = in_pieces.source(case.tmp / "m.onnx", body)
     fixed = in_pieces.source(case.tmp / "fixed.onnx")
-    in_pieces.assemble(case.folder, "m", fixed)
+    in_pieces.assemble(case.folder, {"m": fixed})
     report = case.report()
     assert not failed(report) and len(rows(report, "chain")) == 2
 
