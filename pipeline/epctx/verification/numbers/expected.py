@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnxruntime as ort
@@ -114,7 +114,8 @@ class Expected(Struct, dict=True):
         sets: which inputs it is run on.
         alone: nothing is compiled meanwhile.
         cuts: where it is cut into pieces, one of which is open at a time; empty: it runs whole.
-        kept: where `of` keeps the values of its pieces, as of `Chain.run`.
+        inner: values that cross from piece to piece are outputs, too.
+        keep: where `of` keeps the values of its pieces, as of `Chain.run`.
         ran: inputs that it has run on, in words; None if there were none.
     """
 
@@ -123,8 +124,9 @@ class Expected(Struct, dict=True):
     sets: InputSets
     alone: bool = True
     cuts: Cuts = ()
-    kept: tuple[Path, str] | None = None
-    _session: ort.InferenceSession | Chain | None = None
+    inner: bool = False
+    keep: tuple[Path, str] | None = None
+    _session: Callable[..., dict[str, Array]] | None = None
     ran: str | None = None
 
     def find_sizes(self) -> tuple[Sizes, ...]:
@@ -173,7 +175,7 @@ class Expected(Struct, dict=True):
         """
         self._open()
         try:
-            outputs = self._run(case.feeds, self.kept)
+            outputs = self._run(case.feeds, *((self.keep,) if self.cuts else ()))
         except sessions.NotComparable:
             raise
         except Exception as error:  # onnxruntime's errors have no common class
@@ -196,43 +198,33 @@ class Expected(Struct, dict=True):
             return drawn(lambda: self._run(case.feeds))
 
     @cached_property
-    def _unoptimized(self) -> ort.InferenceSession | Chain:
-        """A session that runs the model's own nodes."""
-        level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        return self._whole_or_chain(partial(sessions.open_source, self.source.source, level=level))
+    def _unoptimized(self) -> Callable[..., dict[str, Array]]:
+        """What runs the model's own nodes."""
+        return self._opened(level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
 
-    def _whole_or_chain(
-        self, open_: Callable[..., ort.InferenceSession]
-    ) -> ort.InferenceSession | Chain:
-        """Open a session of the model; one after the other of its pieces, if it has some."""
+    def _opened(self, **options: Any) -> Callable[..., dict[str, Array]]:
+        """Open a session of the model, as `open_source` does, and return what runs it. If it is in
+        pieces, each run opens one after the other.
+        """
+        open_ = partial(sessions.open_source, self.source.source, **options)
         if not self.cuts:
-            return open_()
-        return Chain(self._pieces, lambda model: open_(changed=model))
-
-    @cached_property
-    def _pieces(self) -> Pieces:
-        """Raises ModelError."""
-        return Pieces(self.source.source, self.cuts, typed=False)
+            return partial(sessions.run_source, open_())
+        pieces = Pieces(self.source.source, self.cuts, typed=False)
+        return Chain(pieces, lambda model: open_(changed=model), inner=self.inner).run
 
     def _open(self) -> None:
         """Raises NotHere; ModelError: no session can be made of it."""
         if self._session is not None:
             return
         try:
-            prepacks = self.source.prepacks
-            open_ = partial(sessions.open_source, spins=self.alone, prepacks=prepacks)
-            self._session = self._whole_or_chain(partial(open_, self.source.source))
+            self._session = self._opened(spins=self.alone, prepacks=self.source.prepacks)
         except Exception as error:  # onnxruntime's errors have no common class
             _refuse_host(error)
             raise self._refused("ONNX Runtime refuses the source model", error) from error
 
-    def _run(
-        self, feeds: Feeds, keep: tuple[Path, str] | None = None, *, inner: bool = False
-    ) -> dict[str, Array]:
+    def _run(self, feeds: Feeds, *keep: tuple[Path, str] | None) -> dict[str, Array]:
         assert self._session is not None
-        if isinstance(self._session, Chain):
-            return self._session.run(feeds, keep, inner=inner)
-        return sessions.run_source(self._session, feeds)
+        return self._session(feeds, *keep)
 
     def _blame(self, case: Case, error: Exception) -> Unfed | ModelError:
         """Whose fault it is that an input set does not run: the model's, or the inputs'."""
@@ -253,19 +245,16 @@ class Expected(Struct, dict=True):
                 return attempt
         return None
 
-    def compute(self, feeds: Feeds, optimized: bool, *, inner: bool = False) -> dict[str, Array]:
+    def compute(self, feeds: Feeds, optimized: bool) -> dict[str, Array]:
         """Return the outputs for any inputs. Raises as `of` does, or what ONNX Runtime raises.
 
         Args:
             optimized: whether a stock session runs, or the model's own nodes.
-            inner: return the values that cross from piece to piece, too.
         """
-        if optimized:
-            self._open()
-            return self._run(feeds, inner=inner)
-        if isinstance(self._unoptimized, Chain):
-            return self._unoptimized.run(feeds, inner=inner)
-        return sessions.run_source(self._unoptimized, feeds)
+        if not optimized:
+            return self._unoptimized(feeds)
+        self._open()
+        return self._run(feeds)
 
     def _refused(self, what: str, error: Exception) -> ModelError:
         source = self.source.source
@@ -371,7 +360,7 @@ class SourceRuns:
             self._sets,
             alone=built is not None,
             cuts=cuts,
-            kept=(folder, self._name),
+            keep=(folder, self._name),
         )
 
     def run(self, index: int) -> str | None:

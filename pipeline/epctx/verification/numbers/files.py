@@ -222,7 +222,9 @@ class Files:
             self._run_piece(model, feeding, pieces, number, cases)
             for number in range(1, len(pieces.steps) + 1)
         ]
-        return bool(cases) and all(ran)
+        # The last index has no case, if the sets before exercise every node of the source.
+        last = feeding.of_source and index == feeding.count
+        return all(ran) and bool(cases or (last and any(feeding.cases(model, 0))))
 
     def _run_piece(
         self,
@@ -233,35 +235,39 @@ class Files:
         cases: Sequence[Case],
     ) -> bool:
         """Run a piece on what is missing, in one session. It is loaded at least once."""
-        name, step = name_of(model), pieces.steps[number - 1]
-        which, session = words_of(number, len(pieces.steps)), None
-        done: list[bool] = []
-        loaded = recordings.kept(self._kept.files, f"{name}/{PIECES}/{number}", LOADS, Finding)
-        for kind, origin in ((PIECES, self._kept.source), (CHAIN, self._kept.files)):
-            place = f"{name}/{kind}/{number}"
-            for case in cases:
-                if not step.outputs or recordings.has(self._kept.files, place, case.feeds):
-                    continue
+        name, step, files = name_of(model), pieces.steps[number - 1], self._kept.files
+        which = words_of(number, len(pieces.steps))
+        missing = [
+            (kind, origin, case)
+            for kind, origin in ((PIECES, self._kept.source), (CHAIN, files))
+            for case in cases
+            if not recordings.has(files, f"{name}/{kind}/{number}", case.feeds)
+        ]
+        loaded = recordings.kept(files, f"{name}/{PIECES}/{number}", LOADS, Finding)
+        if not step.outputs or not (missing or loaded is None):
+            return True
+        known = (pieces.given(step, c.feeds, o, f"{name}/{k}") for k, o, c in missing)
+        first: Feeds = next((given for given in known if given is not None), {})
+        session, done = self._open_piece(model, feeding, pieces, number, first), list[bool]()
+        if session is None:
+            return False
+        with session:
+            for kind, origin, case in missing:
                 given = pieces.given(step, case.feeds, origin, f"{name}/{kind}")
-                if given is None:  # the source has no such value, or a piece before has failed
-                    continue
-                session = session or self._open_piece(model, feeding, pieces, number, given)
-                if session is None:
-                    return False
-                after = " after the others" if kind == CHAIN else ""
-                told = replace(case, label=f"{case.label}, {which}{after}")
-                self._started(f"{name} ({which})", 0, 0)
-                done.append(self._compute(session, model, place, told, feeding, given))
-        if session is None and loaded is None and step.outputs:
-            session = self._open_piece(model, feeding, pieces, number, {})
-        if session is not None:
-            session.close()
+                if given is not None:  # else the source lacks a value, or a piece before has failed
+                    self._started(f"{name} ({which})", 0, 0)
+                    after = " after the others" if kind == CHAIN else ""
+                    labelled = replace(case, label=f"{case.label}, {which}{after}")
+                    place = f"{name}/{kind}/{number}"
+                    done.append(self._compute(session, model, place, labelled, feeding, given))
         return all(done)
 
     def _open_piece(
         self, model: ContextModel, feeding: Feeding, pieces: Pieces, number: int, given: Feeds
     ) -> Session | None:
-        """Open a piece, and keep what is found. Return None if its EPs refuse it."""
+        """Open a piece that is run on values like the given ones, and keep what is found. Return
+        None if its EPs refuse it.
+        """
         name, which = name_of(model), words_of(number, len(pieces.steps))
         self._started(f"{name} ({which})", 0, 0)
         told = finding(model, "loads", "pass", "loads on this host")

@@ -64,7 +64,7 @@ def judged(
         task: the model, whose pieces were loaded.
         kept: where what was computed is kept.
         built: the model.
-        source: runs its source in pieces once more.
+        source: runs its source in pieces once more; crossing values are outputs, too.
         judge: judges its outputs.
         seconds: of the budget that bounded the runs; None: nothing did.
 
@@ -94,7 +94,7 @@ def _alone(
     zeros = {n: z for n, z in pieces.zero_points(proto.graph).items() if n in crossing}
 
     def compute(feeds: Feeds, optimized: bool) -> Mapping[str, Array]:
-        return _as_numbers(source.compute(feeds, optimized, inner=True), zeros)
+        return _as_numbers(source.compute(feeds, optimized), zeros)
 
     judge = dataclasses.replace(
         judge,

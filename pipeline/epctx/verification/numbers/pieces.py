@@ -159,21 +159,26 @@ class Chain:
     Args:
         pieces: of the source.
         open_: opens a session of the model of a piece.
+        inner: values that cross from piece to piece are outputs, too.
     """
 
-    def __init__(self, pieces: Pieces, open_: Callable[[bytes], ort.InferenceSession]) -> None:
+    def __init__(
+        self,
+        pieces: Pieces,
+        open_: Callable[[bytes], ort.InferenceSession],
+        *,
+        inner: bool = False,
+    ) -> None:
         self._pieces = pieces
         self._open = open_
+        self._outputs = pieces.outputs + (tuple(sorted(pieces.crossing)) if inner else ())
 
-    def run(
-        self, feeds: Feeds, keep: tuple[Path, str] | None = None, *, inner: bool = False
-    ) -> dict[str, Array]:
+    def run(self, feeds: Feeds, keep: tuple[Path, str] | None = None) -> dict[str, Array]:
         """Return the model's outputs, as `sessions.run_source` does. Raises as that.
 
         Args:
             keep: folder, and model in it, where the values of the pieces are kept. A piece whose
                 values are there is not run again. None: they are forgotten.
-            inner: return the values that cross from piece to piece, too.
         """
         with ExitStack() as stack:
             if keep is None:
@@ -190,8 +195,7 @@ class Chain:
                     del session
                     recordings.write(folder, own, feeds, outputs)
                     del outputs, given
-            names = self._pieces.outputs + (tuple(sorted(self._pieces.crossing)) if inner else ())
-            return kept(folder, place, feeds, names)
+            return kept(folder, place, feeds, self._outputs)
 
 
 def kept(folder: Path, place: str, feeds: Feeds, names: Collection[str]) -> dict[str, Array]:

@@ -597,10 +597,10 @@ class _Judging:
             self._require_runs(task, (each,))
             yield each
 
-    def _source_of(self, task: Task) -> Expected:
+    def _source_of(self, task: Task, *, inner: bool = False) -> Expected:
         """Return what runs the source of a task once more; in pieces, if its files are."""
-        inputs = self.preparation.inputs
-        return Expected(task.source, task.inputs, inputs, cuts=task.model.cuts)
+        inputs, cuts = self.preparation.inputs, task.model.cuts
+        return Expected(task.source, task.inputs, inputs, cuts=cuts, inner=inner)
 
     def _check_pieces(self, model: ContextModel, task: Task | None) -> Iterator[Found]:
         """Judge what the pieces of a model computed, if it is in pieces."""
@@ -613,7 +613,7 @@ class _Judging:
             task,
             self.kept,
             self.folder.load(model),
-            self._source_of(task),
+            self._source_of(task, inner=True),
             self._judge(task, "files"),
             self.settings.budget,
         ):

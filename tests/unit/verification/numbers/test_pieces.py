@@ -113,7 +113,8 @@ def run(path: Path, cuts: Cuts, feeds: Feeds) -> tuple[Feeds, list[weakref.ref[A
         opened.append(weakref.ref(session))
         return session
 
-    return Chain(Pieces(source, cuts, typed=False), open_).run(feeds, inner=True), opened
+    chain = Chain(Pieces(source, cuts, typed=False), open_, inner=True)
+    return chain.run(feeds), opened
 
 
 @pytest.mark.parametrize(
