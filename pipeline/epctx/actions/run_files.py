@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from epctx.verification.findings import FolderReport
 from epctx.verification.request import VerifyRequest
 
 if TYPE_CHECKING:
+    from epctx.keys.toolchain import Toolchain
     from epctx.verification.folder import GroupFolder
     from epctx.verification.numbers.files import Feeding, Files
 
@@ -90,6 +91,10 @@ class RunFiles(Action[RunResult], frozen=True, kw_only=True):
             made.update(recordings.names(self.place) & {f"{LOADS}.json"})
         return RunResult(made=tuple(sorted(made)), ran=ran)
 
+    def facts(self, toolchain: Toolchain) -> dict[str, Any]:
+        """Return what else its result depends on: whether models in pieces are run as a whole."""
+        return {**super().facts(toolchain), "only_pieces": self.request.only_pieces}
+
     @property
     def place(self) -> Path:
         """Folder of the model's outputs; of all models, if no single one is run."""
@@ -141,7 +146,12 @@ class _Opened:
         self._folder: GroupFolder = verify.opened(request)
         self._feeding: Feeding | None = None
         self.files: Files = Files(
-            self._folder, request.kept, request.earlier, started, request.passed
+            self._folder,
+            request.kept,
+            request.earlier,
+            started,
+            request.passed,
+            request.only_pieces,
         )
 
     def feeding(self, *, golden: bool) -> Feeding:

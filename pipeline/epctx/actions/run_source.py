@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from epctx.actions.action import RUNNING, SESSIONS, Action, Code, StageStarted, WorkerContext
 from epctx.files.outputs import context_file
+from epctx.graph.epcontext import Cuts
 from epctx.keys.records import InputsRecord, VerifiedModel
 from epctx.manifest import ModelGroup, ModelSource, VerifyInputs
 
@@ -37,6 +38,8 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
             one whether the outputs depend on inputs.
         reference: the model's reference is run in its place.
         magnitudes: those of its values are measured, too: its EPs may compute in a smaller type.
+        cuts: where it is cut into pieces that run one after the other (`graph.epcontext.Cuts`);
+            empty: where `built` says it was, if it is known.
         devices: what runs it.
         source: the model, with paths.
         settings: the input sets, with paths.
@@ -57,6 +60,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
     index: int
     reference: bool = False
     magnitudes: bool = False
+    cuts: Cuts = ()
     devices: Mapping[str, str] = {}
     source: ModelSource
     settings: VerifyInputs
@@ -79,6 +83,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
         def opened() -> SourceRuns:
             file = context_file(self.source.name)
             built = None if self.built is None else summarize(file, read_proto(self.built))
+            cuts = self.cuts or (() if built is None else built.cuts)
             return SourceRuns(
                 self.source,
                 self.settings,
@@ -86,6 +91,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
                 built=built,
                 reference=self.reference,
                 magnitudes=self.magnitudes,
+                cuts=() if self.reference else cuts,
             )
 
         runs = worker.opened((self.source, self.reference), opened)
@@ -96,7 +102,12 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
 
 
 def of_group(
-    group: ModelGroup, folder: Path, built: Path | None = None, *, magnitudes: bool = False
+    group: ModelGroup,
+    folder: Path,
+    built: Path | None = None,
+    *,
+    magnitudes: bool = False,
+    cuts: Mapping[str, Cuts] | None = None,
 ) -> Iterator[RunSource]:
     """Yield the runs of a group's sources on all input sets; nothing is stored of them.
 
@@ -104,6 +115,7 @@ def of_group(
         folder: where outputs are kept.
         built: the folder of the EPContext models; None: they are not built yet.
         magnitudes: as of `RunSource`.
+        cuts: where models are cut into pieces, by name; of others, `built` says it.
     """
     settings = group.verify.inputs
     for source in group.models:
@@ -116,6 +128,7 @@ def of_group(
                     index=index,
                     reference=reference,
                     magnitudes=magnitudes and not reference,
+                    cuts=() if reference else (cuts or {}).get(source.name, ()),
                     source=source,
                     settings=settings,
                     built=file,

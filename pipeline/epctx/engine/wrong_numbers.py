@@ -47,7 +47,8 @@ def explain(
     wrong = [each for each in found.numbers if not each.passed]
     told, outputs = failed[0], {(each.model, each.output) for each in wrong}
     if wrong:
-        worst = max(wrong, key=lambda each: error_of(each.comparison))
+        alone = [each for each in wrong if each.sessions == "pieces"]  # a piece is to blame
+        worst = max(alone or wrong, key=lambda each: error_of(each.comparison))
         words = f"{worst.input_set}: output '{worst.output}': "
         told = next((f for f in failed if f.message.startswith(words)), told)
         wrong = [each for each in wrong if each.sessions == worst.sessions]

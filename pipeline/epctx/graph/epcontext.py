@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from epctx.errors import InvalidGraph
@@ -33,6 +34,13 @@ OVERRIDES: Final = "io_name_overrides"
 """QNN's own attribute: names of a node's values, each with that in the compiled graph: `x_q=x;`."""
 ENDS: Final = "epctx.ends"
 """The key in `meta` of a node with `ends` as its EP wrote it, if they may be overridden."""
+
+PIECES: Final = "epctx_pieces"
+"""The key in a model's metadata with its cuts, if it was compiled in pieces: a JSON list that has,
+for each piece but the last, the names of the values that cross from it and those before to later
+ones."""
+Cuts = tuple[tuple[str, ...], ...]
+"""What `PIECES` holds, read; empty: the model is not in pieces."""
 
 Flag = Literal[0, 1]
 _Raw = int | bytes
@@ -244,6 +252,17 @@ def read_all(model: onnx.ModelProto | ir.Model) -> tuple[EPContextNode, ...]:
     if isinstance(model, onnx.ModelProto):
         return tuple(EPContextNode.from_proto(n) for n in model.graph.node if is_epcontext(n))
     return tuple(EPContextNode.from_ir(n) for n in model.graph if is_epcontext(n))
+
+
+def cuts(model: onnx.ModelProto) -> Cuts:
+    """Return where a model was cut into pieces; empty if it was not, or names other values."""
+    written = next((each.value for each in model.metadata_props if each.key == PIECES), "[]")
+    try:
+        found = msgspec.json.decode(written, type=Cuts)
+    except msgspec.DecodeError:
+        return ()
+    made = {name for node in model.graph.node for name in node.output}
+    return found if made.issuperset(name for cut in found for name in cut) else ()
 
 
 def _flag(node: str, key: str, raw: Mapping[str, _Raw]) -> Flag:

@@ -45,7 +45,7 @@ def cut(graph: onnx.GraphProto, kernels: Collection[int]) -> tuple[Step, ...]:
         graph: its nodes are in topological order.
         kernels: indices of the nodes that are run as kernels.
     """
-    reads = [_reads(node) for node in graph.node]
+    reads = [reads_of(node) for node in graph.node]
     maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     needs = [sorted({maker[name] for name in read if name in maker}) for read in reads]
     plain = [i not in kernels for i in range(len(graph.node))]
@@ -68,7 +68,7 @@ def segment(graph: onnx.GraphProto, places: Sequence[int]) -> SegmentStep:
     weights = {tensor.name for tensor in graph.initializer}
     weights |= {sparse.values.name for sparse in graph.sparse_initializer}
     made = dict.fromkeys(name for i in places for name in graph.node[i].output if name)
-    read = dict.fromkeys(name for i in places for name in _reads(graph.node[i]))
+    read = dict.fromkeys(name for i in places for name in reads_of(graph.node[i]))
     outside = [name for name in read if name not in made]
     return SegmentStep(
         nodes=tuple(places),
@@ -92,7 +92,7 @@ def _wanted(
     return wanted
 
 
-def _reads(node: onnx.NodeProto) -> dict[str, None]:
+def reads_of(node: onnx.NodeProto) -> dict[str, None]:
     """What a node needs, its subgraphs included, each once, in order."""
     return dict.fromkeys((*filter(None, node.input), *_captured(node)))
 
@@ -102,7 +102,7 @@ def _captured(node: onnx.NodeProto) -> Iterator[str]:
         own = {value.name for value in graph.input} | {t.name for t in graph.initializer}
         own |= {s.values.name for s in graph.sparse_initializer}
         own |= {name for inner in graph.node for name in inner.output}
-        read = [name for inner in graph.node for name in _reads(inner)]
+        read = [name for inner in graph.node for name in reads_of(inner)]
         yield from (name for name in (*read, *(v.name for v in graph.output)) if name not in own)
 
 

@@ -33,8 +33,9 @@ CODES: Final[dict[PolicyName, Code]] = {
     "numbers": Code.NUMBERS,
 }
 """What kind of error a finding that failed is."""
-Sessions = Literal["generating", "files", "quantized", "device"]
-"""Whose outputs were compared: of the sessions that made the context, of the files loaded, of the
+Sessions = Literal["generating", "files", "pieces", "chain", "quantized", "device"]
+"""Whose outputs were compared: of the sessions that made the context, of the files loaded, of each
+piece of a model alone, given what the source computes, of the pieces one after the other, of the
 model that was quantized in this build, which runs on the CPU EP, or of a device's."""
 Inputs = Literal["generated", "given", "golden"]
 """Origin of the inputs that a model was run on: `given` are the files of `verify.inputs.files`."""

@@ -15,7 +15,7 @@ from epctx.files import paths
 from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS, context_file
 from epctx.graph import epcontext
 from epctx.graph import inputs as graph_inputs
-from epctx.graph.epcontext import EPContextNode
+from epctx.graph.epcontext import Cuts, EPContextNode
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import protos, skeleton
 from epctx.manifest import ModelGroup
@@ -43,6 +43,7 @@ class ContextModel(Struct, frozen=True, kw_only=True):
         contexts: paths of its context binaries, as written, each once.
         data: locations of its external data, as written, each once.
         metadata: its metadata properties.
+        cuts: where it was cut into pieces; empty: it was not.
     """
 
     file: str
@@ -54,6 +55,7 @@ class ContextModel(Struct, frozen=True, kw_only=True):
     contexts: tuple[str, ...]
     data: tuple[str, ...]
     metadata: Mapping[str, str]
+    cuts: Cuts = ()
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -227,6 +229,7 @@ def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
         contexts=tuple(dict.fromkeys(path for path in contexts if path is not None)),
         data=tuple(dict.fromkeys(skeleton.location(t) for t in skeleton.external_tensors(model))),
         metadata={entry.key: entry.value for entry in model.metadata_props},
+        cuts=epcontext.cuts(model),
     )
 
 

@@ -143,6 +143,7 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
         data: models whose external data is in another folder, as a session is told it.
         claims: what a package says of the models.
         require: checks that must run, beside those that the manifest requires.
+        only_pieces: why models in pieces are run piece by piece only; None: as a whole, too.
     """
 
     folder: Path
@@ -162,6 +163,7 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
     data: Mapping[str, Path] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     require: tuple[str, ...] = ()
+    only_pieces: str | None = None
 
     @property
     def checks(self) -> tuple[PolicyName, ...]:

@@ -12,10 +12,12 @@ from epctx.actions.action import Action, StageStarted, carry_out
 from epctx.actions.run_files import RunFiles, RunResult
 from epctx.actions.run_source import of_group
 from epctx.actions.verify import Check, Verify
+from epctx.cache.digests import FreshDigests
 from epctx.keys.records import VerifiedModel
-from epctx.manifest import VerifyInputs
-from epctx.verification.request import VerifyRequest
-from tests.kit import folders
+from epctx.keys.toolchain import Toolchain
+from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
+from epctx.verification.request import Kept, VerifyRequest
+from tests.kit import folders, in_pieces
 from tests.kit.controlled import OPENED, Case
 from tests.kit.inline import Inline
 
@@ -98,3 +100,33 @@ def test_a_run_that_fails_is_not_one_to_keep(case: Case) -> None:
     case.change = lambda outputs: outputs
     *_, first, again = carry_out(files(case, 0, 2), lambda stage: None)
     assert first.ran and again.ran
+
+
+def test_a_model_in_pieces_is_run_set_by_set(tmp_path: Path) -> None:
+    """As a build does: what is kept of its source and files is named by each run."""
+    source = ModelSource(name="m", path=in_pieces.source(tmp_path / "m.onnx"))
+    in_pieces.assemble(tmp_path / "out", {"m": source.path})
+    settings = VerifySettings(inputs=VerifyInputs(count=2))
+    group = folders.group(models=(source,), verify=settings)
+    kept = Kept.below(tmp_path / "kept")
+    asked = VerifyRequest(folder=tmp_path / "out", label="g", group=group, kept=kept)
+    whole = RunFiles(request=asked, folder=kept.files, only="m")
+    sources = list(of_group(group, kept.source, cuts={"m": in_pieces.CUTS}))
+    assert {run.cuts for run in sources} == {in_pieces.CUTS}
+    job: list[Action[Any]] = [*sources, *(replace(whole, index=n) for n in range(3))]
+    results = list(carry_out(job, lambda stage: None))
+    assert all(each.ran for each in results)
+    places = [{name.rsplit("/", 2)[0] for name in each.made if "/" in name} for each in results]
+    inner = {f"pieces/{piece}" for piece in (1, 2, 3)}
+    assert places[0] > inner and places[1] >= inner
+    chain = {f"chain/{piece}" for piece in (1, 2, 3)}
+    assert places[3] > inner | chain and places[4] > inner | chain
+    assert {"loads.json", *(f"{place}/loads.json" for place in inner)} <= {*results[3].made}
+    assert not any(place.startswith("pieces") for place in places[5]), "nothing is left to run"
+
+
+def test_a_run_of_pieces_alone_has_a_key_of_its_own(case: Case) -> None:
+    (run,) = files(case, 0)
+    alone = replace(run, request=replace(run.request, only_pieces="9 GB"))
+    toolchain = Toolchain(FreshDigests())
+    assert run.facts(toolchain) != alone.facts(toolchain)

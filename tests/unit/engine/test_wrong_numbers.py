@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.wrong_numbers import explain
@@ -125,3 +126,15 @@ def test_other_failures_are_left_as_they_are() -> None:
         assert explain(error, report, planned(), Path("m.yaml")) is error
     outputs = FolderReport(folder=".", findings=(fail("a"),), numbers=(numbers("a"),))
     assert explain(other, outputs, planned(), Path("m.yaml")) is other
+
+
+def test_a_piece_that_is_wrong_by_itself_is_named_before_what_follows_from_it() -> None:
+    piece = replace(numbers("h", "pieces", max_rel=0.3), input_set="seed 0, set 0, piece 2 of 4")
+    told = replace(fail("h"), message="seed 0, set 0, piece 2 of 4: output 'h': it is wrong")
+    found = FolderReport(
+        folder=".",
+        findings=(fail("z"), told),
+        numbers=(numbers("z", max_rel=0.9), piece, numbers("z", "chain", max_rel=0.9)),
+    )
+    error = explain(ERROR, found, planned(), Path("epctx.yaml"))
+    assert error.what.startswith("numbers: seed 0, set 0, piece 2 of 4: output 'h': it is wrong")

@@ -11,7 +11,8 @@ import pytest
 from onnx import helper
 
 from epctx.errors import InvalidGraph
-from epctx.graph.epcontext import EPContextNode, is_epcontext, read_all
+from epctx.graph.epcontext import PIECES, Cuts, EPContextNode, cuts, is_epcontext, read_all
+from tests.kit import onnx_text
 
 EVERY_ATTRIBUTE = EPContextNode(
     name="p_model_reference_0",
@@ -151,3 +152,28 @@ def test_read_all_finds_only_epcontext_nodes_of_the_domain() -> None:
     assert [node.name for node in read_all(model)] == ["n"]
     assert read_all(ir.from_proto(model)) == read_all(model)
     assert not is_epcontext(other)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (None, ()),
+        ('[["a", "b"], ["b"]]', (("a", "b"), ("b",))),
+        ("[]", ()),
+        ('[["a"], ["x"]]', ()),
+        ('[["w"]]', ()),
+        ('[["gone"]]', ()),
+        ('["a"]', ()),
+        ('[["a"]', ()),
+        ("\x00", ()),
+    ],
+)
+def test_cuts_are_read_if_they_name_values_of_the_model(
+    written: str | None, expected: Cuts
+) -> None:
+    model = onnx_text.proto(
+        "g (float[1] x) => (float[1] y) <float[1] w = {1}> { a = Relu(x) b = Add(a, w) y = Abs(b) }"
+    )
+    if written is not None:
+        model.metadata_props.add(key=PIECES, value=written)
+    assert cuts(model) == expected

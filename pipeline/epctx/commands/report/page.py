@@ -138,6 +138,7 @@ def _environment() -> jinja2.Environment:
     )
     made.filters |= {
         "bytes": size_words,
+        "computed_by": tables.SESSIONS.__getitem__,
         "duration": overview.duration,
         "error": error_words,
         "label": tables.label,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from msgspec import Struct
 from epctx.engine.report import GroupReport
 from epctx.graph.model import Decline, Refusal
 from epctx.stages.report import ModelReport
-from epctx.verification.findings import Finding, OutputNumbers
+from epctx.verification.findings import Finding, OutputNumbers, Sessions
 
 SHOWN = 5
 """Names of nodes that a row tells."""
@@ -28,6 +28,17 @@ class LeftRow(Struct, frozen=True, kw_only=True):
     count: int
     names: tuple[str, ...]
     location: str
+
+
+SESSIONS: Final[Mapping[Sessions, str]] = {
+    "generating": "generating sessions",
+    "files": "loaded from files",
+    "pieces": "the piece by itself",
+    "chain": "the pieces one after the other",
+    "quantized": "quantized model",
+    "device": "device",
+}
+"""Who computed an output, in words."""
 
 
 class NumbersRow(Struct, frozen=True, kw_only=True):
@@ -75,12 +86,15 @@ def left(model: ModelReport, *, every: bool = False) -> tuple[LeftRow, ...]:
 
 
 def numbers(groups: Iterable[GroupReport]) -> tuple[NumbersRow, ...]:
-    """Every output of every model, what is nearest to its tolerance or beyond it first."""
+    """Every output of every model, what is nearest to its tolerance or beyond it first. What pieces
+    computed by themselves, and one after the other, has rows of its own.
+    """
     rows: list[NumbersRow] = []
     for group in groups:
-        outputs: dict[tuple[str, str, str], list[OutputNumbers]] = {}
+        outputs: dict[tuple[str, ...], list[OutputNumbers]] = {}
         for each in group.verify.numbers if group.verify else ():
-            outputs.setdefault((each.model, each.output, each.right), []).append(each)
+            own = each.sessions if each.sessions in ("pieces", "chain") else ""
+            outputs.setdefault((each.model, each.output, each.right, own), []).append(each)
         for found in outputs.values():
             worst = max(found, key=_severity)
             rows.append(

@@ -12,9 +12,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnxruntime as ort
@@ -23,7 +23,9 @@ from msgspec import Struct
 from epctx.errors import ManifestError, ModelError
 from epctx.files.outputs import context_file
 from epctx.graph.checks import judge
+from epctx.graph.epcontext import Cuts
 from epctx.graph.inputs import Array, InputSpec
+from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
@@ -39,6 +41,7 @@ from epctx.verification.numbers import (
     unoptimized,
 )
 from epctx.verification.numbers.input_sets import Case, InputSets
+from epctx.verification.numbers.pieces import Chain, Pieces
 from epctx.verification.numbers.sizes import NotFound, Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import unchecked
@@ -110,6 +113,9 @@ class Expected(Struct, dict=True):
         inputs: in the order of the model; of fixed shapes once `find_sizes` has been asked.
         sets: which inputs it is run on.
         alone: nothing is compiled meanwhile.
+        cuts: where it is cut into pieces, one of which is open at a time; empty: it runs whole.
+        inner: values that cross from piece to piece are outputs, too.
+        keep: where `of` keeps the values of its pieces, as of `Chain.run`.
         ran: inputs that it has run on, in words; None if there were none.
     """
 
@@ -117,7 +123,10 @@ class Expected(Struct, dict=True):
     inputs: Sequence[InputSpec]
     sets: InputSets
     alone: bool = True
-    _session: ort.InferenceSession | None = None
+    cuts: Cuts = ()
+    inner: bool = False
+    keep: tuple[Path, str] | None = None
+    _session: Callable[..., dict[str, Array]] | None = None
     ran: str | None = None
 
     def find_sizes(self) -> tuple[Sizes, ...]:
@@ -166,7 +175,7 @@ class Expected(Struct, dict=True):
         """
         self._open()
         try:
-            outputs = self._run(case.feeds)
+            outputs = self._run(case.feeds, *((self.keep,) if self.cuts else ()))
         except sessions.NotComparable:
             raise
         except Exception as error:  # onnxruntime's errors have no common class
@@ -183,33 +192,39 @@ class Expected(Struct, dict=True):
         if not self.source.may_draw:
             return frozenset()
         try:
-            return drawn(lambda: sessions.run_source(self.unoptimized, case.feeds))
+            return drawn(lambda: self.compute(case.feeds, False))
         except Exception:  # onnxruntime's errors have no common class; it needs an optimization
             self._open()
             return drawn(lambda: self._run(case.feeds))
 
     @cached_property
-    def unoptimized(self) -> ort.InferenceSession:
-        """A session that runs the model's own nodes."""
-        return sessions.open_source(
-            self.source.source, level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        )
+    def _unoptimized(self) -> Callable[..., dict[str, Array]]:
+        """What runs the model's own nodes."""
+        return self._opened(level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+
+    def _opened(self, **options: Any) -> Callable[..., dict[str, Array]]:
+        """Open a session of the model, as `open_source` does, and return what runs it. If it is in
+        pieces, each run opens one after the other.
+        """
+        open_ = partial(sessions.open_source, self.source.source, **options)
+        if not self.cuts:
+            return partial(sessions.run_source, open_())
+        pieces = Pieces(self.source.source, self.cuts, typed=False)
+        return Chain(pieces, lambda model: open_(changed=model), inner=self.inner).run
 
     def _open(self) -> None:
         """Raises NotHere; ModelError: no session can be made of it."""
         if self._session is not None:
             return
         try:
-            self._session = sessions.open_source(
-                self.source.source, spins=self.alone, prepacks=self.source.prepacks
-            )
+            self._session = self._opened(spins=self.alone, prepacks=self.source.prepacks)
         except Exception as error:  # onnxruntime's errors have no common class
             _refuse_host(error)
             raise self._refused("ONNX Runtime refuses the source model", error) from error
 
-    def _run(self, feeds: Feeds) -> dict[str, Array]:
+    def _run(self, feeds: Feeds, *keep: tuple[Path, str] | None) -> dict[str, Array]:
         assert self._session is not None
-        return sessions.run_source(self._session, feeds)
+        return self._session(feeds, *keep)
 
     def _blame(self, case: Case, error: Exception) -> Unfed | ModelError:
         """Whose fault it is that an input set does not run: the model's, or the inputs'."""
@@ -237,7 +252,7 @@ class Expected(Struct, dict=True):
             optimized: whether a stock session runs, or the model's own nodes.
         """
         if not optimized:
-            return sessions.run_source(self.unoptimized, feeds)
+            return self._unoptimized(feeds)
         self._open()
         return self._run(feeds)
 
@@ -291,6 +306,8 @@ class SourceRuns:
         built: its EPContext model, whose fixed shapes count; None: it is not built yet.
         reference: its reference is run in its place, on the same inputs; `built` is known then.
         magnitudes: those of its values are measured, too (`headroom`).
+        cuts: where it is cut into pieces. The values that cross are kept, too
+            (`numbers.pieces`); what takes another form of the whole model is left out.
 
     Attributes:
         fed: it is not passed over.
@@ -310,8 +327,10 @@ class SourceRuns:
         built: ContextModel | None = None,
         reference: bool = False,
         magnitudes: bool = False,
+        cuts: Cuts = (),
     ) -> None:
-        self._magnitudes = magnitudes
+        self._magnitudes = magnitudes and not cuts
+        self._cuts = cuts
         self._sets = InputSets(settings)
         self._folder = folder
         self._source = source
@@ -335,7 +354,14 @@ class SourceRuns:
             model = SourceModel.read(self._reference)
             _refuse_other(self._reference, model.interface_faults(built))
         self.fed = not self._sets.problems(self._inputs)
-        self._expected = Expected(model, self._inputs, self._sets, alone=built is not None)
+        self._expected = Expected(
+            model,
+            self._inputs,
+            self._sets,
+            alone=built is not None,
+            cuts=cuts,
+            keep=(folder, self._name),
+        )
 
     def run(self, index: int) -> str | None:
         """Run it on one input set; index `count` is the one whose outputs tell, beside those of a
@@ -388,6 +414,12 @@ class SourceRuns:
 
     def _cover(self, found: Sequence[Sizes]) -> None:
         """Keep which nodes the input sets exercise, and run it on further ones for the others."""
+        if self._cuts:
+            if branches.decides(skeleton.read(self._source.path), self._source):
+                message = "it is not known which nodes the inputs exercise: it runs in pieces"
+                told = self._told("coverage", message, "give inputs that take each of its branches")
+                recordings.keep(self._folder, self._name, COVERAGE, told)
+            return
         ran = [
             case
             for case in self._sets.cases(self._inputs, found)
@@ -443,7 +475,7 @@ class SourceRuns:
         if self._expected.source.folds and not random:
             place = f"{self._name}/{KERNELS}"
             try:
-                outputs = sessions.run_source(self._expected.unoptimized, case.feeds)
+                outputs = self._expected.compute(case.feeds, False)
             except Exception as error:  # onnxruntime's errors have no common class
                 why = sessions.words(error)
                 message = f"ONNX Runtime does not run it at ORT_DISABLE_ALL: {why}"

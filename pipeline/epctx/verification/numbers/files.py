@@ -11,16 +11,21 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.files.outputs import CONTEXT_SUFFIX
 from epctx.graph.checks import judge
+from epctx.manifest import ModelSource
 from epctx.providers.base import ExecutionProvider
+from epctx.runtime.feeds import Feeds
 from epctx.runtime.session import Session
 from epctx.verification import layout
 from epctx.verification.findings import REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import recordings, sessions
 from epctx.verification.numbers.input_sets import Case
+from epctx.verification.numbers.pieces import CHAIN, PIECES, Pieces
 from epctx.verification.numbers.tasks import broken, finding, obstacle, unchecked, words
 from epctx.verification.request import Kept
 
@@ -34,6 +39,7 @@ Started = Callable[[str, int, int], None]
 """Hears, before it happens, which model the EPs load or run, on which of how many input sets:
 native code may crash."""
 
+_WHOLE: Final = "verify it where the whole model can be loaded"
 _UNOPTIMIZED: Final = (
     "build it with `optimize: {level: none}`: if it loads then, a pass of epctx has made what ONNX "
     "Runtime does not take; report it"
@@ -51,9 +57,11 @@ class Feeding:
 
     Attributes:
         count: how many input sets there are.
+        of_source: sources have run on them, by pieces where the models are in pieces.
     """
 
     count = 0
+    of_source = False
 
     def cases(self, model: ContextModel, index: int | None) -> Iterator[Case]:
         """Yield the cases of one input set, or of all (None), for which something is right."""
@@ -100,6 +108,7 @@ class Files:
         earlier: findings: nothing that failed is loaded.
         started: hears of each load and run.
         passed: files that passed before: sharing sets of these alone are left out.
+        only_pieces: why models in pieces are not loaded as a whole; None: they are.
     """
 
     def __init__(
@@ -109,7 +118,9 @@ class Files:
         earlier: Sequence[Finding],
         started: Started,
         passed: Collection[str] = (),
+        only_pieces: str | None = None,
     ) -> None:
+        self._only_pieces = only_pieces
         self._folder = folder
         self._kept = kept
         self._earlier = earlier
@@ -135,11 +146,15 @@ class Files:
             files = {model.file for model in models}
             if files <= self._passed or only not in {None, *files}:
                 continue
+            chosen = [model for model in models if only in (None, model.file)]
+            # Before all of it is loaded: what a piece takes is less.
+            alone = [self._run_pieces(model, feeding, index, len(models) > 1) for model in chosen]
             if not self._loaded >= files:
                 self._load(models, feeding)
-            for model in models:
-                if only in (None, model.file):
-                    ran = self._run(model, feeding, index) or ran
+            for model, done in zip(chosen, alone, strict=True):
+                if not (model.cuts and self._only_pieces):
+                    done = self._run(model, feeding, index) and done
+                ran = done or ran
         return ran
 
     def close(self) -> None:
@@ -161,6 +176,10 @@ class Files:
         if never is not None:
             yield unchecked(model, f"not on this host: {never[0]}", never[1])
             return
+        if model.cuts and self._only_pieces:
+            message = f"not checked end to end: {self._only_pieces}"
+            yield finding(model, "end_to_end", "not checkable", message, _WHOLE)
+            return
         self._started(name_of(model), 0, 0)
         try:
             session = sessions.open_files(
@@ -180,6 +199,92 @@ class Files:
             return
         self._open[model.file] = session
         yield from feeding.loaded(self._folder, model, session)
+
+    def _run_pieces(
+        self, model: ContextModel, feeding: Feeding, index: int | None, sharing: bool
+    ) -> bool:
+        """Run each piece of a model by itself on the source's values, and on those of the piece
+        before. Return whether all of that was computed, or the model is not in pieces.
+        """
+        if not model.cuts or not (feeding.of_source or self._only_pieces):
+            return True
+        if broken(model, self._earlier) is not None:
+            return False
+        if obstacle(self._folder, model, sharing=sharing) is not None:
+            return False
+        cases = list(feeding.cases(model, index)) if feeding.of_source else []
+        path, name = self._folder.path / model.file, name_of(model)
+        source = ModelSource(
+            name=name, path=path, external_data_dir=self._folder.data_folder(model)
+        )
+        pieces = Pieces(source, model.cuts, typed=True)
+        ran = [
+            self._run_piece(model, feeding, pieces, number, cases)
+            for number in range(1, len(pieces.steps) + 1)
+        ]
+        # The last index has no case, if the sets before exercise every node of the source.
+        last = feeding.of_source and index == feeding.count
+        return all(ran) and bool(cases or (last and any(feeding.cases(model, 0))))
+
+    def _run_piece(
+        self,
+        model: ContextModel,
+        feeding: Feeding,
+        pieces: Pieces,
+        number: int,
+        cases: Sequence[Case],
+    ) -> bool:
+        """Run a piece on what is missing, in one session. It is loaded at least once."""
+        name, step, files = name_of(model), pieces.steps[number - 1], self._kept.files
+        which = words_of(number, len(pieces.steps))
+        missing = [
+            (kind, origin, case)
+            for kind, origin in ((PIECES, self._kept.source), (CHAIN, files))
+            for case in cases
+            if not recordings.has(files, f"{name}/{kind}/{number}", case.feeds)
+        ]
+        loaded = recordings.kept(files, f"{name}/{PIECES}/{number}", LOADS, Finding)
+        if not step.outputs or not (missing or loaded is None):
+            return True
+        known = (pieces.given(step, c.feeds, o, f"{name}/{k}") for k, o, c in missing)
+        first: Feeds = next((given for given in known if given is not None), {})
+        session, done = self._open_piece(model, feeding, pieces, number, first), list[bool]()
+        if session is None:
+            return False
+        with session:
+            for kind, origin, case in missing:
+                given = pieces.given(step, case.feeds, origin, f"{name}/{kind}")
+                if given is not None:  # else the source lacks a value, or a piece before has failed
+                    self._started(f"{name} ({which})", 0, 0)
+                    after = " after the others" if kind == CHAIN else ""
+                    labelled = replace(case, label=f"{case.label}, {which}{after}")
+                    place = f"{name}/{kind}/{number}"
+                    done.append(self._compute(session, model, place, labelled, feeding, given))
+        return all(done)
+
+    def _open_piece(
+        self, model: ContextModel, feeding: Feeding, pieces: Pieces, number: int, given: Feeds
+    ) -> Session | None:
+        """Open a piece that is run on values like the given ones, and keep what is found. Return
+        None if its EPs refuse it.
+        """
+        name, which = name_of(model), words_of(number, len(pieces.steps))
+        self._started(f"{name} ({which})", 0, 0)
+        told = finding(model, "loads", "pass", "loads on this host")
+        session: Session | None = None
+        try:
+            session = sessions.open_files(
+                self._folder.path / model.file,
+                feeding.providers(self._folder, model),
+                sharing=False,
+                data=self._folder.data_folder(model),
+                changed=pieces.model(pieces.steps[number - 1], given),
+            )
+        except Exception as error:  # onnxruntime's errors have no common class
+            told = feeding.refused(model, error)
+        told = replace(told, message=f"{which}: {told.message}")
+        recordings.keep(self._kept.files, f"{name}/{PIECES}/{number}", LOADS, told)
+        return session
 
     def _run(self, model: ContextModel, feeding: Feeding, index: int | None) -> bool:
         session, name = self._open.get(model.file), name_of(model)
@@ -212,17 +317,30 @@ class Files:
         return True
 
     def _compute(
-        self, session: Session, model: ContextModel, place: str, case: Case, feeding: Feeding
+        self,
+        session: Session,
+        model: ContextModel,
+        place: str,
+        case: Case,
+        feeding: Feeding,
+        given: Feeds | None = None,
     ) -> bool:
+        """Run a model on a case; a piece of it on what is `given`."""
         begun = time.monotonic()
         try:
-            outputs = sessions.run_files(session, case.feeds)
+            outputs = sessions.run_files(session, case.feeds if given is None else given)
         except Exception as error:  # onnxruntime's errors have no common class
             recordings.fail(self._kept.files, place, case.feeds, feeding.failed(model, case, error))
             return False
-        self._seconds.setdefault(name_of(model), time.monotonic() - begun)
+        if given is None:
+            self._seconds.setdefault(name_of(model), time.monotonic() - begun)
         recordings.write(self._kept.files, place, case.feeds, outputs)
         return True
+
+
+def words_of(piece: int, of: int) -> str:
+    """Return what messages call a piece: `piece 2 of 4`."""
+    return f"piece {piece} of {of}"
 
 
 def name_of(model: ContextModel) -> str:

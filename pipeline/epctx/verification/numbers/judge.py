@@ -76,7 +76,8 @@ class Judge:
         random: outputs that nothing is right for; they are not compared.
         right: who computed what is right.
         variant: the device that the sessions were made for, where the model is for several.
-        when: of which run of several on an input set the outputs are; empty: the first.
+        when: of which run of several on an input set the outputs are, or of which piece of the
+            model; empty: the first, of all of it.
         known: what is right, by the label of the input set, as far as it is known before; an
             output's scale is that of all of them.
         again: runs the model that gave what is right once more; None: there is none to run.
@@ -359,6 +360,8 @@ class Judge:
 
     @property
     def _who(self) -> str:
+        if self.sessions == "pieces":
+            return f"of {self.when} by itself"
         alone = f" for {self.variant} alone" if self.variant else ""
         return f"{_WHO[self.sessions]}{alone}"
 
@@ -387,6 +390,7 @@ def _shares(found: Comparison) -> str:
 _WHO: dict[Sessions, str] = {
     "generating": "of the generating sessions",
     "files": "of the files",
+    "chain": "of the pieces one after the other",
     "quantized": "of the quantized model",
     "device": "of the device",
 }

@@ -36,6 +36,7 @@ from epctx.verification.numbers import (
     expected,
     headroom,
     nonfinite,
+    piece_numbers,
     recordings,
     sizes,
     tolerances,
@@ -80,6 +81,8 @@ class Fed(Feeding):
         kept: where the sources' outputs are kept.
         earlier: what the policies before found.
     """
+
+    of_source = True
 
     def __init__(self, folder: GroupFolder, kept: Kept, earlier: Sequence[Finding]) -> None:
         assert folder.group is not None
@@ -163,6 +166,7 @@ class Numbers:
                 yield unchecked(model, reason, remedy)
             for model in models if models in wanted else ():
                 yield from loads(model, self.kept, earlier)
+                yield from piece_numbers.loads(model, self.kept).values()
 
 
 def loads(
@@ -284,6 +288,7 @@ class _Judging:
             yield from self._check_recorded(task)
         for model in models:
             yield from self._check_files(model, tasks.get(model.file))
+            yield from self._check_pieces(model, tasks.get(model.file))
         for task in tasks.values():
             yield from self._refusal(task)
             yield from self._headroom(task)
@@ -298,7 +303,8 @@ class _Judging:
         place = f"{task.source.source.name}/{expected.MAGNITUDES}"
         measured = recordings.read(self.kept.source, place, task.cases[0].feeds)
         if measured is None:
-            yield finding(task.model, "headroom", "pass", "not measured: the source did not run")
+            why = "its source runs in pieces" if task.model.cuts else "the source did not run"
+            yield finding(task.model, "headroom", "pass", f"not measured: {why}")
             return
         compiled = self.folder.load(task.model)
         for message, remedy in headroom.notes(task.source.source, compiled, measured, end):
@@ -382,7 +388,7 @@ class _Judging:
         """Tell what is known of the source beside its outputs."""
         name, source = task.source.source.name, self.kept.source
         cases = {case.label: case for case in task.cases}
-        runs = Expected(task.source, task.inputs, self.preparation.inputs)
+        runs = self._source_of(task)
         task.again = Again(runs.compute, cases)
         random = recordings.kept(source, name, expected.RANDOM, tuple[str, ...])
         task.random = frozenset(random or ())
@@ -586,6 +592,31 @@ class _Judging:
         judge = self._judge(task, "files")
         ready, budgeted = list(task.ready), self.settings.budget
         for each in judged(model, self.kept, ready, judge, budgeted, task.other):
+            if isinstance(each, OutputNumbers):
+                self.ran.add(each.model)
+            self._require_runs(task, (each,))
+            yield each
+
+    def _source_of(self, task: Task, *, inner: bool = False) -> Expected:
+        """Return what runs the source of a task once more; in pieces, if its files are."""
+        inputs, cuts = self.preparation.inputs, task.model.cuts
+        return Expected(task.source, task.inputs, inputs, cuts=cuts, inner=inner)
+
+    def _check_pieces(self, model: ContextModel, task: Task | None) -> Iterator[Found]:
+        """Judge what the pieces of a model computed, if it is in pieces."""
+        loaded = piece_numbers.loads(model, self.kept).values()
+        self._require_runs(task, list(loaded))
+        yield from loaded
+        if not loaded or task is None or self.settings.numbers != "full":
+            return
+        for each in piece_numbers.judged(
+            task,
+            self.kept,
+            self.folder.load(model),
+            self._source_of(task, inner=True),
+            self._judge(task, "files"),
+            self.settings.budget,
+        ):
             if isinstance(each, OutputNumbers):
                 self.ran.add(each.model)
             self._require_runs(task, (each,))

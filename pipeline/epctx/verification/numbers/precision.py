@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import onnx
@@ -30,7 +30,9 @@ _OF_TYPES: Final[Mapping[int, int]] = {
 
 
 def precisions(
-    model: onnx.ModelProto, fed: Mapping[str, Precision] | None = None
+    model: onnx.ModelProto,
+    fed: Mapping[str, Precision] | None = None,
+    also: Iterable[str] = (),
 ) -> dict[str, Precision]:
     """Return the precision of each output, by the nodes that it depends on.
 
@@ -38,6 +40,7 @@ def precisions(
 
     Args:
         fed: precisions of inputs, where their values are less exact than their types.
+        also: values of the main graph whose precision is returned, too.
 
     Raises:
         ModelError: local functions of the model cannot be inlined.
@@ -50,7 +53,7 @@ def precisions(
     ranks = {name: _RANKED.index(of) for name, of in (fed or {}).items()}
     while (found := _ranks(inlined.graph, ranks)) != ranks:  # nodes may come before their inputs
         ranks = found
-    names = [info.name for info in model.graph.output]
+    names = [*(info.name for info in model.graph.output), *also]
     return {name: (*_RANKED, "float32")[ranks.get(name, _EXACT)] for name in names}
 
 

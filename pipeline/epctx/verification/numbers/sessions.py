@@ -26,6 +26,7 @@ from epctx.providers.base import ExecutionProvider, NativeSessions
 from epctx.runtime import values
 from epctx.runtime.arguments import NodeArg
 from epctx.runtime.feeds import Feeds
+from epctx.runtime.options import FILE_PATH
 from epctx.runtime.session import Session
 from epctx.runtime.workspace import SHARED
 from epctx.text import first_line
@@ -108,7 +109,12 @@ def mapped(source: ModelSource) -> onnx.ModelProto:
 
 
 def open_files(
-    model: Path, providers: Sequence[ExecutionProvider], *, sharing: bool, data: Path
+    model: Path,
+    providers: Sequence[ExecutionProvider],
+    *,
+    sharing: bool,
+    data: Path,
+    changed: bytes | None = None,
 ) -> Session:
     """A session of an EPContext model on its EPs.
 
@@ -117,14 +123,18 @@ def open_files(
         providers: its EPs, bound to their options.
         sharing: its context is others' too.
         data: the folder of its external data.
+        changed: the model to open in the place of the file, with contexts and data in its folders.
 
     Raises:
         InvalidGraph: the EP refuses it.
         ProviderUnavailable: this host does not have the EP.
     """
     options = {"ep.share_ep_contexts": "1"} if sharing else {}
-    if data != model.parent:
+    if data != model.parent or changed is not None:
         options[_DATA_FOLDER] = str(data)
+    if changed is not None:
+        options[FILE_PATH] = str(model)
+        return Session(changed, session_options=options, providers=providers)
     return Session(model, session_options=options, providers=providers)
 
 

@@ -1,9 +1,11 @@
 """What the page tells in rows: what was left, numbers, checks."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
-from epctx.commands.report import tables
+from epctx.commands.report import page, tables
 from tests.kit.reports import chain, numbers, report
 
 
@@ -32,3 +34,21 @@ def test_what_failed_or_could_not_be_checked_comes_first() -> None:
         "not checkable",
         "pass",
     ]
+
+
+def test_pieces_and_the_chain_of_them_have_rows_of_their_own(tmp_path: Path) -> None:
+    made = report()
+    verify = made.groups[0].verify
+    assert verify is not None
+    pieces = replace(numbers("near", 0.001), sessions="pieces")
+    both = (*verify.numbers, pieces, replace(pieces, sessions="chain"))
+    made = replace(made, groups=(replace(made.groups[0], verify=replace(verify, numbers=both)),))
+    found = [(row.worst.output, row.worst.sessions) for row in tables.numbers(made.groups)]
+    assert sorted(found) == [
+        ("far", "files"),
+        ("near", "chain"),
+        ("near", "files"),
+        ("near", "pieces"),
+    ]
+    text = page.render(made, tmp_path)
+    assert all(f">{tables.SESSIONS[sessions]}" in text for _, sessions in found)

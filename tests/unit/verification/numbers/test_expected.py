@@ -22,7 +22,7 @@ from epctx.verification.numbers import expected, recordings, sessions, source_mo
 from epctx.verification.numbers.expected import Expected, NotHere, SourceRuns, Unfed
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.source_model import SourceModel
-from tests.kit import onnx_text
+from tests.kit import in_pieces, onnx_text
 
 INT64, FLOAT = TensorProto.INT64, TensorProto.FLOAT
 
@@ -403,3 +403,22 @@ def test_sizes_at_which_it_does_not_run_are_told(tmp_path: Path) -> None:
     refused = recordings.kept(tmp_path, "dynamic", expected.REFUSAL, Finding)
     assert refused is not None and refused.outcome == "not checkable"
     assert (refused.message, refused.remedy) == (str(caught.value), caught.value.remedy)
+
+
+def test_of_a_source_in_pieces_nothing_is_measured_that_takes_it_whole(tmp_path: Path) -> None:
+    body = in_pieces.MLP.replace("z = Add(h3, a1)", "p = Greater(h3, a1)  z = Where(p, h3, a1)")
+    made = ModelSource(name="m", path=in_pieces.source(tmp_path / "m.onnx", body))
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for kept, cuts in ((whole, ()), (parts, in_pieces.CUTS)):
+        runs = SourceRuns(made, VerifyInputs(), kept, magnitudes=True, cuts=cuts)
+        assert [runs.run(index) for index in (0, 1)] == [None, None]
+    assert computed(whole, "m", expected.MAGNITUDES) and not computed(whole, "m", "pieces", "1")
+    assert not computed(parts, "m", expected.MAGNITUDES)
+    assert [computed(parts, "m", "pieces", piece) for piece in "123"] == [2, 2, 2]
+    told = recordings.kept(parts, "m", expected.COVERAGE, Finding)
+    assert told is not None and told.message == (
+        "it is not known which nodes the inputs exercise: it runs in pieces"
+    )
+    names = {path.relative_to(whole) for path in whole.rglob("output_0.pb")}
+    for name in names - {path for path in names if expected.MAGNITUDES in path.parts}:
+        assert (parts / name).read_bytes() == (whole / name).read_bytes()

@@ -648,8 +648,8 @@ def test_answers_that_differ_by_what_is_fused_are_noticed_where_a_file_fails(
     source = SourceModel.read(ModelSource(name="m", path=case.sources["m"]))
     inputs = VerifyInputs(count=2)
     sets = InputSets(inputs)
-    kernels = expected.Expected(source, source.inputs, sets).unoptimized
-    answers = [sessions.run_source(kernels, each.feeds) for each in sets.cases(source.inputs)]
+    runs = expected.Expected(source, source.inputs, sets)
+    answers = [runs.compute(each.feeds, False) for each in sets.cases(source.inputs)]
     for each, outputs in zip(sets.cases(source.inputs), answers, strict=True):
         recordings.write(case.tmp / "recorded", "m", each.feeds, outputs)
     case.generating()

@@ -1,0 +1,178 @@
+"""Numbers of a model in pieces: each piece by itself, and the pieces one after the other.
+
+By itself, a piece is given what the source computes at its cut, so a wrong value is the fault of
+that piece. One after the other, they show what their errors add up to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import onnx
+from msgspec.structs import replace
+
+from epctx.graph.inputs import Array
+from epctx.graph.serde import skeleton
+from epctx.runtime.feeds import Feeds
+from epctx.runtime.split import SegmentStep
+from epctx.verification.findings import Finding, OutputNumbers
+from epctx.verification.folder import ContextModel
+from epctx.verification.numbers import pieces, recordings
+from epctx.verification.numbers.again import Again
+from epctx.verification.numbers.expected import Expected
+from epctx.verification.numbers.files import LOADS, name_of, words_of
+from epctx.verification.numbers.judge import Judge, Outputs
+from epctx.verification.numbers.pieces import CHAIN, PIECES
+from epctx.verification.numbers.precision import precisions
+from epctx.verification.numbers.tasks import Task, budget, finding
+from epctx.verification.request import Kept
+
+Found = Finding | OutputNumbers
+_NAMES: Final = (
+    "the other pieces and the end of the chain are compared; `optimize: {level: none}` keeps the "
+    "source's names"
+)
+
+
+def loads(model: ContextModel, kept: Kept | None) -> dict[int, Finding]:
+    """Return what was found when each piece of a model was loaded, by its number."""
+    found: dict[int, Finding] = {}
+    if kept is None or not model.cuts:
+        return found
+    for number in range(1, len(model.cuts) + 2):
+        place = f"{name_of(model)}/{PIECES}/{number}"
+        each = recordings.kept(kept.files, place, LOADS, Finding)
+        if each is not None:
+            found[number] = each
+    return found
+
+
+def judged(
+    task: Task,
+    kept: Kept,
+    built: onnx.ModelProto,
+    source: Expected,
+    judge: Judge,
+    seconds: float | None,
+) -> Iterator[Found]:
+    """Judge what the pieces of a model computed.
+
+    Args:
+        task: the model, whose pieces were loaded.
+        kept: where what was computed is kept.
+        built: the model.
+        source: runs its source in pieces once more; crossing values are outputs, too.
+        judge: judges its outputs.
+        seconds: of the budget that bounded the runs; None: nothing did.
+
+    Raises:
+        ModelError: the source cannot be read.
+        StorageError: what was kept cannot be read.
+    """
+    steps = pieces.split(built.graph, task.model.cuts)
+    refused = {n for n, each in loads(task.model, kept).items() if each.outcome != "pass"}
+    yield from _alone(task, kept, steps, refused, source, judge, seconds)
+    yield from _chain(task, kept, steps, refused, judge, seconds)
+
+
+def _alone(
+    task: Task,
+    kept: Kept,
+    steps: Sequence[SegmentStep],
+    refused: Collection[int],
+    source: Expected,
+    judge: Judge,
+    seconds: float | None,
+) -> Iterator[Found]:
+    """Judge each piece on the values that the source computed."""
+    model, proto = task.model, skeleton.read(task.source.source.path)
+    crossing = {name for cut in model.cuts for name in cut}
+    lost = crossing - {name for node in proto.graph.node for name in node.output}
+    zeros = {n: z for n, z in pieces.zero_points(proto.graph).items() if n in crossing}
+
+    def compute(feeds: Feeds, optimized: bool) -> Mapping[str, Array]:
+        return _as_numbers(source.compute(feeds, optimized), zeros)
+
+    judge = dataclasses.replace(
+        judge,
+        sessions="pieces",
+        precision=precisions(proto, also=crossing - lost),
+        reference=None,
+        again=Again(compute, {case.label: case for case in task.cases}),
+    )
+    late: set[str] = set()
+    for number, step in enumerate(steps, start=1):
+        which, place = words_of(number, len(steps)), f"{name_of(model)}/{PIECES}/{number}"
+        yield from _lost(model, which, step, lost)
+        if number in refused or not step.outputs or not lost.isdisjoint(step.inputs):
+            continue
+        origin, names = f"{name_of(model)}/{PIECES}", [n for n in step.outputs if n not in lost]
+        known = {
+            case.label: _as_numbers(pieces.kept(kept.source, origin, case.feeds, names), zeros)
+            for case, _ in task.ready
+        }
+        own = dataclasses.replace(judge, when=which, known=known)
+        for case, _ in task.ready:
+            failed = recordings.failure(kept.files, place, case.feeds)
+            actual = recordings.read(kept.files, place, case.feeds)
+            if failed is not None:
+                yield failed
+            elif actual is not None:
+                right = known[case.label]
+                given = {name: value for name, value in actual.items() if name not in lost}
+                yield from own.judge(case.label, right, _as_numbers(given, zeros))
+            elif case.label not in late:
+                late.add(case.label)
+                yield budget(model, seconds, replace(case, label=f"{case.label}, {which}"))
+        yield from own.summary()
+
+
+def _chain(
+    task: Task,
+    kept: Kept,
+    steps: Sequence[SegmentStep],
+    refused: Collection[int],
+    judge: Judge,
+    seconds: float | None,
+) -> Iterator[Found]:
+    """Judge the outputs of the pieces, each run on what those before it computed."""
+    if refused:
+        return
+    judge = dataclasses.replace(judge, sessions="chain", reference=None)
+    place = f"{name_of(task.model)}/{CHAIN}"
+    places = [f"{place}/{number}" for number, step in enumerate(steps, start=1) if step.outputs]
+    for case, right in task.ready:
+        failures = (recordings.failure(kept.files, each, case.feeds) for each in places)
+        failed = next(filter(None, failures), None)
+        if failed is not None:
+            yield failed
+        elif all(recordings.has(kept.files, each, case.feeds) for each in places):
+            outputs = pieces.kept(kept.files, place, case.feeds, task.model.outputs)
+            yield from judge.judge(case.label, right, outputs)
+        else:
+            yield budget(task.model, seconds, case)
+    yield from judge.summary()
+
+
+def _lost(
+    model: ContextModel, which: str, step: SegmentStep, lost: Collection[str]
+) -> Iterator[Finding]:
+    """Yield the findings that values at a piece's cuts have no names in the source."""
+    for name in (name for name in step.outputs if name in lost):
+        message = f"{which}: its value {name!r} is not compared: the source has none of this name"
+        yield finding(model, "pieces", "not checkable", message, _NAMES)
+    needed = ", ".join(repr(name) for name in step.inputs if name in lost)
+    if needed:
+        message = f"{which}: not run by itself: the source has no {needed} to give it"
+        yield finding(model, "pieces", "not checkable", message, _NAMES)
+
+
+def _as_numbers(outputs: Outputs, zeros: Mapping[str, Array]) -> dict[str, Array]:
+    """Return outputs in which quantized values at a cut are numbers: one step is no error."""
+    return {
+        name: value.astype(np.float32) - zeros[name].astype(np.float32) if name in zeros else value
+        for name, value in outputs.items()
+    }
