@@ -53,6 +53,11 @@ class CutResult(Struct, frozen=True, kw_only=True):
         """The cuts, as `partition.pieces.at` names them."""
         return tuple(cut.after for cut in self.models[0].plan.cuts)
 
+    @property
+    def crossing(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """Of each model, the values that cross each cut."""
+        return tuple(tuple(cut.values for cut in each.plan.cuts) for each in self.models)
+
     def compiles(self, group: ModelGroup, names: Iterable[str]) -> tuple[Compile, ...]:
         """Return the compiles of its pieces, without places.
 

@@ -36,8 +36,10 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
         inputs: what the sessions are run with; None, as `budget` then: they are not to be run,
             whatever the inputs.
         numbers: full: they stand in for files that this host cannot load; generating.
+        whole: of a piece, the digests of the models that it is of: it is run on their values.
         devices: what runs them.
         group: the model group.
+        given: of a piece, where what the sources computed is kept (`numbers.pieces.PIECES`).
         folder: where the compile has put its outputs.
         recorded: where what they compute is kept.
     """
@@ -46,7 +48,7 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
     kind = "recording"
     version = 4
     code = Code((*RUNNING, "stages/record.py"), SESSIONS)
-    beside = ("group", "folder", "recorded")
+    beside = ("group", "given", "folder", "recorded")
     writes = ("recorded",)
     within = Compile
     bounded = True
@@ -55,8 +57,10 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
     inputs: InputsRecord | None = None
     numbers: str = ""
     budget: float | None = None
+    whole: tuple[str, ...] = ()
     devices: Mapping[str, str] = {}
     group: ModelGroup | None = None
+    given: Path | None = None
     folder: Path = Path()
     recorded: Path = Path()
 
@@ -75,6 +79,12 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
 
         assert self.group is not None
         unrun = record.run(
-            live.generating, live.compiled, self.group, self.folder, self.recorded, started
+            live.generating,
+            live.compiled,
+            self.group,
+            self.folder,
+            self.recorded,
+            started,
+            given=self.given,
         )
         return RecordResult(recorded=unrun is not None, unrun=unrun or ())

@@ -203,7 +203,7 @@ def _missing(group: GroupState) -> list[str]:
         if session.cut is not None and session.cut.result is None:
             lacking.append(f"cut of {label}")
         pieces = enumerate(session.pieces, start=1)
-        lacking += [f"compile of {label}.{n}" for n, piece in pieces if piece.result is None]
+        lacking += [f"compile of {label}.{n}" for n, piece in pieces if not piece.compile.complete]
         if session.result is None and session.compile is not None:
             lacking.append(f"compile of {label}")
     return lacking

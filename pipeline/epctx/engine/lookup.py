@@ -23,7 +23,14 @@ from epctx.engine.output.published import contents_of
 from epctx.engine.plan import SessionGroup
 from epctx.engine.ranges import Ranges
 from epctx.engine.results import StoredRanges, objection
-from epctx.engine.state import GroupState, Known, ModelState, QuantizeState, SessionState
+from epctx.engine.state import (
+    GroupState,
+    Known,
+    ModelState,
+    PieceState,
+    QuantizeState,
+    SessionState,
+)
 from epctx.files.digest import Digest
 from epctx.keys import Toolchain, key, make
 from epctx.keys.records import InputsRecord, VerifiedModel
@@ -197,13 +204,20 @@ class Lookup:
         state = replace(state, cut=cut)
         if cut.result is None:
             return state
-        pieces = [self.compiled(group, e) for e in cut.result.compiles(group, state.digests)]
-        state = replace(state, pieces=tuple(pieces))
-        made = [each.result for each in pieces if each.result is not None]
+        asked = cut.result.compiles(group, state.digests)
+        pieces = tuple(self.piece(group, state, each) for each in asked)
+        state = replace(state, pieces=pieces)
+        made = [each.compile.result for each in pieces if each.compile.result is not None]
         if len(made) < len(pieces):
             return state
         joined = Assemble.of(group, state.digests, cut.result, made)
         return replace(state, compile=self.compiled(group, joined))
+
+    def piece(self, group: ModelGroup, state: SessionState, compile: Compile) -> PieceState:
+        """Find what is known of a piece of the models of a session group."""
+        compiled, whole = self.compiled(group, compile), tuple(map(str, state.digests.values()))
+        recording = self._recording(group, compiled.key, whole)
+        return PieceState(compile=compiled, recording=recording)
 
     def compiled(self, group: ModelGroup, action: Compile | Assemble) -> Known[CompileResult]:
         """Find what was compiled; what cannot have come of it is not believed."""
@@ -216,11 +230,13 @@ class Lookup:
         self.cache.refuse(found.key, why)
         return replace(found, stored=None)
 
-    def _recording(self, group: ModelGroup, compiled: Digest) -> Known[RecordResult] | None:
+    def _recording(
+        self, group: ModelGroup, compiled: Digest, whole: tuple[str, ...] = ()
+    ) -> Known[RecordResult] | None:
         inputs = self.inputs(group)
         if not self.records(group):
             return None
-        wanted = self.recording(group, compiled, inputs)
+        wanted = self.recording(group, compiled, inputs, whole)
         either = (self.recording(group, compiled, None), wanted)
         for here in (True, False):  # one of them is never there: that is not to be asked each time
             for action in either:
@@ -229,13 +245,23 @@ class Lookup:
                     return known
         return None if self._gathers else known  # of what is only gathered none is to come
 
-    def recording(self, group: ModelGroup, compiled: Digest, inputs: InputsRecord | None) -> Record:
+    def recording(
+        self,
+        group: ModelGroup,
+        compiled: Digest,
+        inputs: InputsRecord | None,
+        whole: tuple[str, ...] = (),
+    ) -> Record:
         """Return the action that runs the sessions which compiled; without inputs, that they are
         not to be run.
+
+        Args:
+            whole: of a piece, the digests of the models that it is of.
         """
         return Record(
             compile=str(compiled),
             inputs=inputs,
+            whole=() if inputs is None else whole,
             numbers=group.verify.numbers,
             budget=None if inputs is None else group.verify.budget,
             devices=self.devices(group, str(compiled)),
@@ -298,13 +324,9 @@ class Lookup:
 
     def records(self, group: ModelGroup) -> bool:
         """Tell whether to keep what the sessions compute that compile: only those of
-        onnxruntime's EPs can be run, and those of a piece would wait for the pieces before.
+        onnxruntime's EPs can be run.
         """
-        return (
-            self.runs(group)
-            and group.pieces is None
-            and self.toolchain.native(group.execution_providers)
-        )
+        return self.runs(group) and self.toolchain.native(group.execution_providers)
 
     def runs(self, group: ModelGroup) -> bool:
         """Whether a group's models are run."""

@@ -41,6 +41,7 @@ from epctx.engine.state import (
     GroupState,
     Known,
     ModelState,
+    PieceState,
     QuantizeState,
     SessionState,
 )
@@ -399,7 +400,8 @@ def _keys(state: GroupState) -> Iterator[Digest]:
     """List the keys of all actions of a group that is up to date."""
     for session in state.sessions:
         yield from (model.key for model in session.models if model.key is not None)
-        made = (session.cut, *session.pieces, session.compile, session.recording)
+        parts = [each for piece in session.pieces for each in (piece.compile, piece.recording)]
+        made = (session.cut, *parts, session.compile, session.recording)
         yield from (each.key for each in made if each is not None)
     yield from (part.key for part in (*state.verified, state.whole) if part is not None)
 
@@ -412,7 +414,14 @@ def _bare_session(session: SessionState) -> SessionState:
             for model in session.models
         ),
         cut=session.cut and _bare(session.cut),
-        pieces=tuple(map(_bare, session.pieces)),
+        pieces=tuple(
+            replace(
+                piece,
+                compile=_bare(piece.compile),
+                recording=piece.recording and _bare(piece.recording),
+            )
+            for piece in session.pieces
+        ),
         compile=session.compile and _bare(session.compile),
         recording=session.recording and _bare(session.recording),
     )
@@ -589,7 +598,7 @@ class _Explaining:
         for session, known in zip(self._known.sessions, verified, strict=True):
             if session.result is None:
                 needed += [model.optimize for model in session.models]
-                needed += session.pieces
+                needed += [piece.compile for piece in session.pieces]
                 continue
             needed.append(session.compile)
             if known is None or known.stored is None:
@@ -624,7 +633,7 @@ class _Explaining:
                 if model.quantized is not None:
                     yield self._quantize(model.quantized)
             if self._planned.group.pieces is None:
-                yield self._compile(session)
+                yield self._compile(session.session.label, session)
             else:
                 yield from self._in_pieces(session)
         yield self._verify()
@@ -634,8 +643,7 @@ class _Explaining:
         cut = PlannedAction(action="cut", subject=label, state="up to date")
         yield self._of(cut, session.cut)
         for number, piece in enumerate(session.pieces, start=1):
-            name = f"{label}.{number}"
-            yield self._of(PlannedAction(action="compile", subject=name, state="up to date"), piece)
+            yield self._compile(f"{label}.{number}", piece)
         whole = PlannedAction(action="assemble", subject=label, state="up to date")
         yield self._of(whole, session.compile)
 
@@ -670,10 +678,10 @@ class _Explaining:
             return f"{name} is as the lock has it, and this cache has nothing of it"
         return f"{name} has changed since the lock was written"
 
-    def _compile(self, session: SessionState) -> PlannedAction:
-        action = PlannedAction(action="compile", subject=session.session.label, state="up to date")
-        action = self._of(action, session.compile)
-        if action.state == "up to date" and not session.complete:
+    def _compile(self, subject: str, known: SessionState | PieceState) -> PlannedAction:
+        action = PlannedAction(action="compile", subject=subject, state="up to date")
+        action = self._of(action, known.compile)
+        if action.state == "up to date" and not known.complete:
             why = "what its sessions compute on these inputs was not recorded"
             return replace(action, state="runs", because=(why,))
         return action

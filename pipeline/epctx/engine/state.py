@@ -117,13 +117,33 @@ class ModelState(Struct, frozen=True, kw_only=True):
         return self if self.quantized is None else self.quantized.plain
 
 
+class PieceState(Struct, frozen=True, kw_only=True):
+    """What is known of a piece of the models of a session group: as `compile` and `recording` are
+    of models that are compiled whole.
+    """
+
+    compile: Known[CompileResult]
+    recording: Known[RecordResult] | None = None
+
+    @property
+    def key(self) -> Digest:
+        """Of the compile."""
+        return self.compile.key
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is to be carried out."""
+        recorded = self.recording is None or self.recording.complete
+        return self.compile.complete and recorded
+
+
 class SessionState(Struct, frozen=True, kw_only=True):
     """What is known of a session group.
 
     Attributes:
         models: in its order.
         cut: how its models become pieces; None: each is compiled whole, or to be optimized first.
-        pieces: the compile of each piece.
+        pieces: what is known of each piece.
         compile: its action, of pieces their assembly; None: what comes before is to be done first.
         recording: of what its generating sessions compute; None: nothing is to be. Else it is
             carried out with the compile.
@@ -134,7 +154,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
     session: SessionGroup
     models: tuple[ModelState, ...]
     cut: Known[CutResult] | None = None
-    pieces: tuple[Known[CompileResult], ...] = ()
+    pieces: tuple[PieceState, ...] = ()
     compile: Known[CompileResult] | None = None
     recording: Known[RecordResult] | None = None
     checked: FolderReport | None = None
@@ -152,8 +172,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
     @property
     def complete(self) -> bool:
         """Nothing is to be carried out."""
-        recorded = self.recording is None or self.recording.stored is not None
-        return self.result is not None and recorded
+        return self.result is not None and all(each.complete for each in self.recordings)
 
     @property
     def digests(self) -> dict[str, Digest]:
@@ -161,10 +180,16 @@ class SessionState(Struct, frozen=True, kw_only=True):
         return {m.source.name: m.result.digest for m in self.models if m.result is not None}
 
     @property
+    def recordings(self) -> tuple[Known[RecordResult], ...]:
+        """Its recording, or those of its pieces."""
+        known = (self.recording, *(piece.recording for piece in self.pieces))
+        return tuple(each for each in known if each is not None)
+
+    @property
     def recorded(self) -> bool:
         """What its generating sessions computed is known: they can run on this host."""
-        found = None if self.recording is None else self.recording.result
-        return found is not None and found.recorded
+        found = (each.result for each in self.recordings)
+        return any(each is not None and each.recorded for each in found)
 
     @property
     def files(self) -> tuple[OutputFile, ...]:

@@ -27,9 +27,6 @@ OP_TYPE: Final = "EPContext"
 COMPATIBILITY: Final = "ep_compatibility_info."
 """What a key of a model's metadata begins with, before the EP's name: the devices it fits."""
 
-PIECES: Final = "epctx_pieces"
-"""The key in a model's metadata that says where it was cut into pieces: a JSON list with, for each
-cut, the names of the values that cross it."""
 OVERRIDES: Final = "io_name_overrides"
 """QNN's own attribute: names of a node's values, each with that in the compiled graph: `x_q=x;`."""
 ENDS: Final = "epctx.ends"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import onnxruntime as ort
@@ -35,7 +35,7 @@ from epctx.runtime.feeds import Feeds
 from epctx.stages.compile import CompiledGroup
 from epctx.verification.eps import Providers
 from epctx.verification.folder import open_folder, read_proto, summarize
-from epctx.verification.numbers import branches, recordings
+from epctx.verification.numbers import branches, pieces, recordings
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.recordings import Variant
 from epctx.verification.numbers.sizes import open_names
@@ -89,6 +89,8 @@ def run(
     folder: Path,
     recorded: Path,
     started: Started,
+    *,
+    given: Path | None = None,
 ) -> tuple[Failure, ...] | None:
     """Run the generating sessions on the inputs of the manifest and keep what they compute.
 
@@ -100,6 +102,7 @@ def run(
         group: the model group.
         folder: where the compile has put its outputs.
         recorded: where what they compute is kept.
+        given: of pieces, where what the sources computed is kept: they are run on these values.
 
     Returns:
         Of each model that a session cannot run, why; None: none can be run on this host, or the
@@ -121,8 +124,9 @@ def run(
     if group.verify.numbers == "full" and _loadable(group, list(models), folder):
         return None
     made = list(workspaces.values())
+    places = {name: name if given is None else place_of_piece(name) for name in models}
     for name in compiled.joint:
-        recordings.refuse(recorded, name, _JOINT)
+        recordings.refuse(recorded, places[name], _JOINT)
     alone = models.keys() - compiled.joint
     sources = [source for source in group.models if source.name in alone]
 
@@ -135,7 +139,10 @@ def run(
 
             return _outputs(models[name], feeds, run_partition)
 
-        _tell_boundaries(list(models), recorded, made, turn)
+        _tell_boundaries(places, recorded, made, turn)
+        if given is not None:
+            own = {name: models[name] for name in models if name in alone}
+            return _keep_pieces(own, given, recorded, compute)
         return _keep_outputs(sources, folder, recorded, group.verify.inputs, compute, turn)
 
     return _on_each_device(on_device, made, sources, recorded)
@@ -178,6 +185,40 @@ def _keep_outputs(
                 break
             recordings.write(recorded, place, case.feeds, outputs)
     return tuple(failures)
+
+
+def _keep_pieces(
+    models: Mapping[str, GeneratingModel], given: Path, recorded: Path, compute: Compute
+) -> tuple[Failure, ...]:
+    """Run pieces on the values that their sources computed, and keep what they compute; a piece to
+    which the source has no value to give is passed over.
+    """
+    failures: list[Failure] = []
+    for name, model in models.items():
+        place = place_of_piece(name)
+        values_of = PurePosixPath(place).parent.as_posix()
+        cases = sorted(each.name for each in (given / values_of / "0").glob("*") if each.is_dir())
+        for number, case in enumerate(cases, start=1):
+            feeds = recordings.named(given, f"{values_of}/0", case) or {}
+            known = feeds | pieces.kept(given, values_of, feeds, model.inputs - feeds.keys())
+            if known.keys() < model.inputs:
+                continue
+            own = {each: known[each] for each in model.inputs}
+            try:
+                outputs = compute(name, own, number, len(cases))
+            except CompileError as error:
+                error.model = error.model or name
+                failures.append(error.failure)
+                recordings.refuse(recorded, place, error.reason)
+                break
+            recordings.write(recorded, place, feeds, outputs)
+    return tuple(failures)
+
+
+def place_of_piece(label: str) -> str:
+    """Return where what a piece computes is kept, by what it is compiled as."""
+    model, _, number = label.rpartition(".")
+    return f"{model}/{pieces.PIECES}/{number}"
 
 
 def _on_each_device(
@@ -237,12 +278,13 @@ def _choose(workspaces: Sequence[Generating], turn: Turn) -> str | None:
 
 
 def _tell_boundaries(
-    models: Sequence[str], recorded: Path, workspaces: Sequence[Generating], turn: Turn
+    places: Mapping[str, str], recorded: Path, workspaces: Sequence[Generating], turn: Turn
 ) -> None:
+    """Keep the boundaries of models, each in its place."""
     telling = [each for each in workspaces if isinstance(each, TellsBoundaries)]
-    for name in models if len(telling) == len(workspaces) else ():
+    for name, place in places.items() if len(telling) == len(workspaces) else ():
         told = [each for workspace in telling for each in workspace.boundaries(name)]
-        recordings.keep(recorded, turn.place(name), "boundaries", told)
+        recordings.keep(recorded, turn.place(place), "boundaries", told)
 
 
 def _tell_variants(

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from epctx import codec
 from epctx.actions.compile import CompileResult
+from epctx.actions.record import RecordResult
 from epctx.cache import StoredAction, StoredFile
 from epctx.cache.action import Origin
 from epctx.cache.digests import FreshDigests
@@ -230,6 +231,26 @@ class Actions:
         result = replace(result, cpu=toolchain.cpu(eps) if toolchain.native(eps) else None)
         files = [StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in result.output.files]
         return self.store(known, kind, result, folder=folder, files=files)
+
+    def store_recording(
+        self,
+        known: Known[RecordResult],
+        group: ModelGroup,
+        compiled: Digest,
+        made: RecordResult,
+        folder: Path,
+    ) -> Known[RecordResult]:
+        """Put what the sessions of a compile computed into the cache; it lies in `folder`. Raises
+        as `store`.
+
+        Args:
+            compiled: the key of the compile.
+        """
+        if not made.recorded:
+            known = self.lookup.find(self.lookup.recording(group, compiled, None), here=True)
+        roots = [folder] if made.recorded else []
+        files = [file for file in files_in(folder, roots) if ".part" not in file.name]
+        return self.store(known, "recording", replace(made, unrun=()), folder=folder, files=files)
 
 
 def files_in(folder: Path, roots: Sequence[Path], *, leaving_out: str = "") -> list[StoredFile]:

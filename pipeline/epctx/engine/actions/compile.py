@@ -19,7 +19,7 @@ from epctx.actions.compile import MODELS, Compile, CompileResult
 from epctx.actions.record import Record, RecordResult
 from epctx.actions.verify import Check
 from epctx.engine.actions.answer_checks import check_compiled, check_contents
-from epctx.engine.actions.base import Actions, files_in
+from epctx.engine.actions.base import Actions
 from epctx.engine.actions.numbers import Numbers, Unfed, judge, request
 from epctx.engine.actions.optimize import Optimizing
 from epctx.engine.actions.pieces import Piecing
@@ -80,7 +80,7 @@ class Compiling:
         self._numbers = numbers
         self._optimizing = Optimizing(actions)
         self._quantizing = Quantizing(actions, self._optimizing)
-        self._piecing = Piecing(actions, scheduler)
+        self._piecing = Piecing(actions, scheduler, numbers)
         cache = actions.lookup.cache
         stores = [] if cache is None or cache.location.readonly else [cache.location.root]
         self._space = DiskSpace(actions.work, stores)
@@ -134,17 +134,15 @@ class Compiling:
         if known.compile is None or known.compile.stored is None or not known.complete:
             return known
         verified = self._actions.lookup.verification(progress.planned.group, known)
-        recording = None if known.recording is None else known.recording.stored
+        recordings = [each.stored for each in known.recordings if each.stored is not None]
         if verified.stored is not None:  # what was verified before is not compared again
-            recording = None
+            recordings = []
         recorded = self._numbers.recorded(progress, known.session)
-        gone = replace(known, compile=replace(known.compile, stored=None))
-        if recording is not None and not self._actions.fetch(recording, recorded):
-            return gone
-        if not self._actions.fetch(known.compile.stored, folder):
-            for file in recording.files if recording is not None else ():
+        fetched = all(self._actions.fetch(each, recorded) for each in recordings)
+        if not fetched or not self._actions.fetch(known.compile.stored, folder):
+            for file in (file for each in recordings for file in each.files):
                 (recorded / file.name).unlink(missing_ok=True)
-            return gone
+            return replace(known, compile=replace(known.compile, stored=None))
         outputs.sync_files(folder / file.name for file in known.files)
         return known
 
@@ -187,7 +185,7 @@ class Compiling:
             check_compiled(result, group, compile.names, folder)
             if not lane.own and len(progress.planned.session_groups) == 1:
                 check_contents(result, folder)
-            judge(run, made.recording.unrun)
+            judge({} if run is None else run.result(), made.recording.unrun)
         _refuse_changed(known)
         if known.compile is None:
             known = self._actions.lookup.session(group, known.session, known.models)
@@ -254,17 +252,8 @@ def _stored(
     known, recording = replace(known, compile=compile, checked=made.checked), known.recording
     if recording is None:
         return known
-    ran = made.recording.recorded
-    if not ran:
-        asked = actions.lookup.recording(group, compile.key, None)
-        recording = actions.lookup.find(asked, here=True)
-    roots = [recorded / model.source.name for model in known.models] if ran else []
-    found = replace(made.recording, unrun=())
-    files = [file for file in files_in(recorded, roots) if ".part" not in file.name]
-    return replace(
-        known,
-        recording=actions.store(recording, "recording", found, folder=recorded, files=files),
-    )
+    stored = actions.store_recording(recording, group, compile.key, made.recording, recorded)
+    return replace(known, recording=stored)
 
 
 def _refuse_changed(known: SessionState) -> None:

@@ -130,6 +130,20 @@ class Numbers:
                     lane.cancel(Cancelled("its compile failed", remedy="see its error"))
                 thread.join()
 
+    def run_sources(self, progress: GroupProgress, session: SessionState) -> tuple[Unfed, Path]:
+        """Run the sources of a session group, piece by piece if it is cut.
+
+        Returns:
+            Why models do not run on generated inputs, and the folder of what they computed.
+
+        Raises:
+            ModelError: a source does not run, on none of the inputs that were tried.
+            EpctxError: what else the job raised.
+        """
+        kept = Kept.below(self._folder(progress, session.session))
+        with self._actions.shared_lane(progress.planned.group.execution_providers) as lane:
+            return self._run_sources(progress, session, lane), kept.source
+
     def _run_sources(self, progress: GroupProgress, session: SessionState, lane: Lane) -> Unfed:
         """Run the sources of a session group on all input sets.
 
@@ -182,7 +196,9 @@ class Numbers:
         keyed = lookup.cache is not None
         found: list[RunSource] = []
         native = lookup.toolchain.native(group.execution_providers)
-        for run in of_group(own, kept.source, built, magnitudes=native):
+        cut = None if session.cut is None else session.cut.result
+        cuts = {} if cut is None else dict(zip(known, cut.crossing, strict=True))
+        for run in of_group(own, kept.source, built, magnitudes=native, cuts=cuts):
             model = known[run.source.name]
             whole = run
             if keyed and model.found is not None:
@@ -351,18 +367,16 @@ def request(
     )
 
 
-def judge(run: Future[Unfed] | None, unrun: Sequence[Failure]) -> None:
+def judge(unfed: Unfed, unrun: Sequence[Failure]) -> None:
     """Blame the EP for what its generating sessions did not run, if the sources run on that.
 
     Args:
-        run: of the sources; None: nobody ran them.
+        unfed: of the sources.
         unrun: of each model that the generating sessions did not run, why.
 
     Raises:
         CompileError: the EP is to blame.
-        EpctxError: what the run of the sources raised.
     """
-    unfed = {} if run is None else run.result()
     for failure in unrun:
         if failure.model not in unfed:
             raise CompileError.of(failure)

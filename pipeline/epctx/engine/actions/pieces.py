@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from epctx.actions.compile import Compile, CompileResult
+from epctx.actions.action import Action
+from epctx.actions.compile import Compile
 from epctx.actions.pieces import Assemble, CutResult
+from epctx.actions.record import Record, RecordResult
 from epctx.engine.actions.answer_checks import check_compiled
 from epctx.engine.actions.base import Actions
+from epctx.engine.actions.numbers import Numbers, Unfed, judge
 from epctx.engine.progress import GroupProgress
 from epctx.engine.scheduler import Scheduler
-from epctx.engine.state import Known, SessionState
+from epctx.engine.state import PieceState, SessionState
 from epctx.errors import ManifestError
 
 
-class _Piece(Struct, frozen=True, kw_only=True):
-    """A piece that is compiled: its action, and the folder of its files."""
+class _Group(Struct, frozen=True, kw_only=True):
+    """A session group in pieces.
 
-    compile: Known[CompileResult]
-    folder: Path
+    Attributes:
+        known: its models are optimized, and cut.
+        cut: into which pieces.
+        graphs: the folder of these, as optimized models are written.
+        unfed: why sources do not run on generated inputs, by model.
+        given: where what the sources computed is kept; None if they were not run.
+    """
+
+    known: SessionState
+    cut: CutResult
+    graphs: Path
+    unfed: Unfed
+    given: Path | None
+
+    def subject(self, piece: int) -> str:
+        """What messages call a piece."""
+        return f"{self.known.session.label}.{piece}"
 
 
 class Piecing:
@@ -34,9 +53,10 @@ class Piecing:
         scheduler: of the threads that use it.
     """
 
-    def __init__(self, actions: Actions, scheduler: Scheduler) -> None:
+    def __init__(self, actions: Actions, scheduler: Scheduler, numbers: Numbers) -> None:
         self._actions = actions
         self._scheduler = scheduler
+        self._numbers = numbers
 
     def run(
         self,
@@ -47,6 +67,9 @@ class Piecing:
     ) -> SessionState:
         """Return the session group assembled, with its files in `folder`.
 
+        The sources run before anything is compiled: each piece is run on their values, some of them
+        in the session that compiles it.
+
         Args:
             known: its models are optimized.
             optimized: the folders of these, by name, in the session group's order.
@@ -54,94 +77,146 @@ class Piecing:
         Raises:
             EpctxError: what a job raised.
         """
-        cut, folders = self._cut(progress, known, optimized)
-        assert cut.result is not None
-        group = progress.planned.group
+        group = self._cut(progress, known, optimized)
+        compiles = group.cut.compiles(progress.planned.group, known.digests)
+        folders = [self._actions.new_folder("p") for _ in compiles]
         pieces = self._scheduler.together(
             [
-                partial(self._piece, progress, known, asked, folders, cut.result)
-                for asked in cut.result.compiles(group, known.digests)
+                partial(self._piece, progress, group, asked, each)
+                for asked, each in zip(compiles, folders, strict=True)
             ]
         )
-        compiled = tuple(each.compile for each in pieces)
-        made = [each.result for each in compiled if each.result is not None]
-        asked = Assemble.of(group, known.digests, cut.result, made)
-        job = replace(
-            asked,
-            optimized=optimized,
-            folders=tuple(each.folder for each in pieces),
-            folder=folder,
-        )
-        label = known.session.label
-        with self._actions.shared_lane() as lane:
-            result = progress.run(lane, label, job)
-        check_compiled(result, group, list(known.digests), folder)
-        unknown = self._actions.lookup.unknown(asked)
-        whole = self._actions.store_compiled(unknown, "assemble", group, result, folder)
-        self._actions.did(progress, "assemble", label, whole.key, ran=True)
-        shutil.rmtree(folders, ignore_errors=True)
-        for piece in pieces:
-            shutil.rmtree(piece.folder, ignore_errors=True)
-        return replace(known, cut=cut, pieces=compiled, compile=whole)
+        whole = self._assemble(progress, group, pieces, optimized, folders, folder)
+        for each in (group.graphs, *folders):
+            shutil.rmtree(each, ignore_errors=True)
+        return whole
 
     def _cut(
         self, progress: GroupProgress, known: SessionState, optimized: Mapping[str, Path]
-    ) -> tuple[Known[CutResult], Path]:
-        """Cut the models; what is in the cache of it has no graphs, which take no time to make."""
-        asked = self._actions.lookup.cut(progress.planned.group, known)
-        folder, label = self._actions.new_folder("c"), known.session.label
-        job = replace(asked, folders=optimized, folder=folder)
+    ) -> _Group:
+        """Cut the models, and run their sources. A cut that is in the cache is made again: it takes
+        little time, and has no graphs there.
+        """
+        lookup = self._actions.lookup
+        asked = lookup.cut(progress.planned.group, known)
+        graphs, label = self._actions.new_folder("c"), known.session.label
         with self._actions.shared_lane() as lane:
             try:
-                result = progress.run(lane, label, job)
+                result = progress.run(lane, label, replace(asked, folders=optimized, folder=graphs))
             except ManifestError as error:
                 where = f"model_groups.{progress.planned.group.name}.{error.where}"
                 raise ManifestError(
                     error.what, where=where, why=error.why, remedy=error.remedy
                 ) from error
-        cut = self._actions.store(self._actions.lookup.unknown(asked), "cut", result)
+        cut = self._actions.store(lookup.unknown(asked), "cut", result)
         self._actions.did(progress, "cut", label, cut.key, ran=True)
-        return cut, folder
+        known = replace(known, cut=cut)
+        unfed: Unfed = {}
+        given: Path | None = None
+        if lookup.inputs(progress.planned.group) is not None:
+            unfed, given = self._numbers.run_sources(progress, known)
+        return _Group(known=known, cut=result, graphs=graphs, unfed=unfed, given=given)
 
     def _piece(
+        self, progress: GroupProgress, group: _Group, asked: Compile, folder: Path
+    ) -> PieceState:
+        """Find or compile a piece of all models, in a lane of its own; its files are in `folder`
+        then.
+        """
+        settings, lookup = progress.planned.group, self._actions.lookup
+        recorded = self._numbers.recorded(progress, group.known.session)
+
+        def find() -> PieceState:
+            known = lookup.piece(settings, group.known, asked)
+            recording = None if known.recording is None else known.recording.stored
+            made = known.compile.stored
+            if made is None or not known.complete:
+                return known
+            fetched = recording is None or self._actions.fetch(recording, recorded)
+            if fetched and self._actions.fetch(made, folder):
+                return known
+            return replace(known, compile=replace(known.compile, stored=None))
+
+        def run(known: PieceState) -> PieceState:
+            return self._compiled(progress, group, known, asked, folder)
+
+        folder.mkdir(parents=True)
+        subject = group.subject(asked.models[0].piece)
+        known, _ = self._actions.once(progress, "compile", subject, find, run)
+        return known
+
+    def _compiled(
         self,
         progress: GroupProgress,
-        known: SessionState,
+        group: _Group,
+        known: PieceState,
         asked: Compile,
-        graphs: Path,
-        cut: CutResult,
-    ) -> _Piece:
-        """Find or compile a piece of all models, in a lane of its own."""
-        group, number = progress.planned.group, asked.models[0].piece
-        subject = f"{known.session.label}.{number}"
-        folder = self._actions.new_folder("p")
-        folder.mkdir(parents=True)
-
-        def find() -> Known[CompileResult]:
-            found = self._actions.lookup.compiled(group, asked)
-            if found.stored is None or self._actions.fetch(found.stored, folder):
-                return found
-            return replace(found, stored=None)
-
-        def run(found: Known[CompileResult]) -> Known[CompileResult]:
-            self._actions.refuse_to_build(f"compile of {subject}")
-            scratch = self._actions.new_folder("s")
-            scratch.mkdir(parents=True)
-            compile = replace(
+        folder: Path,
+    ) -> PieceState:
+        settings, number = progress.planned.group, asked.models[0].piece
+        subject = group.subject(number)
+        self._actions.refuse_to_build(f"compile of {subject}")
+        scratch, recorded = self._actions.new_folder("s"), self._actions.new_folder("r")
+        for each in (scratch, recorded):
+            each.mkdir(parents=True)
+        job: list[Action[Any]] = [
+            replace(
                 asked,
-                optimized={name: graphs / name for name in asked.names},
+                optimized={name: group.graphs / name for name in asked.names},
                 folder=folder,
                 scratch=scratch,
             )
-            memory = max(model.reports[number - 1].memory or 0 for model in cut.models) or None
-            eps = group.execution_providers
-            with self._actions.lane(eps, f"{progress.label}-{subject}") as lane:
-                (result,) = progress.run_all(lane, subject, [compile], memory=memory)
-                lane.dismiss()
-                lane.close()  # its exit code counts before anything is kept
-            shutil.rmtree(scratch, ignore_errors=True)
-            check_compiled(result, group, asked.names, folder)
-            return self._actions.store_compiled(found, "compile", group, result, folder)
+        ]
+        if known.recording is not None:
+            own = Record(group=progress.group, given=group.given, folder=folder, recorded=recorded)
+            job.append(own)
+        estimates = (model.reports[number - 1].memory or 0 for model in group.cut.models)
+        with self._actions.lane(
+            settings.execution_providers, f"{progress.label}-{subject}"
+        ) as lane:
+            result, *rest = progress.run_all(
+                lane,
+                subject,
+                job,
+                budget=settings.verify.budget,
+                memory=max(estimates) or None,
+            )
+            lane.dismiss()
+            lane.close()  # its exit code counts before anything is kept
+        shutil.rmtree(scratch, ignore_errors=True)
+        check_compiled(result, settings, asked.names, folder)
+        compile = self._actions.store_compiled(known.compile, "compile", settings, result, folder)
+        if known.recording is None:
+            return replace(known, compile=compile)
+        (made,) = rest or (RecordResult(recorded=True),)  # the budget has ended it
+        unfed = {f"{name}.{number}": why for name, why in group.unfed.items()}
+        judge(unfed, made.unrun)
+        recording = self._actions.store_recording(
+            known.recording, settings, compile.key, made, recorded
+        )
+        kept = self._numbers.recorded(progress, group.known.session)
+        shutil.copytree(recorded, kept, dirs_exist_ok=True)
+        return PieceState(compile=compile, recording=recording)
 
-        found, _ = self._actions.once(progress, "compile", subject, find, run)
-        return _Piece(compile=found, folder=folder)
+    def _assemble(
+        self,
+        progress: GroupProgress,
+        group: _Group,
+        pieces: Sequence[PieceState],
+        optimized: Mapping[str, Path],
+        folders: Sequence[Path],
+        folder: Path,
+    ) -> SessionState:
+        settings, known = progress.planned.group, group.known
+        label = known.session.label
+        made = [each.compile.result for each in pieces if each.compile.result is not None]
+        asked = Assemble.of(settings, known.digests, group.cut, made)
+        job = replace(asked, optimized=optimized, folders=tuple(folders), folder=folder)
+        with self._actions.shared_lane() as lane:
+            result = progress.run(lane, label, job)
+        check_compiled(result, settings, list(known.digests), folder)
+        whole = self._actions.store_compiled(
+            self._actions.lookup.unknown(asked), "assemble", settings, result, folder
+        )
+        self._actions.did(progress, "assemble", label, whole.key, ran=True)
+        return replace(known, pieces=tuple(pieces), compile=whole)

@@ -49,12 +49,14 @@ class GeneratingModel:
         folder: for the files of the pieces that the CPU runs; made when they are needed.
 
     Attributes:
+        inputs: names of what a run must be given.
         kinds: the types of its outputs, by name, as `boundary.type_name` says them.
     """
 
     def __init__(self, model: PartitionedModel, folder: Path) -> None:
         self._pieces = tuple(_pieces(model))
         self._inputs = {value.name: value.const_value for value in model.model.graph.inputs}
+        self.inputs = {name or "" for name, value in self._inputs.items() if value is None}
         self._outputs = tuple(value.name or "" for value in model.model.graph.outputs)
         self.kinds = {
             value.name or "": "" if value.type is None else type_name(value.type)

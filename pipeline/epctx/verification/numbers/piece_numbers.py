@@ -58,10 +58,11 @@ def judged(
     judge: Judge,
     seconds: float | None,
 ) -> Iterator[Found]:
-    """Judge what the pieces of a model computed.
+    """Judge what the pieces of a model computed: in the sessions that compiled them, if these were
+    run, since this host does not load the files then; else in sessions of the files.
 
     Args:
-        task: the model, whose pieces were loaded.
+        task: the model.
         kept: where what was computed is kept.
         built: the model.
         source: runs its source in pieces once more; crossing values are outputs, too.
@@ -73,6 +74,14 @@ def judged(
         StorageError: what was kept cannot be read.
     """
     steps = pieces.split(built.graph, task.model.cuts)
+    if kept.generating is not None:
+        recorded = kept.generating / name_of(task.model) / PIECES
+        there = {number for number in range(1, len(steps) + 1) if (recorded / f"{number}").is_dir()}
+        if there:
+            files = replace(kept, files=kept.generating)
+            others = set(range(1, len(steps) + 1)) - there
+            yield from _alone(task, files, steps, others, source, judge, seconds)
+            return
     refused = {n for n, each in loads(task.model, kept).items() if each.outcome != "pass"}
     yield from _alone(task, kept, steps, refused, source, judge, seconds)
     yield from _chain(task, kept, steps, refused, judge, seconds)

@@ -32,7 +32,8 @@ from epctx.verification.numbers import recordings, sessions
 PIECES: Final = "pieces"
 CHAIN: Final = "chain"
 """Below a model: outputs of its pieces, in a folder for each, from 1 on. Those of the files were
-computed from the source's values, and from what the piece before has computed."""
+computed from the source's values, and from what the piece before has computed. Of a source, 0 has
+the inputs of the whole model."""
 
 
 def split(graph: onnx.GraphProto, cuts: Cuts) -> tuple[SegmentStep, ...]:
@@ -185,6 +186,7 @@ class Chain:
                 made = stack.enter_context(tempfile.TemporaryDirectory(prefix="epctx-pieces-"))
                 keep = Path(made), "model"
             folder, place = keep[0], f"{keep[1]}/{PIECES}"
+            recordings.write(folder, f"{place}/0", feeds, feeds)
             for number, step in enumerate(self._pieces.steps, start=1):
                 own = f"{place}/{number}"
                 if step.outputs and not recordings.has(folder, own, feeds):

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import protos
 from epctx.manifest import ModelSource, VerifySettings
+from epctx.providers.base import Boundary
 from epctx.runtime.feeds import assumed
 from epctx.verification import layout
 from epctx.verification.findings import (
@@ -47,6 +48,7 @@ from epctx.verification.numbers.expected import Expected, tell_random
 from epctx.verification.numbers.files import AGAIN, LOADS, Feeding, name_of
 from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.judge import Judge, Outputs, constant
+from epctx.verification.numbers.pieces import PIECES
 from epctx.verification.numbers.recordings import Variant
 from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
@@ -503,6 +505,8 @@ class _Judging:
     def _check_recorded(self, task: Task) -> Iterator[Found]:
         """Judge what the generating sessions computed."""
         recorded, name = self.kept.generating, task.source.source.name
+        if task.model.cuts:
+            return
         if recorded is None:
             if self.settings.numbers == "generating":
                 yield unchecked(
@@ -529,7 +533,8 @@ class _Judging:
         if refusal is not None:
             yield unchecked(task.model, f"{variant.name}: {NOT_CHECKED}{refusal}", _ON_DEVICE)
             return
-        yield from self._check_boundaries(task, recorded, variant)
+        kept = recordings.boundaries(recorded, variant.place)
+        yield from self._tell_boundaries(task, kept, variant)
         judge = self._judge(task, "generating", variant.name)
         for case, right in task.ready:
             found = recordings.read(recorded, variant.place, case.feeds)
@@ -545,9 +550,10 @@ class _Judging:
                 yield from judge.judge(case.label, right, found)
         yield from judge.summary()
 
-    def _check_boundaries(self, task: Task, recorded: Path, variant: Variant) -> Iterator[Finding]:
-        """Whether the file's EPContext nodes are those that the generating sessions ran."""
-        kept = recordings.boundaries(recorded, variant.place)
+    def _tell_boundaries(
+        self, task: Task, kept: Sequence[Boundary], variant: Variant
+    ) -> Iterator[Finding]:
+        """Tell whether the file's EPContext nodes are those that the generating sessions ran."""
         found = list(boundaries.differences(self.folder.load(task.model), kept))
         wrong = "; ".join(found if variant.misfit is None else [*found, variant.misfit])
         if not kept:
@@ -607,7 +613,17 @@ class _Judging:
         loaded = piece_numbers.loads(model, self.kept).values()
         self._require_runs(task, list(loaded))
         yield from loaded
-        if not loaded or task is None or self.settings.numbers != "full":
+        recorded = self.kept.generating
+        if task is None or not model.cuts or self.settings.numbers != "full":
+            return
+        if recorded is not None:
+            told = [
+                each
+                for number in range(1, len(model.cuts) + 2)
+                for each in recordings.boundaries(recorded, f"{name_of(model)}/{PIECES}/{number}")
+            ]
+            yield from self._tell_boundaries(task, told, Variant(name="", place=""))
+        elif not loaded:
             return
         for each in piece_numbers.judged(
             task,
