@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -82,11 +82,11 @@ class Scheduler:
         """
         futures: list[Future[T]] = [Future(), *(self.submit(task) for task in tasks[1:])]
         for number, task in enumerate(tasks):
+            if any(each.done() and each.exception() is not None for each in futures[:number]):
+                break
             if futures[number].cancel():  # nobody has begun it
                 futures[number] = _done(task)
-            wait([futures[number]])
-            if futures[number].exception() is not None:
-                break
+        wait(futures, return_when=FIRST_EXCEPTION)
         wait([future for future in futures if not future.cancel()])
         ended = [future for future in futures if not future.cancelled()]
         errors = [error for future in ended if (error := future.exception()) is not None]
