@@ -143,7 +143,8 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
         data: models whose external data is in another folder, as a session is told it.
         claims: what a package says of the models.
         require: checks that must run, beside those that the manifest requires.
-        only_pieces: why models in pieces are run piece by piece only; None: as a whole, too.
+        only_pieces: why models in pieces are run piece by piece only; None if they are run as a
+            whole, too.
     """
 
     folder: Path

@@ -108,7 +108,7 @@ class Files:
         earlier: findings: nothing that failed is loaded.
         started: hears of each load and run.
         passed: files that passed before: sharing sets of these alone are left out.
-        only_pieces: why models in pieces are not loaded as a whole; None: they are.
+        only_pieces: why models in pieces are not loaded as a whole; None if they are.
     """
 
     def __init__(

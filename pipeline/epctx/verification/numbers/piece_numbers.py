@@ -18,7 +18,7 @@ from epctx.graph.inputs import Array
 from epctx.graph.serde import skeleton
 from epctx.runtime.feeds import Feeds
 from epctx.runtime.split import SegmentStep
-from epctx.verification.findings import Finding, OutputNumbers
+from epctx.verification.findings import NOT_CHECKED, Finding, OutputNumbers
 from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import pieces, recordings
 from epctx.verification.numbers.again import Again
@@ -27,7 +27,7 @@ from epctx.verification.numbers.files import LOADS, name_of, words_of
 from epctx.verification.numbers.judge import Judge, Outputs
 from epctx.verification.numbers.pieces import CHAIN, PIECES
 from epctx.verification.numbers.precision import precisions
-from epctx.verification.numbers.tasks import Task, budget, finding
+from epctx.verification.numbers.tasks import Task, budget, finding, unchecked
 from epctx.verification.request import Kept
 
 Found = Finding | OutputNumbers
@@ -67,22 +67,21 @@ def judged(
         built: the model.
         source: runs its source in pieces once more; crossing values are outputs, too.
         judge: judges its outputs.
-        seconds: of the budget that bounded the runs; None: nothing did.
+        seconds: of the budget that bounded the runs; None if nothing did.
 
     Raises:
         ModelError: the source cannot be read.
         StorageError: what was kept cannot be read.
     """
     steps = pieces.split(built.graph, task.model.cuts)
+    loaded = loads(task.model, kept)
+    refused = {n: each for n, each in loaded.items() if each.outcome != "pass"}
     if kept.generating is not None:
         recorded = kept.generating / name_of(task.model) / PIECES
-        there = {number for number in range(1, len(steps) + 1) if (recorded / f"{number}").is_dir()}
-        if there:
-            files = replace(kept, files=kept.generating)
-            others = set(range(1, len(steps) + 1)) - there
-            yield from _alone(task, files, steps, others, source, judge, seconds)
+        if recorded.is_dir():
+            own = replace(kept, files=kept.generating)
+            yield from _alone(task, own, steps, {}, source, judge, seconds)
             return
-    refused = {n for n, each in loads(task.model, kept).items() if each.outcome != "pass"}
     yield from _alone(task, kept, steps, refused, source, judge, seconds)
     yield from _chain(task, kept, steps, refused, judge, seconds)
 
@@ -109,6 +108,7 @@ def _alone(
         judge,
         sessions="pieces",
         precision=precisions(proto, also=crossing - lost),
+        random=task.random | crossing if task.random else task.random,
         reference=None,
         again=Again(compute, {case.label: case for case in task.cases}),
     )
@@ -143,12 +143,15 @@ def _chain(
     task: Task,
     kept: Kept,
     steps: Sequence[SegmentStep],
-    refused: Collection[int],
+    refused: Mapping[int, Finding],
     judge: Judge,
     seconds: float | None,
 ) -> Iterator[Found]:
     """Judge the outputs of the pieces, each run on what those before it computed."""
     if refused:
+        if all(each.outcome == "not checkable" for each in refused.values()):
+            message = f"{NOT_CHECKED}not every piece of it can be loaded on this host"
+            yield unchecked(task.model, message, "verify it on the device")
         return
     judge = dataclasses.replace(judge, sessions="chain", reference=None)
     place = f"{name_of(task.model)}/{CHAIN}"

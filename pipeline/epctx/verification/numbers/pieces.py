@@ -179,7 +179,7 @@ class Chain:
 
         Args:
             keep: folder, and model in it, where the values of the pieces are kept. A piece whose
-                values are there is not run again. None: they are forgotten.
+                values are there is not run again. None if nothing is to stay.
         """
         with ExitStack() as stack:
             if keep is None:
@@ -211,14 +211,16 @@ def kept(folder: Path, place: str, feeds: Feeds, names: Collection[str]) -> dict
     Raises:
         StorageError: what was kept cannot be read.
     """
-    found: dict[str, tuple[int, Array]] = {}
-    order = {name: place for place, name in enumerate(names)}
-    for piece in sorted(folder.joinpath(place).glob("[0-9]*")) if order else ():
-        for told, value in (recordings.read(folder, f"{place}/{piece.name}", feeds) or {}).items():
-            whole = told if told in order else told.partition("[")[0].partition("{")[0]
+    order = {name: number for number, name in enumerate(names)}
+    values: dict[str, Array] = {}
+    rank: dict[str, int] = {}
+    for piece in folder.joinpath(place).glob("[0-9]*") if order else ():
+        outputs = recordings.read(folder, f"{place}/{piece.name}", feeds) or {}
+        for name, value in outputs.items():
+            whole = name if name in order else name.partition("[")[0].partition("{")[0]
             if whole in order:
-                found[told] = order[whole], value
-    return {told: value for told, (_, value) in sorted(found.items(), key=lambda e: e[1][0])}
+                values[name], rank[name] = value, order[whole]
+    return {name: values[name] for name in sorted(values, key=rank.__getitem__)}
 
 
 def zero_points(graph: onnx.GraphProto) -> dict[str, Array]:

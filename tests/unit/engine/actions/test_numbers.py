@@ -185,7 +185,7 @@ def test_the_ep_is_blamed_for_what_the_source_runs(beside: Beside) -> None:
     with beside(Lane(raising(BROKEN)), Lane()) as run, pytest.raises(ModelError):
         numbers.judge(run, unrun(refused))
     with pytest.raises(CompileError):
-        numbers.judge(None, unrun(refused))
+        numbers.judge({}, unrun(refused))
 
 
 # --- runs of a small build ---

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from epctx.errors import ProviderUnavailable
 from epctx.graph.epcontext import Cuts
 from epctx.manifest import ModelSource, Reference, Tolerance, VerifyInputs, VerifySettings
 from epctx.runtime.session import Session
@@ -133,6 +134,28 @@ def test_a_piece_that_does_not_run_is_named(case: Case, monkeypatch: pytest.Monk
     ]
     assert not rows(report, "chain")
     assert all(n.passed for n in report.numbers) and rows(report, "files")
+
+
+def test_pieces_that_this_host_cannot_load_are_no_numbers(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.model()
+    open_ = sessions.open_files
+
+    def opened(*args: Any, changed: bytes | None = None, **how: Any) -> Session:
+        if changed is None or b"m_2_reference" in changed:
+            raise ProviderUnavailable("this host cannot run it", remedy="run it on the device")
+        return open_(*args, changed=changed, **how)
+
+    monkeypatch.setattr(sessions, "open_files", opened)
+    report = case.report()
+    assert [found.message for found in unchecked(report)] == [
+        "not on this host: this host cannot run it",
+        "piece 2 of 3: not on this host: this host cannot run it",
+        "not checked: not every piece of it can be loaded on this host",
+    ]
+    assert {n.sessions for n in report.numbers} == {"pieces"} and not failed(report)
+    assert report.unrun == ("numbers not all run: not every piece of it can be loaded on this host")
 
 
 def test_without_the_whole_the_chain_counts_as_numbers(case: Case) -> None:
