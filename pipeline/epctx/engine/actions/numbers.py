@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -33,12 +33,20 @@ from epctx.errors import CompileError, EpctxError, Failure, ModelError
 from epctx.files import paths
 from epctx.keys.records import InputsRecord
 from epctx.manifest import ModelGroup
+from epctx.text import size_words
 from epctx.verification.findings import POLICIES, FolderReport, joined
 from epctx.verification.request import Kept, VerifyRequest
 
 Run = TypeVar("Run", RunSource, RunFiles)
 Unfed = Mapping[str, str]
 """Reason why a model does not run on generated inputs, by its name; no entry if it does."""
+
+
+_LOADED: Final = 4
+"""Bytes of memory for each byte of a file that is loaded, at most: QNN's simulator takes 1.7 for
+float16, 3.6 for 4 bits (onnxruntime-qnn 2.7.0)."""
+_BASE: Final = 250_000_000
+"""Bytes of a process that compiles or runs, without weights."""
 
 
 class _Runs:
@@ -141,7 +149,9 @@ class Numbers:
             EpctxError: what else the job raised.
         """
         kept = Kept.below(self._folder(progress, session.session))
-        with self._actions.shared_lane(progress.planned.group.execution_providers) as lane:
+        eps, label = progress.planned.group.execution_providers, session.session.label
+        # Of its own: what the process keeps of the sources is gone before a piece is compiled.
+        with self._actions.lane(eps, f"{progress.label}-{label}-source") as lane:
             return self._run_sources(progress, session, lane), kept.source
 
     def _run_sources(self, progress: GroupProgress, session: SessionState, lane: Lane) -> Unfed:
@@ -249,6 +259,7 @@ class Numbers:
             own = replace(
                 request,
                 policies=("numbers",),
+                only_pieces=_too_large(sessions),
                 kept=kept,
                 passed=(*request.passed, *sorted(others)),
                 earlier=tuple(f for report in found for f in report.findings),
@@ -346,6 +357,26 @@ class Numbers:
         pace = self._actions.pace(sessions)
         known = [found.peak_memory for model in pace.compiled if (found := pace.find(model))]
         return max(known, default=progress.peak_memory)
+
+
+def _too_large(sessions: Sequence[SessionState]) -> str | None:
+    """Return why models in pieces are not loaded whole, in words: the verification of a build is to
+    take no more memory than the compile of its largest piece. None if they are, or are not cut.
+    """
+    whole = sum(_LOADED * file.size for each in sessions for file in each.files)
+    pieces = [
+        _BASE + 2 * piece.weights if piece.memory is None else piece.memory
+        for each in sessions
+        if each.cut is not None and each.cut.result is not None
+        for model in each.cut.result.models
+        for piece in model.reports
+    ]
+    if not pieces or whole <= max(pieces):
+        return None
+    return (
+        f"the whole may take {size_words(whole)} of memory, and the compile of a piece "
+        f"{size_words(max(pieces))}"
+    )
 
 
 def request(

@@ -176,14 +176,14 @@ def test_the_ep_is_blamed_for_what_the_source_runs(beside: Beside) -> None:
     refused = CompileError("QNN cannot run what it compiled", model="m", remedy="see the log")
     lane = Lane()
     with beside(lane, Lane()) as run:
-        numbers.judge(run, unrun())
+        numbers.judge(run.result(), unrun())
         with pytest.raises(CompileError, match="QNN cannot run what it compiled"):
-            numbers.judge(run, unrun(refused))
+            numbers.judge(run.result(), unrun(refused))
     assert lane.indices == [*range(GROUP.verify.inputs.sets + 1)]
     with beside(Lane(lambda lane: "it runs on zeros"), Lane()) as run:
-        numbers.judge(run, unrun(refused))
+        numbers.judge(run.result(), unrun(refused))
     with beside(Lane(raising(BROKEN)), Lane()) as run, pytest.raises(ModelError):
-        numbers.judge(run, unrun(refused))
+        numbers.judge(run.result(), unrun(refused))
     with pytest.raises(CompileError):
         numbers.judge({}, unrun(refused))
 
