@@ -107,6 +107,21 @@ DEIT = Row(
 )
 BUDGET = Row(what="numbers of a UNet, verify.budget: 20", against="seconds", hold=22)
 
+_WHOLE = "bare script that compiles it whole"
+PIECES_4_BIT = Row(
+    what="block of 243 M weights in 4 bits, four pieces, two jobs, --no-verify",
+    against=_WHOLE,
+    hold=0.75,
+)
+PIECES_FLOAT16 = Row(what="the same in float16", against=_WHOLE)
+_ALONE = "a build of one piece alone, --no-verify"
+PIECES_MEMORY_4_BIT = Row(
+    what="the block in 4 bits, four pieces, one job, with numbers: memory",
+    against=_ALONE,
+    hold=1.3,
+)
+PIECES_MEMORY_FLOAT16 = Row(what="the same in float16: memory", against=_ALONE, hold=1.3)
+
 REMOTE_UP = Row(what="2 GB to a shared cache", against="bare obstore", hold=1.25)
 REMOTE_DOWN = Row(what="2 GB from a shared cache, hashed", against=REMOTE_UP.against, hold=1.25)
 
@@ -117,6 +132,7 @@ HELD = (
     *(GROUPS_COLD, GROUPS_COLD_UNVERIFIED, GROUPS_MANY, GROUPS_MEMORY, GROUPS_AGAIN),
     *(GROUPS_MACHINES, GROUPS_MACHINES_MANY, GROUPS_MACHINES_MEMORY),
     *(LLM, LLM_MEMORY, LLM_WRITTEN, DEIT, BUDGET),
+    *(PIECES_4_BIT, PIECES_MEMORY_4_BIT, PIECES_MEMORY_FLOAT16),
     *(REMOTE_UP, REMOTE_DOWN),
 )
 """What is to hold, whole: what is missing at the end of a run was not measured."""
@@ -280,8 +296,19 @@ def _peak(run: Callable[[], object]) -> int | None:
 
 def anonymous_megabytes(command: Sequence[str], cwd: Path) -> float:
     """The most anonymous memory that a command and all its children had at one time (Linux)."""
+    return _megabytes(command, cwd, _anonymous)
+
+
+def megabytes(command: Sequence[str], cwd: Path) -> float:
+    """The most memory that a command and all its children had at one time, what several of them
+    share counted once (Linux).
+    """
+    return _megabytes(command, cwd, _proportional)
+
+
+def _megabytes(command: Sequence[str], cwd: Path, of: Callable[[int], int]) -> float:
     process = psutil.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with _watched(process, _anonymous) as most:
+    with _watched(process, of) as most:
         assert process.wait() == 0
     return most[0] / 1e6
 
