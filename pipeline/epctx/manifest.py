@@ -246,6 +246,22 @@ class PartitionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             force_setattr(self, name, tuple(sorted(set(getattr(self, name)))))
 
 
+class CompileMemory(Struct, frozen=True, kw_only=True):
+    """Peak memory of a compile, in bytes, as it was measured: a constant, and so much a weight.
+
+    Attributes:
+        measured_on: the version of the EP.
+        base: without any weight.
+        first: bytes a weight, by its kind: float, integer or 4-bit.
+        further: bytes a weight for each further model that shares the context, likewise.
+    """
+
+    measured_on: str
+    base: int
+    first: Mapping[str, float]
+    further: Mapping[str, float]
+
+
 class Pieces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """`partition.pieces`: where each model is cut; exactly one attribute is set.
 

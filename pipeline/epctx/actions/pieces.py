@@ -16,9 +16,13 @@ from epctx.actions.action import SESSIONS, Action, Code, StageStarted, WorkerCon
 from epctx.actions.compile import Compile, CompiledModel, CompileResult
 from epctx.files.digest import Digest
 from epctx.graph.model import CutPlan, Outline
-from epctx.manifest import ExternalInitializers, ModelGroup, PartitionSettings, Pieces
-from epctx.parsing.schema import providers as knowledge
-from epctx.parsing.schema.providers import CompileMemory
+from epctx.manifest import (
+    CompileMemory,
+    ExternalInitializers,
+    ModelGroup,
+    PartitionSettings,
+    Pieces,
+)
 from epctx.stages.report import ModelReport, PieceReport
 
 _BINARY: Final = ".bin"
@@ -85,7 +89,7 @@ class Cut(Action[CutResult], frozen=True, kw_only=True):
 
     result = CutResult
     kind = "cut"
-    code = Code(("actions/pieces.py", "stages/cut.py"))
+    code = Code(("stages/cut.py",))
     beside = ("folders", "folder")
     writes = ("folder",)
 
@@ -97,19 +101,20 @@ class Cut(Action[CutResult], frozen=True, kw_only=True):
     folder: Path = Path()
 
     @classmethod
-    def of(cls, group: ModelGroup, optimized: Mapping[str, Digest]) -> Cut:
+    def of(
+        cls, group: ModelGroup, optimized: Mapping[str, Digest], memory: CompileMemory | None
+    ) -> Cut:
         """Return the cut of a session group's models, without a place.
 
         Args:
             optimized: its models in order, each with its optimized digest.
+            memory: what a compile on its EPs takes; None if that was not measured.
         """
         assert group.pieces is not None
-        known = (knowledge.find(each.provider) for each in group.execution_providers)
-        measured = (each.knowledge.compile_memory for each in known if each is not None)
         return cls(
             optimized=tuple(map(str, optimized.values())),
             pieces=group.pieces,
-            memory=next(filter(None, measured), None),
+            memory=memory,
             embed_mode=group.embed_mode,
         )
 
@@ -148,7 +153,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
 
     result = CompileResult
     kind = "assemble"
-    code = Code(("actions/pieces.py", "stages/cut.py", "stages/dump.py"), SESSIONS)
+    code = Code(("stages/assemble.py", "stages/dump.py", *Compile.code.sources), SESSIONS)
     beside = ("cut", "compiled", "optimized", "folders", "folder")
     writes = ("folder",)
 
@@ -193,7 +198,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
         """
         from epctx.graph.optimized import store
         from epctx.graph.partition import contexts, outline
-        from epctx.stages import compile, cut, dump, partition
+        from epctx.stages import assemble, compile, dump, partition
 
         worker.started(StageStarted(stage="dump"))
         models = {
@@ -205,7 +210,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
             [name for name in sorted(each) if name.endswith(_BINARY)]
             for each, made in zip(self.outputs, self.compiled, strict=True)
         ]
-        group = cut.assemble(models, self.plans, self.folders, binaries)
+        group = assemble.run(models, self.plans, self.folders, binaries)
         reports = []
         for number, (name, outlined) in enumerate(zip(models, before, strict=True)):
             parts = [each.models[number] for each in self.compiled]

@@ -46,7 +46,7 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
 
     result = RecordResult
     kind = "recording"
-    version = 4
+    version = 5
     code = Code((*RUNNING, "stages/record.py"), SESSIONS)
     beside = ("group", "given", "folder", "recorded")
     writes = ("recorded",)

@@ -44,6 +44,7 @@ from epctx.manifest import (
     QuantizeSettings,
     Reference,
 )
+from epctx.parsing.schema import providers
 from epctx.verification.findings import FolderReport
 
 R = TypeVar("R")
@@ -194,7 +195,9 @@ class Lookup:
         """Return the action that cuts the optimized models of a session group: where its lock says,
         unless the manifest's settings are known to come to the same.
         """
-        asked, at = Cut.of(group, state.digests), state.session.at
+        names = [each.provider for each in group.execution_providers]
+        asked = Cut.of(group, state.digests, providers.compile_memory(names))
+        at = state.session.at
         known = self.find(asked).result if at else None
         same = not at or (known is not None and known.at == at)
         return asked if same else replace(asked, pieces=Pieces(at=at))

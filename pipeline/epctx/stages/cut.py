@@ -1,4 +1,4 @@
-"""Between optimize and compile, cut: a model becomes pieces. After compile, assemble: one model.
+"""Between optimize and compile, cut: a model becomes pieces.
 
 Source: spec/ep-context-design.md: models with several primary EPContext nodes, each with a context
 of its own, because one context does not hold a large model.
@@ -6,33 +6,23 @@ of its own, because one context does not hold a large model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import onnx_ir as ir
 from msgspec import Struct
 
-from epctx import codec
 from epctx.errors import ManifestError
-from epctx.files.outputs import OwnFile, context_file
-from epctx.graph import epcontext
-from epctx.graph.model import CutPlan, OptimizedModel, Replacement
-from epctx.graph.partition import contexts, pieces, surgery
+from epctx.graph.model import CutPlan, OptimizedModel
+from epctx.graph.partition import pieces, surgery
 from epctx.graph.serde import canonical
-from epctx.graph.weights import tensors
-from epctx.graph.weights.data_file import DataFile
-from epctx.graph.weights.mapped import MappedTensor
-from epctx.manifest import Pieces
-from epctx.parsing.schema.providers import CompileMemory
-from epctx.providers.base import ContextBinary
-from epctx.stages.compile import CompiledGroup
+from epctx.manifest import CompileMemory, Pieces
 from epctx.stages.report import PieceReport
 
 _MOST_EMBEDDED = 2**31
 """Bytes of an ONNX file, contexts included."""
 
 
-class CutModel(Struct, frozen=True, kw_only=True, eq=False):
+class InPieces(Struct, frozen=True, kw_only=True, eq=False):
     """A model in pieces.
 
     Attributes:
@@ -52,7 +42,7 @@ def run(
     memory: CompileMemory | None,
     *,
     embed: bool,
-) -> list[CutModel]:
+) -> list[InPieces]:
     """Cut the models of a session group alike; the models are changed in place.
 
     Args:
@@ -86,49 +76,7 @@ def run(
     return [_cut(model, plans[model.name], memory) for model in models]
 
 
-def assemble(
-    optimized: Mapping[str, OptimizedModel],
-    plans: Sequence[CutPlan],
-    folders: Sequence[Path],
-    binaries: Sequence[Sequence[str]],
-) -> CompiledGroup:
-    """Put what the pieces were compiled into in their place in the models, which are changed.
-
-    Args:
-        optimized: by name, in the session group's order.
-        plans: of each, where it was cut.
-        folders: of each piece, what its compile wrote.
-        binaries: of each piece, its files that are context binaries.
-    """
-    for (name, model), plan in zip(optimized.items(), plans, strict=True):
-        parts = pieces.divide(model.model, plan)
-        files = (
-            folder / context_file(f"{name}.{number}")
-            for number, folder in enumerate(folders, start=1)
-        )
-        surgery.splice(
-            model.model,
-            [
-                Replacement(partition=part, fragment=_read(file))
-                for part, file in zip(parts, files, strict=True)
-            ],
-        )
-        contexts.bind_ends(model.model.graph)
-        crossing = [cut.values for cut in plan.cuts]
-        model.model.metadata_props[epcontext.PIECES] = codec.encode(crossing).decode()
-    return CompiledGroup(
-        models={name: model.model for name, model in optimized.items()},
-        partitioned=(),
-        binaries=tuple(
-            _binary(folder / name)
-            for folder, names in zip(folders, binaries, strict=True)
-            for name in names
-        ),
-        workspaces=(),
-    )
-
-
-def _cut(model: OptimizedModel, plan: CutPlan, memory: CompileMemory | None) -> CutModel:
+def _cut(model: OptimizedModel, plan: CutPlan, memory: CompileMemory | None) -> InPieces:
     made, reports = [], []
     parts = pieces.divide(model.model, plan)
     for number, part in enumerate(parts):
@@ -149,7 +97,7 @@ def _cut(model: OptimizedModel, plan: CutPlan, memory: CompileMemory | None) -> 
                 cut=plan.cuts[number] if number < len(plan.cuts) else None,
             )
         )
-    return CutModel(name=model.name, plan=plan, pieces=tuple(made), reports=tuple(reports))
+    return InPieces(name=model.name, plan=plan, pieces=tuple(made), reports=tuple(reports))
 
 
 def _weights(value: ir.Value) -> tuple[str, int]:
@@ -179,27 +127,3 @@ def _require_embeddable(model: OptimizedModel) -> None:
             where="embed_mode",
             remedy="write embed_mode: 0",
         )
-
-
-def _read(path: Path) -> ir.Model:
-    """Read what a piece was compiled into; its weights are mapped."""
-    model = canonical.read(DataFile.open(path))
-    files: dict[str, DataFile] = {}
-
-    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        if not isinstance(tensor, ir.ExternalTensor) or isinstance(tensor, MappedTensor):
-            return tensor
-        location = str(tensor.location)
-        if location not in files:
-            files[location] = DataFile.open(path.parent / location)
-        return MappedTensor.like(tensor, files[location], tensor.offset or 0)
-
-    tensors.replace_all(model, mapped)
-    return model
-
-
-def _binary(path: Path) -> ContextBinary:
-    def chunks() -> Iterator[memoryview]:
-        return DataFile.open(path).chunks()
-
-    return ContextBinary(name=path.name, chunks=chunks, file=OwnFile(path))

@@ -55,6 +55,8 @@ class Case(Struct, frozen=True, kw_only=True):
 
     group: ModelGroup
     optimized: Mapping[str, Digest]
+    piece: int = 0
+    whole: tuple[str, ...] = ()
     sources: Mapping[str, SourceDigests]
     outputs: Mapping[str, Digest]
     inputs: VerifyInputs | None = None
@@ -138,7 +140,7 @@ def make(case: Case) -> list[Record]:
         source = case.group.models[0]
         found = case.sources[source.name]
         optimized = Optimize.of(source, case.group.optimize, found=found).record(toolchain)
-        compiled = Compile.of(case.group, case.optimized).record(toolchain)
+        compiled = Compile.of(case.group, case.optimized, case.piece).record(toolchain)
         lookup = Lookup(None, digests, numbers=case.inputs is not None)
         patch.setattr(lookup.sources, "find", lambda source: case.references["one"])
         settings = replace(case.group.verify, inputs=case.inputs or VerifyInputs())
@@ -153,7 +155,7 @@ def make(case: Case) -> list[Record]:
         )
         after = lookup.verified(GroupState(planned=planned, sessions=(state,)))
         assert after.whole is not None
-        recorded = lookup.recording(group, key(compiled), lookup.inputs(group))
+        recorded = lookup.recording(group, key(compiled), lookup.inputs(group), case.whole)
         others = (after.verified[0].record, recorded.record(toolchain), after.whole.record)
         return [optimized, compiled, *map(dict, others)]
 
@@ -286,7 +288,7 @@ PINNED = [
     "305df9aa8a644dad",
     "22ad20917a2a0970",
     "50888fd863d21450",
-    "31c649daa1f1b518",
+    "6abc136b55bf5992",
     "b67d40d2ef1f9f7a",
 ]
 CHANGES: list[tuple[str, Edit, set[int]]] = [
@@ -336,6 +338,7 @@ CHANGES: list[tuple[str, Edit, set[int]]] = [
         case_(optimized={"uno": of("one"), "two": of("two")}),
         {COMPILE, VERIFY, RECORDING, FOLDER},
     ),
+    ("CompiledModel.piece", case_(piece=1), {COMPILE, VERIFY, RECORDING, FOLDER}),
     ("VerifiedModel.name", renamed, {VERIFY, FOLDER}),
     ("Compile.models", reversed_models, {COMPILE, VERIFY, RECORDING, FOLDER}),
     (
@@ -443,6 +446,7 @@ CHANGES: list[tuple[str, Edit, set[int]]] = [
     ("Record.compile", group(embed_mode=1), {COMPILE, VERIFY, RECORDING, FOLDER}),
     ("Record.inputs", inputs(seed=3), {VERIFY, RECORDING, FOLDER}),
     ("Record.numbers", verify(numbers="generating"), {VERIFY, RECORDING, FOLDER}),
+    ("Record.whole", case_(whole=(str(of("one")),)), {RECORDING}),
     ("Record.budget", verify(budget=5.0), {VERIFY, RECORDING, FOLDER}),
     ("Record.devices", case_(drivers={"npu": "3"}), {VERIFY, RECORDING, FOLDER}),
     (

@@ -48,6 +48,8 @@ STARTS: Mapping[str, tuple[str, ...]] = {
         "stages/dump.py",
         "providers/registry.py",
     ),
+    "cut": ("graph/optimized/store.py", "stages/cut.py"),
+    "assemble": ("graph/optimized/store.py", "stages/assemble.py", "stages/dump.py"),
     "recording": ("stages/record.py",),
     "source": ("verification/folder.py", "verification/numbers/expected.py"),
     "run": ("stages/verify.py", "verification/numbers/files.py", "verification/numbers/golden.py"),

@@ -20,6 +20,7 @@ from epctx.engine.ranges import Ranges
 from epctx.engine.results import aliased
 from epctx.engine.scheduler import Scheduler
 from epctx.files.digest import Digest
+from epctx.parsing.schema import providers
 from epctx.stages.exclusion import refuse_unmatched
 from epctx.stages.report import ModelReport, PieceReport
 from epctx.worker.pool import Pool, own_logs
@@ -74,7 +75,11 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
         for number, session in enumerate(planned.session_groups if group.pieces else ()):
             names = [model.name for model in session.models]
             cut = replace(
-                Cut.of(group, {name: digests[name] for name in names}),
+                Cut.of(
+                    group,
+                    {name: digests[name] for name in names},
+                    providers.compile_memory(ep.provider for ep in group.execution_providers),
+                ),
                 folders={name: optimized[name] for name in names},
                 folder=folder / f"c{number}",
             )

@@ -155,7 +155,7 @@ def _pieces(scope: Scope) -> Iterator[Problem]:
         for option, why in providers.unshared_lists(entry):
             what = f"is a list, and the models of group {scope.name} are cut into pieces: {why}"
             yield at(option, what, "remove partition.pieces, or make a target of each")
-        if "max_memory" in wanted and providers.compile_memory(entry) is None:
+        if "max_memory" in wanted and not _measured(entry):
             what = f"the memory that a compile on {item.text} takes was not measured"
             yield at(wanted["max_memory"], what, "write `count` or `at` in its place")
     numbers = scope.node.get("verify", "numbers")
@@ -168,6 +168,12 @@ def _pieces(scope: Scope) -> Iterator[Problem]:
             what = f"{quoted(model)} is what a piece of {quoted(before)} is called"
             clash = f"give {quoted(model)} another key in `models`, or write pieces: null"
             yield at(pieces, what, clash, Code.OUTPUT_CLASH)
+
+
+def _measured(entry: Node) -> bool:
+    provider = entry.get("provider")
+    named = provider.string if provider is not None else None
+    return named is not None and providers.compile_memory([named]) is not None
 
 
 def _labels(scope: Scope) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from epctx.error_codes import Code
 from epctx.errors import ProviderUnavailable
-from epctx.manifest import ENTRY_POINTS
+from epctx.manifest import ENTRY_POINTS, CompileMemory
 from epctx.parsing.document.tree import Node, Plain
 from epctx.parsing.schema import files
 from epctx.text import first_line
@@ -80,22 +80,6 @@ class CompilesOn(Struct, frozen=True, kw_only=True):
     machines: tuple[str, ...] = ()
     cpu: str = ""
     extra: str = ""
-
-
-class CompileMemory(Struct, frozen=True, kw_only=True):
-    """Peak memory of a compile, in bytes, as it was measured: a constant, and so much a weight.
-
-    Attributes:
-        measured_on: the version of the EP.
-        base: without any weight.
-        first: bytes a weight, by its kind: float, integer or 4-bit.
-        further: bytes a weight for each further model that shares the context, likewise.
-    """
-
-    measured_on: str
-    base: int
-    first: Mapping[str, float]
-    further: Mapping[str, float]
 
 
 class Knowledge(Struct, frozen=True, kw_only=True):
@@ -239,10 +223,13 @@ def can_share(entry: Node) -> bool:
     return schema is None or schema.knowledge.can_share
 
 
-def compile_memory(entry: Node) -> CompileMemory | None:
-    """What a compile on the entry's EP takes; None if it was not measured."""
-    schema = schema_of(entry)
-    return None if schema is None else schema.knowledge.compile_memory
+def compile_memory(names: Iterable[str]) -> CompileMemory | None:
+    """Return what a compile takes on the first of these EPs that it was measured on; None if it was
+    measured on none.
+    """
+    schemas = (find(name) for name in names)
+    measured = (each.knowledge.compile_memory for each in schemas if each is not None)
+    return next(filter(None, measured), None)
 
 
 def unshared_lists(entry: Node) -> Iterator[tuple[Node, str]]:
