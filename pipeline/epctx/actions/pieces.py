@@ -206,10 +206,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
         }
         unmatched = tuple(partition.unmatched(m, self.partition) for m in models.values())
         before = [outline.Outlined(model.model, partition.name_of) for model in models.values()]
-        binaries = [
-            [name for name in sorted(each) if name.endswith(_BINARY)]
-            for each, made in zip(self.outputs, self.compiled, strict=True)
-        ]
+        binaries = [sorted(n for n in each if n.endswith(_BINARY)) for each in self.outputs]
         group = assemble.run(models, self.plans, self.folders, binaries)
         reports = []
         for number, (name, outlined) in enumerate(zip(models, before, strict=True)):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import onnx_ir as ir
 
 from epctx import codec
 from epctx.files.outputs import OwnFile, context_file
 from epctx.graph import epcontext
+from epctx.graph.epcontext import is_epcontext
 from epctx.graph.model import CutPlan, OptimizedModel, Replacement
 from epctx.graph.partition import contexts, pieces, surgery
 from epctx.graph.serde import canonical
@@ -21,6 +23,8 @@ from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.mapped import MappedTensor
 from epctx.providers.base import ContextBinary
 from epctx.stages.compile import CompiledGroup
+
+_SIZE: Final = "max_size"
 
 
 def run(
@@ -51,6 +55,7 @@ def run(
             ],
         )
         contexts.bind_ends(model.model.graph)
+        _tell_largest(model.model.graph)
         crossing = [cut.values for cut in plan.cuts]
         model.model.metadata_props[epcontext.PIECES] = codec.encode(crossing).decode()
     return CompiledGroup(
@@ -63,6 +68,16 @@ def run(
         ),
         workspaces=(),
     )
+
+
+def _tell_largest(graph: ir.Graph) -> None:
+    """Write the largest `max_size` of all contexts on the first node that has one, where a runtime
+    looks for it; QNN writes none.
+    """
+    told = [node for node in graph if is_epcontext(node) and _SIZE in node.attributes]
+    if told:
+        largest = max(node.attributes[_SIZE].as_int() for node in told)
+        told[0].attributes[_SIZE] = ir.AttrInt64(_SIZE, largest)
 
 
 def _read(path: Path) -> ir.Model:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from epctx.errors import CompileError, ModelError
 from epctx.graph import opsets
 from epctx.graph.dataflow import bound_by_name, subgraphs
-from epctx.graph.epcontext import COMPATIBILITY
+from epctx.graph.epcontext import COMPATIBILITY, PIECES
 from epctx.graph.join.parts import Part, Values, defined, refuse_clashes, renamed
 from epctx.graph.join.wiring import Wiring
 from epctx.graph.serde.encoder import CHECKSUM
@@ -160,11 +160,14 @@ def _outputs(graph: ir.Graph, wiring: Wiring, values: Values) -> None:
 
 
 def _metadata(whole: ir.Model, parts: Sequence[Part], where: str) -> None:
-    """What parts say of an EP must agree; what else they differ in is told by part."""
+    """What parts say of an EP must agree; what else they differ in is told by part. Where they are
+    cut into pieces is no cut of the whole.
+    """
     said: dict[str, dict[str, str]] = {}
     for part in parts:
         for key, value in part.model.metadata_props.items():
-            said.setdefault(key, {})[part.name] = value
+            if key != PIECES:
+                said.setdefault(key, {})[part.name] = value
     for key, by_part in said.items():
         if len(set(by_part.values())) == 1:
             whole.metadata_props[key] = next(iter(by_part.values()))
