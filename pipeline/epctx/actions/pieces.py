@@ -141,7 +141,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
 
     Attributes:
         models: in the session group's order.
-        plans: where each was cut.
+        at: where each was cut, as `partition.pieces.at` names it.
         outputs: of each piece the digests of its files, by name.
         partition: its limits are those of whole models.
         external_initializers: None: they stay inside the models.
@@ -158,7 +158,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
     writes = ("folder",)
 
     models: tuple[CompiledModel, ...]
-    plans: tuple[CutPlan, ...]
+    at: tuple[tuple[str, ...], ...]
     outputs: tuple[Mapping[str, str], ...]
     partition: PartitionSettings
     external_initializers: ExternalInitializers | None
@@ -184,7 +184,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
         """
         return cls(
             models=Compile.of(group, optimized).models,
-            plans=tuple(model.plan for model in cut.models),
+            at=tuple(tuple(each.after for each in model.plan.cuts) for model in cut.models),
             outputs=tuple({f.name: str(f.blake3) for f in c.output.files} for c in compiled),
             partition=group.partition,
             external_initializers=group.external_initializers,
@@ -207,7 +207,9 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
         unmatched = tuple(partition.unmatched(m, self.partition) for m in models.values())
         before = [outline.Outlined(model.model, partition.name_of) for model in models.values()]
         binaries = [sorted(n for n in each if n.endswith(_BINARY)) for each in self.outputs]
-        group = assemble.run(models, self.plans, self.folders, binaries)
+        group = assemble.run(
+            models, [each.plan for each in self.cut.models], self.folders, binaries
+        )
         reports = []
         for number, (name, outlined) in enumerate(zip(models, before, strict=True)):
             parts = [each.models[number] for each in self.compiled]

@@ -89,7 +89,9 @@ def action_names(lock: Lock) -> set[str]:
     sessions += [each for entry in lock.hosts.values() for each in entry.groups.values()]
     keys = {model.key for group in groups for model in group.models.values()}
     keys |= {session.key for each in sessions for session in each.values()}
-    keys |= {key for group in groups for each in group.pieces.values() for key in each.keys}
+    keys |= {
+        key for group in groups for each in group.pieces.values() for key in (each.cut, *each.keys)
+    }
     return {key.partition(":")[2] for key in keys}
 
 

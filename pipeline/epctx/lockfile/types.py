@@ -102,10 +102,12 @@ class LockedPieces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         at: where its first model is cut, as `partition.pieces.at` names it.
-        keys: of its cut, and of the compile of each piece.
+        cut: the key of that; another one may come to the same.
+        keys: of the compile of each piece.
     """
 
     at: tuple[str, ...]
+    cut: str
     keys: tuple[str, ...]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from epctx import codec, limits
 from epctx.actions.action import Action
 from epctx.actions.optimize import Optimize
+from epctx.actions.pieces import Cut
 from epctx.errors import CompileError, EpctxError, StorageError
 from epctx.files import listing, paths
 from epctx.files.digest import of_json
@@ -138,10 +139,15 @@ class Packing:
             folder.mkdir(parents=True, exist_ok=True)
             _write(tree, self._blobs, folder)
             kinds = {each.kind for each in packed.portable.items}
-            if optimized.RECORD in tree and Optimize.__name__ in kinds:
-                optimized.write(folder, packed.sources)
+            if kinds.isdisjoint((Optimize.__name__, Cut.__name__)):
+                continue
+            for record in (name for name in tree if PurePosixPath(name).name == optimized.RECORD):
+                model = folder / PurePosixPath(record).parent
+                optimized.write(model, packed.sources)
+                root = record.removesuffix(optimized.RECORD)
+                own = {n.removeprefix(root): each for n, each in tree.items() if n.startswith(root)}
                 with self._lock:
-                    self._optimized[folder] = tree
+                    self._optimized[model] = own
 
     def put(self, path: Path) -> Blob:
         """A file, in the blobs."""
@@ -250,6 +256,7 @@ class _Pack:
             return self._add(Input(files=self._packing.tree(path)), path)
         try:
             found = optimized.sources(path)
+            self._sources.update(optimized.made(path))
         except (OSError, msgspec.MsgspecError) as error:
             raise StorageError(
                 "is no optimized model", file=str(path), why=str(error), remedy="build again"

@@ -106,7 +106,8 @@ class Compiling:
             def run(known: SessionState) -> SessionState:
                 return self._run(progress, known, folder, lane)
 
-            known, _ = self._actions.once(progress, "compile", session.label, find, run)
+            kind = "compile" if group.pieces is None else "assemble"
+            known, _ = self._actions.once(progress, kind, session.label, find, run)
         return known
 
     def _optimized(

@@ -218,5 +218,4 @@ class Piecing:
         whole = self._actions.store_compiled(
             self._actions.lookup.unknown(asked), "assemble", settings, result, folder
         )
-        self._actions.did(progress, "assemble", label, whole.key, ran=True)
         return replace(known, pieces=tuple(pieces), compile=whole)

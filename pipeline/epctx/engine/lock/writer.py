@@ -147,7 +147,8 @@ class _Lock:
             pieces={
                 each.session.models[0].name: LockedPieces(
                     at=each.cut.result.at,
-                    keys=(str(each.cut.key), *(str(piece.key) for piece in each.pieces)),
+                    cut=str(each.cut.key),
+                    keys=tuple(str(piece.key) for piece in each.pieces),
                 )
                 for each in sessions
                 if each.cut is not None and each.cut.result is not None

@@ -76,6 +76,14 @@ def write(folder: Path, sources: Mapping[str, Path]) -> None:
     (folder / PLACES).write_bytes(msgspec.json.encode(places))
 
 
+def made(folder: Path) -> Mapping[str, Path]:
+    """Return the files in `folder` that passes made for its model, by digest, as text; pieces of
+    the model refer to them. Raises as `sources`.
+    """
+    record = codec.decode((folder / RECORD).read_bytes(), _Record)
+    return {file.digest: folder / file.name for file in record.files if file.name is not None}
+
+
 def sources(folder: Path) -> Mapping[str, Path]:
     """Where the sources of the model in `folder` are said to be: their digests, as text, to paths.
 
