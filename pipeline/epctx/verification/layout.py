@@ -19,6 +19,8 @@ def check(folder: GroupFolder) -> Iterator[Finding]:
     """Files missing, binaries named or shared as they should not be, files that nothing uses."""
     if folder.group is not None:
         yield from _collect("files", "every model of the group is there", _missing(folder))
+    if folder.group is not None and folder.group.pieces is not None:
+        yield from _collect("pieces", "its models are cut as asked", _cuts(folder))
     yield from _collect("sharing", _sharing_words(folder), _sharing(folder))
     if folder.whole:
         yield from _unreferenced(folder)
@@ -72,6 +74,21 @@ def _missing(folder: GroupFolder) -> Iterator[str]:
     for model in folder.models:
         if model.file not in wanted:
             yield f"'{model.file}' is of no model of the group"
+
+
+def _cuts(folder: GroupFolder) -> Iterator[str]:
+    """Each model says that it has the pieces that the manifest asks for; those that share, as many
+    as the first.
+    """
+    assert folder.group is not None and folder.group.pieces is not None
+    asked, groups = folder.group.pieces, folder.group.sharing_groups.values()
+    counts = {_stem(model): len(model.cuts) + 1 for model in folder.models}
+    fixed = asked.count or (len(asked.at) + 1 if asked.at else None)
+    first = {name: members[0] for members in groups for name in members}
+    for name, count in counts.items():
+        wanted = fixed or counts.get(first.get(name, name), count)
+        if count != wanted:
+            yield f"'{context_file(name)}' says that it is in pieces: {count}, not {wanted}"
 
 
 def _sharing_words(folder: GroupFolder) -> str:

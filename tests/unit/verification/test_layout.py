@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from epctx.graph.epcontext import PIECES
+from epctx.manifest import Pieces
 from tests.kit import folders
 from tests.kit.folders import context_node, found, group, model
 
@@ -87,6 +92,26 @@ def test_parts_have_binaries_with_numbers(tmp_path: Path) -> None:
     )
     (tmp_path / "a_1_reference.bin").write_bytes(b"context")
     assert "is not named" not in " ".join(messages(tmp_path, "sharing", group=group("a")))
+
+
+def test_pieces_have_a_binary_each_that_models_share(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        nodes = [
+            context_node(f"{name}_{n}", ep_cache_context=f"first_{n}_reference.bin") for n in "12"
+        ]
+        made = model(*nodes)
+        cuts = [[nodes[0].output[0]]] if name == "first" else []
+        made.metadata_props.add(key=PIECES, value=json.dumps(cuts))
+        (tmp_path / f"{name}_ctx.onnx").write_bytes(made.SerializeToString())
+    for number in "12":
+        (tmp_path / f"first_{number}_reference.bin").write_bytes(b"context")
+    asked = group("first", "second", sharing_groups=SHARING)
+    assert "use several context binaries" in messages(tmp_path, "sharing", group=asked)[0]
+    in_pieces = replace(asked, pieces=Pieces(max_memory=1))
+    assert messages(tmp_path, "sharing", group=in_pieces) == []
+    wrong = "'second_ctx.onnx' says that it is in pieces: 1, not 2"
+    assert messages(tmp_path, "pieces", group=in_pieces) == [wrong]
+    assert messages(tmp_path, "pieces", group=replace(asked, pieces=Pieces(count=2))) == [wrong]
 
 
 def test_a_stale_binary_in_a_folder_of_ours(tmp_path: Path) -> None:
