@@ -49,6 +49,11 @@ EXPECTED = {
         "search/default/text/bert_s128_ctx.onnx",
         "search/default/text/bert_s32_reference.bin",
     ],
+    "10-pieces": [
+        "llm/default/chat/prefill_ctx.onnx",
+        "llm/default/chat/decode_ctx.onnx",
+        *(f"llm/default/chat/prefill_{number}_reference.bin" for number in range(1, 5)),
+    ],
     "06-llm": [
         "llama/reference/llm/prefill_reference.bin",
         "llama.ortpackage/cpu/llm/prefill_ctx.onnx",
@@ -107,6 +112,10 @@ def test_an_example_runs_by_itself(name: str, tmp_path: Path, installed: dict[st
         runs = re.findall(r"(\d+) tokens in bert_s(\d+): best \d, error (\S+)", ran.stdout)
         assert [(int(t), int(b)) for t, b, _ in runs] == [(5, 32), (32, 32), (33, 64), (100, 128)]
         assert all(float(error) < 1e-5 for _, _, error in runs)
+    if name == "10-pieces":
+        assert "4 EPContext nodes, cut at 1.hidden, 2.hidden, 3.hidden\n" in ran.stdout
+        error = re.search(r"one session for all pieces: error (\S+)", ran.stdout)
+        assert error is not None and float(error[1]) < 1e-5
     if name == "08-quantize":
         read = re.search(r"float model reads (\d+), and the one in integers (\d+)", ran.stdout)
         assert read is not None and int(read[1]) >= 18 and int(read[2]) >= int(read[1]) - 1

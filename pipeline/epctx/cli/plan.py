@@ -53,7 +53,11 @@ def plan(
         typer.Option("--explain", help="Show each key, and which field of it has changed."),
     ] = False,
     partition: Annotated[
-        bool, typer.Option("--partition", help="Show who takes which node, without compiling.")
+        bool,
+        typer.Option(
+            "--partition",
+            help="Show who takes which node and where models are cut, without compiling.",
+        ),
     ] = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Plan a build that does not run the models.")
