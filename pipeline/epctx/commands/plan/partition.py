@@ -14,12 +14,15 @@ from epctx.actions.pieces import Cut
 from epctx.cache.digests import FreshDigests
 from epctx.engine import quantized, ranges
 from epctx.engine.actions import loading
+from epctx.engine.actions.pieces import of_group
 from epctx.engine.executor import one
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.ranges import Ranges
 from epctx.engine.results import aliased
 from epctx.engine.scheduler import Scheduler
+from epctx.errors import ManifestError
 from epctx.files.digest import Digest
+from epctx.parsing import load
 from epctx.parsing.schema import providers
 from epctx.stages.exclusion import refuse_unmatched
 from epctx.stages.report import ModelReport, PieceReport
@@ -52,7 +55,7 @@ def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
     with tempfile.TemporaryDirectory(prefix="epctx-plan-") as scratch:
         folder = Path(scratch)
         pool = Pool(work=folder / "work", logs=own_logs())
-        with Scheduler(pool):
+        with Scheduler(pool), load.located(plan.manifest.path):
             return tuple(
                 _group(pool, planned, folder / f"g{number}", known)
                 for number, planned in enumerate(plan.groups)
@@ -83,7 +86,10 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
                 folders={name: optimized[name] for name in names},
                 folder=folder / f"c{number}",
             )
-            reports = (model.reports for model in one(lane, cut).models)
+            try:
+                reports = [model.reports for model in one(lane, cut).models]
+            except ManifestError as error:
+                raise of_group(error, group.name) from error
             pieces.update(zip(names, reports, strict=True))
     models = (replace(model, pieces=pieces.get(model.name, ())) for model in found.models)
     refuse_unmatched(found.unmatched, where=f"model group {group.name}")

@@ -46,6 +46,12 @@ class _Group(Struct, frozen=True, kw_only=True):
         return f"{self.known.session.label}.{piece}"
 
 
+def of_group(error: ManifestError, group: str) -> ManifestError:
+    """Return the error of a cut as one of that group of the manifest."""
+    where = f"model_groups.{group}.{error.where}"
+    return ManifestError(error.what, where=where, why=error.why, remedy=error.remedy)
+
+
 class Piecing:
     """Makes what session groups in pieces are compiled into. Used by many threads.
 
@@ -104,10 +110,7 @@ class Piecing:
             try:
                 result = progress.run(lane, label, replace(asked, folders=optimized, folder=graphs))
             except ManifestError as error:
-                where = f"model_groups.{progress.planned.group.name}.{error.where}"
-                raise ManifestError(
-                    error.what, where=where, why=error.why, remedy=error.remedy
-                ) from error
+                raise of_group(error, progress.planned.group.name) from error
         cut = self._actions.store(lookup.unknown(asked), "cut", result)
         self._actions.did(progress, "cut", label, cut.key, ran=True)
         known = replace(known, cut=cut)
