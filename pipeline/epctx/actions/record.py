@@ -36,10 +36,10 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
         inputs: what the sessions are run with; None, as `budget` then: they are not to be run,
             whatever the inputs.
         numbers: full: they stand in for files that this host cannot load; generating.
-        whole: of a piece, the digests of the models that it is of: it is run on their values.
         devices: what runs them.
         group: the model group.
-        given: of a piece, where what the sources computed is kept (`numbers.pieces.PIECES`).
+        given: of a piece, where what the sources computed is kept (`numbers.pieces.PIECES`). It is
+            not in the key: whatever values a piece is given, what is right is kept beside.
         folder: where the compile has put its outputs.
         recorded: where what they compute is kept.
     """
@@ -57,7 +57,6 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
     inputs: InputsRecord | None = None
     numbers: str = ""
     budget: float | None = None
-    whole: tuple[str, ...] = ()
     devices: Mapping[str, str] = {}
     group: ModelGroup | None = None
     given: Path | None = None

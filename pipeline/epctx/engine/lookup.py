@@ -208,7 +208,7 @@ class Lookup:
         if cut.result is None:
             return state
         asked = cut.result.compiles(group, state.digests)
-        pieces = tuple(self.piece(group, state, each) for each in asked)
+        pieces = tuple(self.piece(group, each) for each in asked)
         state = replace(state, pieces=pieces)
         made = [each.compile.result for each in pieces if each.compile.result is not None]
         if len(made) < len(pieces):
@@ -216,11 +216,10 @@ class Lookup:
         joined = Assemble.of(group, state.digests, cut.result, made)
         return replace(state, compile=self.compiled(group, joined))
 
-    def piece(self, group: ModelGroup, state: SessionState, compile: Compile) -> PieceState:
+    def piece(self, group: ModelGroup, compile: Compile) -> PieceState:
         """Find what is known of a piece of the models of a session group."""
-        compiled, whole = self.compiled(group, compile), tuple(map(str, state.digests.values()))
-        recording = self._recording(group, compiled.key, whole)
-        return PieceState(compile=compiled, recording=recording)
+        compiled = self.compiled(group, compile)
+        return PieceState(compile=compiled, recording=self._recording(group, compiled.key))
 
     def compiled(self, group: ModelGroup, action: Compile | Assemble) -> Known[CompileResult]:
         """Find what was compiled; what cannot have come of it is not believed."""
@@ -233,13 +232,11 @@ class Lookup:
         self.cache.refuse(found.key, why)
         return replace(found, stored=None)
 
-    def _recording(
-        self, group: ModelGroup, compiled: Digest, whole: tuple[str, ...] = ()
-    ) -> Known[RecordResult] | None:
+    def _recording(self, group: ModelGroup, compiled: Digest) -> Known[RecordResult] | None:
         inputs = self.inputs(group)
         if not self.records(group):
             return None
-        wanted = self.recording(group, compiled, inputs, whole)
+        wanted = self.recording(group, compiled, inputs)
         either = (self.recording(group, compiled, None), wanted)
         for here in (True, False):  # one of them is never there: that is not to be asked each time
             for action in either:
@@ -248,23 +245,13 @@ class Lookup:
                     return known
         return None if self._gathers else known  # of what is only gathered none is to come
 
-    def recording(
-        self,
-        group: ModelGroup,
-        compiled: Digest,
-        inputs: InputsRecord | None,
-        whole: tuple[str, ...] = (),
-    ) -> Record:
+    def recording(self, group: ModelGroup, compiled: Digest, inputs: InputsRecord | None) -> Record:
         """Return the action that runs the sessions which compiled; without inputs, that they are
         not to be run.
-
-        Args:
-            whole: of a piece, the digests of the models that it is of.
         """
         return Record(
             compile=str(compiled),
             inputs=inputs,
-            whole=() if inputs is None else whole,
             numbers=group.verify.numbers,
             budget=None if inputs is None else group.verify.budget,
             devices=self.devices(group, str(compiled)),

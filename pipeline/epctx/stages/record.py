@@ -190,8 +190,8 @@ def _keep_outputs(
 def _keep_pieces(
     models: Mapping[str, GeneratingModel], given: Path, recorded: Path, compute: Compute
 ) -> tuple[Failure, ...]:
-    """Run pieces on the values that their sources computed, and keep what they compute; a piece to
-    which the source has no value to give is passed over.
+    """Run pieces on the values that their sources computed, and keep what they compute, and what is
+    right; a piece to which the source has no value to give is passed over.
     """
     failures: list[Failure] = []
     for name, model in models.items():
@@ -212,6 +212,8 @@ def _keep_pieces(
                 recordings.refuse(recorded, place, error.reason)
                 break
             recordings.write(recorded, place, feeds, outputs)
+            right = pieces.kept(given, values_of, feeds, list(outputs))
+            recordings.write(recorded, f"{place}/{pieces.RIGHT}", feeds, right)
     return tuple(failures)
 
 

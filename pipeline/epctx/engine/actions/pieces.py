@@ -130,7 +130,7 @@ class Piecing:
         recorded = self._numbers.recorded(progress, group.known.session)
 
         def find() -> PieceState:
-            known = lookup.piece(settings, group.known, asked)
+            known = lookup.piece(settings, asked)
             recording = None if known.recording is None else known.recording.stored
             made = known.compile.stored
             if made is None or not known.complete:

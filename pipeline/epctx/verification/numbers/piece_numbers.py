@@ -25,7 +25,7 @@ from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.expected import Expected
 from epctx.verification.numbers.files import LOADS, name_of, words_of
 from epctx.verification.numbers.judge import Judge, Outputs
-from epctx.verification.numbers.pieces import CHAIN, PIECES
+from epctx.verification.numbers.pieces import CHAIN, PIECES, RIGHT
 from epctx.verification.numbers.precision import precisions
 from epctx.verification.numbers.tasks import Task, budget, finding, unchecked
 from epctx.verification.request import Kept
@@ -119,10 +119,11 @@ def _alone(
         if number in refused or not step.outputs or not lost.isdisjoint(step.inputs):
             continue
         origin, names = f"{name_of(model)}/{PIECES}", [n for n in step.outputs if n not in lost]
-        known = {
-            case.label: _as_numbers(pieces.kept(kept.source, origin, case.feeds, names), zeros)
-            for case, _ in task.ready
-        }
+        known = {}
+        for case, _ in task.ready:
+            then = recordings.read(kept.files, f"{place}/{RIGHT}", case.feeds)
+            now = pieces.kept(kept.source, origin, case.feeds, names) if then is None else then
+            known[case.label] = _as_numbers(now, zeros)
         own = dataclasses.replace(judge, when=which, known=known)
         for case, _ in task.ready:
             failed = recordings.failure(kept.files, place, case.feeds)

@@ -31,9 +31,11 @@ from epctx.verification.numbers import recordings, sessions
 
 PIECES: Final = "pieces"
 CHAIN: Final = "chain"
+RIGHT: Final = "right"
 """Below a model: outputs of its pieces, in a folder for each, from 1 on. Those of the files were
 computed from the source's values, and from what the piece before has computed. Of a source, 0 has
-the inputs of the whole model."""
+the inputs of the whole model. Below a piece that the session ran which compiled it: what was right
+then; the pieces before may have other weights by now."""
 
 
 def split(graph: onnx.GraphProto, cuts: Cuts) -> tuple[SegmentStep, ...]:
