@@ -86,7 +86,7 @@ class Compiling:
         self._space = DiskSpace(actions.work, stores)
 
     def compile(self, progress: GroupProgress, session: SessionGroup, folder: Path) -> SessionState:
-        """The compile action of a session group, with its files in `folder`.
+        """The compile or assemble action of a session group, with its files in `folder`.
 
         Raises:
             EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.
@@ -106,7 +106,8 @@ class Compiling:
             def run(known: SessionState) -> SessionState:
                 return self._run(progress, known, folder, lane)
 
-            known, _ = self._actions.once(progress, "compile", session.label, find, run)
+            kind = "compile" if group.pieces is None else "assemble"
+            known, _ = self._actions.once(progress, kind, session.label, find, run)
         return known
 
     def _optimized(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from epctx.actions.action import Action
 from epctx.actions.compile import Compile
-from epctx.actions.pieces import Assemble, CutResult
+from epctx.actions.pieces import Assemble, Cut, CutResult
 from epctx.actions.record import Record, RecordResult
 from epctx.engine.actions.answer_checks import check_compiled
 from epctx.engine.actions.base import Actions
@@ -22,6 +22,7 @@ from epctx.engine.progress import GroupProgress
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import PieceState, SessionState
 from epctx.errors import ManifestError
+from epctx.manifest import Pieces
 
 
 class _Group(Struct, frozen=True, kw_only=True):
@@ -97,17 +98,13 @@ class Piecing:
         """Cut the models, and run their sources. A cut that is in the cache is made again: it takes
         little time, and has no graphs there.
         """
-        lookup = self._actions.lookup
-        asked = lookup.cut(progress.planned.group, known)
-        graphs, label = self._actions.new_folder("c"), known.session.label
-        with self._actions.shared_lane() as lane:
-            try:
-                result = progress.run(lane, label, replace(asked, folders=optimized, folder=graphs))
-            except ManifestError as error:
-                where = f"model_groups.{progress.planned.group.name}.{error.where}"
-                raise ManifestError(
-                    error.what, where=where, why=error.why, remedy=error.remedy
-                ) from error
+        lookup, label = self._actions.lookup, known.session.label
+        asked = Cut.of(progress.planned.group, known.digests)
+        result, graphs = self._run_cut(progress, label, asked, optimized)
+        if known.session.at not in ((), result.at):
+            shutil.rmtree(graphs, ignore_errors=True)
+            asked = replace(asked, pieces=Pieces(at=known.session.at))
+            result, graphs = self._run_cut(progress, label, asked, optimized)
         cut = self._actions.store(lookup.unknown(asked), "cut", result)
         self._actions.did(progress, "cut", label, cut.key, ran=True)
         known = replace(known, cut=cut)
@@ -116,6 +113,21 @@ class Piecing:
         if lookup.inputs(progress.planned.group) is not None:
             unfed, given = self._numbers.run_sources(progress, known)
         return _Group(known=known, cut=result, graphs=graphs, unfed=unfed, given=given)
+
+    def _run_cut(
+        self, progress: GroupProgress, label: str, asked: Cut, optimized: Mapping[str, Path]
+    ) -> tuple[CutResult, Path]:
+        """Return what a cut gives, and the folder of its graphs."""
+        graphs = self._actions.new_folder("c")
+        job = replace(asked, folders=optimized, folder=graphs)
+        with self._actions.shared_lane() as lane:
+            try:
+                return progress.run(lane, label, job), graphs
+            except ManifestError as error:
+                where = f"model_groups.{progress.planned.group.name}.{error.where}"
+                raise ManifestError(
+                    error.what, where=where, why=error.why, remedy=error.remedy
+                ) from error
 
     def _piece(
         self, progress: GroupProgress, group: _Group, asked: Compile, folder: Path
@@ -218,5 +230,4 @@ class Piecing:
         whole = self._actions.store_compiled(
             self._actions.lookup.unknown(asked), "assemble", settings, result, folder
         )
-        self._actions.did(progress, "assemble", label, whole.key, ran=True)
         return replace(known, pieces=tuple(pieces), compile=whole)

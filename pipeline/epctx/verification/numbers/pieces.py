@@ -144,14 +144,13 @@ class Pieces:
             return None
         return found | {name: feeds[name] for name in step.inputs if name in feeds}
 
-    def model(self, step: SegmentStep, given: Feeds) -> bytes:
+    def model(self, step: SegmentStep, given: Feeds) -> onnx.ModelProto:
         """Return the model of a piece that is run on these values."""
         builder = SegmentBuilder(self._model)
         for name in self.crossing & given.keys():
             kind = helper.np_dtype_to_tensor_dtype(given[name].dtype)
             builder.learn([helper.make_tensor_value_info(name, kind, given[name].shape)])
-        made: bytes = builder.build(step).SerializeToString()
-        return made
+        return builder.build(step)
 
 
 class Chain:
@@ -192,7 +191,7 @@ class Chain:
                 if step.outputs and not recordings.has(folder, own, feeds):
                     given = self._pieces.given(step, feeds, folder, place)
                     assert given is not None
-                    session = self._open(self._pieces.model(step, given))
+                    session = self._open(self._pieces.model(step, given).SerializeToString())
                     outputs = sessions.run_source(session, given)
                     del session
                     recordings.write(folder, own, feeds, outputs)
