@@ -42,12 +42,14 @@ class PieceReport(Struct, frozen=True, kw_only=True):
     def words(self, number: int) -> tuple[str, ...]:
         """Describe it as the piece of that number, and its end in a second line."""
         memory = "" if self.memory is None else f", about {size_words(self.memory)} to compile"
-        head = f"piece {number}: {self.nodes} nodes, {size_words(self.weights)} of weights{memory}"
+        nodes = f"{self.nodes} node{'s' * (self.nodes != 1)}"
+        head = f"piece {number}: {nodes}, {size_words(self.weights)} of weights{memory}"
         if self.cut is None:
             return (head,)
         count, listed = len(self.cut.values), ", ".join(self.cut.values[:_SHOWN])
         more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
-        crossing = f"{count} value{'s' * (count != 1)} of {size_words(self.cut.bytes)} cross"
+        crossing = f"{count} value{'s' * (count != 1)} of {size_words(self.cut.bytes)} "
+        crossing += "crosses" if count == 1 else "cross"
         again = f"; {len(self.cut.recomputed)} are computed again" if self.cut.recomputed else ""
         after = f"cut after {self.cut.after}: {self.cut.why}"
         return head, f"{after}; {crossing} ({listed}{more}){again}"

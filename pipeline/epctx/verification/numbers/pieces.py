@@ -198,6 +198,22 @@ class Chain:
                     del outputs, given
             return kept(folder, place, feeds, self._outputs)
 
+    def run_apart(self, number: int, feeds: Feeds, folder: Path, place: str) -> dict[str, Array]:
+        """Return what one piece computes on values that are kept; nothing if one is not there.
+        Raises as `run`.
+
+        Args:
+            number: of the piece, from 1 on.
+            feeds: inputs of the whole model.
+            folder, place: where the values of pieces are kept.
+        """
+        step = self._pieces.steps[number - 1]
+        given = self._pieces.given(step, feeds, folder, place)
+        if given is None:
+            return {}
+        session = self._open(self._pieces.model(step, given).SerializeToString())
+        return sessions.run_source(session, given)
+
 
 def kept(folder: Path, place: str, feeds: Feeds, names: Collection[str]) -> dict[str, Array]:
     """Return those of the named values that pieces have computed, in the order of `names`.
