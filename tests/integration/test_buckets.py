@@ -1,6 +1,5 @@
 """Buckets of a BERT: one context on QNN, weights on the CPU once, one entry in reports."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -12,10 +11,9 @@ import pytest
 from epctx import api
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.files.outputs import context_file
-from tests.kit import kits
+from tests.kit import examples, kits
 from tests.kit.command_line import epctx
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "09-buckets" / "make_model.py"
 SIZES = {"bert_s32": 32, "bert_s64": 64, "bert_s128": 128}
 MANIFEST = """schema_version: 1
 name: search
@@ -37,20 +35,10 @@ targets:
 QNN = MANIFEST.replace("  cpu:", "  qnn:").replace("providers: []", "providers: [htp]")
 
 
-def bert(folder: Path) -> Path:
-    """The model of the example."""
-    spec = importlib.util.spec_from_file_location("make_model", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.make(folder / "bert.onnx")
-    return folder / "bert.onnx"
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BuildReport]:
     folder = tmp_path_factory.mktemp("buckets")
-    bert(folder)
+    examples.bert(folder / "bert.onnx")
     (folder / "epctx.yaml").write_text(MANIFEST, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
@@ -144,7 +132,7 @@ def test_three_buckets_share_one_context_on_qnn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "cache"))
-    bert(tmp_path)
+    examples.bert(tmp_path / "bert.onnx")
     (tmp_path / "epctx.yaml").write_text(QNN, encoding="utf-8")
     report = api.build(tmp_path / "epctx.yaml", out=tmp_path / "dist", only=["text@qnn"])
     (group,) = report.groups

@@ -62,3 +62,18 @@ def test_files_and_golden_outputs_are_held_to_the_kernels(
     project.section("defaults")["verify"] = {"tolerance": {"max_rel": 0.3, "cosine_min": 0.9}}
     again = findings(project.build())
     assert not [f for f in again if f.check == "source"], "the remedy is one"
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+def test_each_piece_is_held_to_its_own_kernels(
+    tmp_path: Path, make: Callable[[], onnx.ModelProto]
+) -> None:
+    """On the values that the source computed before it, as it is run: not on the kernels' own."""
+    onnx.save(make(), tmp_path / "a.onnx")
+    partition = {"partition": {"pieces": {"count": 4}}}
+    project = Project(folder=tmp_path, document=document({"g": ["a"]}, **partition))
+    found = findings(project.build())
+    assert {f.outcome for f in found if f.check == "outputs"} == {"pass"}
+    told = [f.message for f in found if f.check == "source"]
+    assert len(told) > 1
+    assert all("piece" in message for message in told[1:])

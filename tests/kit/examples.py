@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -48,3 +49,12 @@ def variables(name: str, folder: Path) -> dict[str, str]:
     pip = [sys.executable, "-m", "pip", "install", *offline, "--target", str(target), str(source)]
     subprocess.run(pip, cwd=folder, check=True)
     return {"PYTHONPATH": str(target)}
+
+
+def bert(target: Path) -> None:
+    """Write the model of 09: a BERT of two layers with open dimensions `batch` and `sequence`."""
+    spec = importlib.util.spec_from_file_location("bert", ROOT / "09-buckets" / "make_model.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.make(target)

@@ -86,7 +86,7 @@ class Compiling:
         self._space = DiskSpace(actions.work, stores)
 
     def compile(self, progress: GroupProgress, session: SessionGroup, folder: Path) -> SessionState:
-        """The compile action of a session group, with its files in `folder`.
+        """The compile or assemble action of a session group, with its files in `folder`.
 
         Raises:
             EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.

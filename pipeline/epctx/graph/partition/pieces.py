@@ -213,7 +213,7 @@ def _balanced(
         raise ManifestError(
             f"{count:,} pieces are more than the model can be cut into",
             where=f"{_KEY}.count",
-            why=f"it has {len(candidates):,} places at which it can be cut",
+            why=f"places at which it can be cut: {len(candidates):,}",
             remedy=f"write a count of at most {len(blocks):,}",
         )
     if not any(blocks):  # without weights, pieces have equal numbers of nodes

@@ -206,11 +206,15 @@ class Expected(Struct, dict=True):
         """Open a session of the model, as `open_source` does, and return what runs it. If it is in
         pieces, each run opens one after the other.
         """
+        if self.cuts:
+            return self._chain(**options).run
+        session = sessions.open_source(self.source.source, **options)
+        return partial(sessions.run_source, session)
+
+    def _chain(self, **options: Any) -> Chain:
         open_ = partial(sessions.open_source, self.source.source, **options)
-        if not self.cuts:
-            return partial(sessions.run_source, open_())
         pieces = Pieces(self.source.source, self.cuts, typed=False)
-        return Chain(pieces, lambda model: open_(changed=model), inner=self.inner).run
+        return Chain(pieces, lambda model: open_(changed=model), inner=self.inner)
 
     def _open(self) -> None:
         """Raises NotHere; ModelError: no session can be made of it."""
@@ -255,6 +259,15 @@ class Expected(Struct, dict=True):
             return self._unoptimized(feeds)
         self._open()
         return self._run(feeds)
+
+    def compute_apart(
+        self, number: int, feeds: Feeds, folder: Path, place: str
+    ) -> dict[str, Array]:
+        """Return what the nodes of one piece compute on values that are kept. Arguments are those
+        of `Chain.run_apart`. Raises what ONNX Runtime raises.
+        """
+        chain = self._chain(level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        return chain.run_apart(number, feeds, folder, place)
 
     def _refused(self, what: str, error: Exception) -> ModelError:
         source = self.source.source

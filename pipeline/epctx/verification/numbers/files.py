@@ -22,7 +22,7 @@ from epctx.runtime.feeds import Feeds
 from epctx.runtime.session import Session
 from epctx.verification import layout
 from epctx.verification.findings import REBUILD, Finding
-from epctx.verification.folder import ContextModel, GroupFolder
+from epctx.verification.folder import ContextModel, GroupFolder, summarize
 from epctx.verification.numbers import recordings, sessions
 from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.pieces import CHAIN, PIECES, Pieces
@@ -272,13 +272,14 @@ class Files:
         self._started(f"{name} ({which})", 0, 0)
         told = finding(model, "loads", "pass", "loads on this host")
         session: Session | None = None
+        piece = pieces.model(pieces.steps[number - 1], given)
         try:
             session = sessions.open_files(
                 self._folder.path / model.file,
-                feeding.providers(self._folder, model),
+                feeding.providers(self._folder, summarize(model.file, piece)),
                 sharing=False,
                 data=self._folder.data_folder(model),
-                changed=pieces.model(pieces.steps[number - 1], given),
+                changed=piece.SerializeToString(),
             )
         except Exception as error:  # onnxruntime's errors have no common class
             told = feeding.refused(model, error)

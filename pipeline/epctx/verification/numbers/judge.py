@@ -235,7 +235,8 @@ class Judge:
         difference = compare.excess(apart, allowed)
         if difference is not None:
             if not self.again.held:
-                yield unoptimized.two_answers(self.file, label, f"output '{name}': {difference}")
+                which = ", ".join(filter(None, (label, self.when)))
+                yield unoptimized.two_answers(self.file, which, f"output '{name}': {difference}")
             self.again.held.add(name)
             expected[name] = other
 

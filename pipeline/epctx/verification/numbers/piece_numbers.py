@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -101,8 +102,12 @@ def _alone(
     lost = crossing - {name for node in proto.graph.node for name in node.output}
     zeros = {n: z for n, z in pieces.zero_points(proto.graph).items() if n in crossing}
 
-    def compute(feeds: Feeds, optimized: bool) -> Mapping[str, Array]:
-        return _as_numbers(source.compute(feeds, optimized), zeros)
+    origin = f"{name_of(model)}/{PIECES}"
+
+    def compute(number: int, feeds: Feeds, optimized: bool) -> Mapping[str, Array]:
+        if optimized:
+            return _as_numbers(source.compute(feeds, optimized), zeros)
+        return _as_numbers(source.compute_apart(number, feeds, kept.source, origin), zeros)
 
     judge = dataclasses.replace(
         judge,
@@ -110,21 +115,22 @@ def _alone(
         precision=precisions(proto, also=crossing - lost),
         random=task.random | crossing if task.random else task.random,
         reference=None,
-        again=Again(compute, {case.label: case for case in task.cases}),
     )
+    cases = {case.label: case for case in task.cases}
     late: set[str] = set()
     for number, step in enumerate(steps, start=1):
-        which, place = words_of(number, len(steps)), f"{name_of(model)}/{PIECES}/{number}"
+        which, place = words_of(number, len(steps)), f"{origin}/{number}"
         yield from _lost(model, which, step, lost)
         if number in refused or not step.outputs or not lost.isdisjoint(step.inputs):
             continue
-        origin, names = f"{name_of(model)}/{PIECES}", [n for n in step.outputs if n not in lost]
+        names = [name for name in step.outputs if name not in lost]
         known = {}
         for case, _ in task.ready:
             then = recordings.read(kept.files, f"{place}/{RIGHT}", case.feeds)
             now = pieces.kept(kept.source, origin, case.feeds, names) if then is None else then
             known[case.label] = _as_numbers(now, zeros)
-        own = dataclasses.replace(judge, when=which, known=known)
+        again = Again(partial(compute, number), cases)
+        own = dataclasses.replace(judge, when=which, known=known, again=again)
         for case, _ in task.ready:
             failed = recordings.failure(kept.files, place, case.feeds)
             actual = recordings.read(kept.files, place, case.feeds)

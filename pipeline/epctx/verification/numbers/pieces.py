@@ -146,14 +146,13 @@ class Pieces:
             return None
         return found | {name: feeds[name] for name in step.inputs if name in feeds}
 
-    def model(self, step: SegmentStep, given: Feeds) -> bytes:
+    def model(self, step: SegmentStep, given: Feeds) -> onnx.ModelProto:
         """Return the model of a piece that is run on these values."""
         builder = SegmentBuilder(self._model)
         for name in self.crossing & given.keys():
             kind = helper.np_dtype_to_tensor_dtype(given[name].dtype)
             builder.learn([helper.make_tensor_value_info(name, kind, given[name].shape)])
-        made: bytes = builder.build(step).SerializeToString()
-        return made
+        return builder.build(step)
 
 
 class Chain:
@@ -194,12 +193,28 @@ class Chain:
                 if step.outputs and not recordings.has(folder, own, feeds):
                     given = self._pieces.given(step, feeds, folder, place)
                     assert given is not None
-                    session = self._open(self._pieces.model(step, given))
+                    session = self._open(self._pieces.model(step, given).SerializeToString())
                     outputs = sessions.run_source(session, given)
                     del session
                     recordings.write(folder, own, feeds, outputs)
                     del outputs, given
             return kept(folder, place, feeds, self._outputs)
+
+    def run_apart(self, number: int, feeds: Feeds, folder: Path, place: str) -> dict[str, Array]:
+        """Return what one piece computes on values that are kept; nothing if one is not there.
+        Raises as `run`.
+
+        Args:
+            number: of the piece, from 1 on.
+            feeds: inputs of the whole model.
+            folder, place: where the values of pieces are kept.
+        """
+        step = self._pieces.steps[number - 1]
+        given = self._pieces.given(step, feeds, folder, place)
+        if given is None:
+            return {}
+        session = self._open(self._pieces.model(step, given).SerializeToString())
+        return sessions.run_source(session, given)
 
 
 def kept(folder: Path, place: str, feeds: Feeds, names: Collection[str]) -> dict[str, Array]:

@@ -181,7 +181,7 @@ def test_more_pieces_than_places_are_refused() -> None:
     source = model("g (float[2] x) => (float[2] y) { a = Relu(x) b = Neg(a) y = Abs(b) }")
     error = refusal(source, count=4)
     assert error.where == "partition.pieces.count"
-    assert error.why == "it has 2 places at which it can be cut"
+    assert error.why == "places at which it can be cut: 2"
     assert error.remedy == "write a count of at most 3"
     assert after(choose(source, count=3)) == ["a", "b"]
 
@@ -324,7 +324,7 @@ def test_a_sequence_does_not_cross() -> None:
 def test_a_value_of_unknown_rank_does_not_cross() -> None:
     source = model("g (float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }")
     source.graph[0].outputs[0].shape = None
-    assert refusal(source, count=2).why == "it has 0 places at which it can be cut"
+    assert refusal(source, count=2).why == "places at which it can be cut: 0"
 
 
 def test_what_a_body_captures_crosses() -> None:
