@@ -240,6 +240,20 @@ def test_an_edited_weight_compiles_its_piece_alone(project: Project) -> None:
     assert compiled(project.build()) == ["unet.1"]
 
 
+@on_qnn
+def test_an_edit_of_a_pair_on_qnn_compiles_its_piece_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers come from the sessions that compile: those of the other piece are kept."""
+    steady(monkeypatch)
+    project = write(tmp_path / "p", {"pair": 2}, QNN)
+    assert compiled(project.build()) == ["all.1", "all.2"]
+    edit_weight(project, "pair", "layers.0/mlp/up_proj.weight")
+    report = project.build()
+    assert compiled(report) == ["all.1"]
+    check(report, project, "pair", 2, label="qnn")
+
+
 def test_other_names_of_groups_and_files_compile_nothing(project: Project) -> None:
     before = project.files()
     groups = project.section("model_groups")
@@ -295,7 +309,7 @@ def test_the_lock_has_the_cuts_and_keeps_the_pieces_in_the_cache(project: Projec
     locked = yaml.safe_load(project.lock.read_text(encoding="utf-8"))
     entry = locked["groups"]["default/pair"]["pieces"]["prefill"]
     assert len(entry["at"]) == 3
-    assert len(entry["keys"]) == 5, "of the cut, and of each piece"
+    assert len(entry["keys"]) == 4, "of each piece"
     assert epctx("cache", "gc", "m.lock.yaml", cwd=project.folder).returncode == 0
     shutil.rmtree(project.folder / "dist")
     assert ran(project.build()) == [("verify", "pair"), ("verify", "unet")]
