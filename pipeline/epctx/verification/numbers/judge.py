@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from epctx.files import hashing
 from epctx.graph.inputs import Array
@@ -74,6 +75,8 @@ class Judge:
         idle: outputs that can be wrong, but whose being right says nothing.
         probabilities: outputs that have a floor by default (`numbers.probabilities`).
         random: outputs that nothing is right for; they are not compared.
+        inner: values inside the model. Their hidden slices (`scale`) are not judged: an EP may give
+            zeros for a channel that is next to nothing, and the outputs tell whether it matters.
         right: who computed what is right.
         variant: the device that the sessions were made for, where the model is for several.
         when: of which run of several on an input set the outputs are, or of which piece of the
@@ -93,6 +96,7 @@ class Judge:
     probabilities: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
     random: frozenset[str] = frozenset()
+    inner: frozenset[str] = frozenset()
     right: str = _SOURCE
     variant: str = ""
     when: str = ""
@@ -190,6 +194,7 @@ class Judge:
             known = list(alike.values()) or [right]
             blind = self.again is None or (failed and len(rounded) < len(known))
             noise = 2 * noise if blind else 0.0
+            allowed = replace(allowed, max_rel=0.0) if name in self.inner else allowed
             scales[right.shape] = scale.measure(known, allowed, noise=noise, rounded=rounded)
         return scales[right.shape]
 

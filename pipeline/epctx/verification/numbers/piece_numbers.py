@@ -115,6 +115,7 @@ def _alone(
         precision=precisions(proto, also=crossing - lost),
         random=task.random | crossing if task.random else task.random,
         reference=None,
+        inner=frozenset(crossing),
     )
     cases = {case.label: case for case in task.cases}
     late: set[str] = set()
