@@ -219,7 +219,9 @@ def _pairs(
 
 
 def _forget(graph: onnx.GraphProto) -> None:
-    """Take out declared types, but of what unknown operators make."""
+    """Take out declared types, but of what unknown operators make. An output that no node makes has
+    the shape of the input or the initializer: onnx takes that of an output, where both have one.
+    """
     kept = {
         name
         for node in graph.node
@@ -229,9 +231,16 @@ def _forget(graph: onnx.GraphProto) -> None:
     values = [value for value in graph.value_info if value.name in kept]
     del graph.value_info[:]
     graph.value_info.extend(values)
+    given = {value.name: value.type.tensor_type for value in graph.input}
+    for tensor in graph.initializer:
+        given[tensor.name] = onnx.helper.make_tensor_type_proto(
+            tensor.data_type, tensor.dims
+        ).tensor_type
     for value in graph.output:
         if value.name not in kept and value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
+            if value.name in given and given[value.name].HasField("shape"):
+                value.type.tensor_type.shape.CopyFrom(given[value.name].shape)
 
 
 def _unknown(graph: onnx.GraphProto) -> frozenset[str]:

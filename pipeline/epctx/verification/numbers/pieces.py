@@ -175,12 +175,16 @@ class Chain:
         self._open = open_
         self._outputs = pieces.outputs + (tuple(sorted(pieces.crossing)) if inner else ())
 
-    def run(self, feeds: Feeds, keep: tuple[Path, str] | None = None) -> dict[str, Array]:
+    def run(
+        self, feeds: Feeds, keep: tuple[Path, str] | None = None, *, times: int = 1
+    ) -> dict[str, Array]:
         """Return the model's outputs, as `sessions.run_source` does. Raises as that.
 
         Args:
             keep: folder, and model in it, where the values of the pieces are kept. A piece whose
                 values are there is not run again. None if nothing is to stay.
+            times: how often each piece runs in its session; the last outputs count. A node that
+                draws random numbers gives the same in the first run of each session.
         """
         with ExitStack() as stack:
             if keep is None:
@@ -194,7 +198,8 @@ class Chain:
                     given = self._pieces.given(step, feeds, folder, place)
                     assert given is not None
                     session = self._open(self._pieces.model(step, given).SerializeToString())
-                    outputs = sessions.run_source(session, given)
+                    for _ in range(times):
+                        outputs = sessions.run_source(session, given)
                     del session
                     recordings.write(folder, own, feeds, outputs)
                     del outputs, given

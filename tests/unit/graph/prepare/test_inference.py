@@ -48,6 +48,16 @@ def test_a_rank_from_before_is_replaced() -> None:
     assert _dims(model)["z"] == [4, 8]
 
 
+@pytest.mark.parametrize("passed", ["x", "w"])
+def test_an_output_that_no_node_makes_hides_no_shape(passed: str) -> None:
+    nodes = "{ a = MatMul(x, w)  b = Relu(a)  y = Relu(b) }"
+    model = _model(f"g (float[2, 4] x) => (float[9, 9] y, float[9, 9] {passed}) {nodes}")
+    weight = helper.make_tensor("w", onnx.TensorProto.FLOAT, [4, 8], [0.0] * 32)
+    model.graph.initializer.append(weight)
+    found = _dims(infer(model))
+    assert found["a"] == found["b"] == found["y"] == [2, 8]
+
+
 def test_behind_an_unknown_operator_what_is_declared_stays_and_is_inferred_from() -> None:
     model = infer(
         _model(
