@@ -47,6 +47,14 @@ class CutResult(Struct, frozen=True, kw_only=True):
 
     models: tuple[CutModel, ...]
 
+    def is_of(self, models: int) -> bool:
+        """Tell whether it can be the cut of so many models: whoever wrote it may say anything."""
+        shapes = {
+            (len(each.plan.cuts) + 1, len(each.plan.memory), len(each.pieces), len(each.reports))
+            for each in self.models
+        }
+        return len(self.models) == models and len(shapes) == 1 and len({*shapes.pop()}) == 1
+
     @property
     def count(self) -> int:
         """How many pieces there are of each model."""

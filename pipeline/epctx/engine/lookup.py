@@ -199,11 +199,18 @@ class Lookup:
         asked = Cut.of(group, state.digests, providers.compile_memory(names))
         at = state.session.at
         known = self.find(asked).result if at else None
-        same = not at or (known is not None and known.at == at)
+        same = not at or (known is not None and known.is_of(len(state.models)) and known.at == at)
         return asked if same else replace(asked, pieces=Pieces(at=at))
 
     def _in_pieces(self, group: ModelGroup, state: SessionState) -> SessionState:
         cut = self.find(self.cut(group, state))
+        if (
+            cut.result is not None
+            and self.cache is not None
+            and not cut.result.is_of(len(state.models))
+        ):
+            self.cache.refuse(cut.key, "is of other models")
+            cut = replace(cut, stored=None)
         state = replace(state, cut=cut)
         if cut.result is None:
             return state

@@ -109,3 +109,15 @@ def test_a_model_of_which_no_ep_takes_anything_is_refused(build: Build) -> None:
 def test_limits_are_those_of_the_whole(build: Build, limit: dict[str, Any], words: str) -> None:
     with pytest.raises(CompileError, match=words):
         build(**limit)
+
+
+def test_a_cut_that_cannot_be_is_told(build: Build) -> None:
+    cut, _, _ = build()
+    first, second = cut.models
+    assert cut.is_of(2) and not cut.is_of(1)
+    fewer = replace(second, pieces=second.pieces[:-1])
+    untold = replace(second, reports=())
+    other = replace(second, plan=replace(second.plan, cuts=second.plan.cuts[:-1]))
+    for wrong in (fewer, untold, other):
+        assert not replace(cut, models=(first, wrong)).is_of(2)
+    assert not CutResult(models=()).is_of(0)

@@ -48,7 +48,7 @@ def check_compiled(
         why = "execution providers that the group does not have"
     else:
         return
-    raise _untrue(why, " and ".join(models))
+    raise untrue(why, " and ".join(models))
 
 
 def check_contents(result: CompileResult, folder: Path) -> None:
@@ -60,7 +60,7 @@ def check_contents(result: CompileResult, folder: Path) -> None:
     told = {file.name: file.blake3 for file in result.output.files}
     names = {path.name for path in folder.iterdir()} - {SUMS}
     if names != told.keys() or any(of_file(folder / name) != told[name] for name in names):
-        raise _untrue("other files than it wrote", " and ".join(result.output.models))
+        raise untrue("other files than it wrote", " and ".join(result.output.models))
 
 
 def _is_there(folder: Path, file: OutputFile) -> bool:
@@ -73,7 +73,8 @@ def _is_there(folder: Path, file: OutputFile) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_size == file.size
 
 
-def _untrue(why: str, models: str) -> CompileError:
+def untrue(why: str, models: str) -> CompileError:
+    """Return the error of an answer that cannot be true; `why`: what it told of."""
     return CompileError(
         f"the worker process told of {why}",
         model=models,

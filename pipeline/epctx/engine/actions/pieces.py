@@ -15,7 +15,7 @@ from epctx.actions.action import Action
 from epctx.actions.compile import Compile
 from epctx.actions.pieces import Assemble, CutResult
 from epctx.actions.record import Record, RecordResult
-from epctx.engine.actions.answer_checks import check_compiled
+from epctx.engine.actions.answer_checks import check_compiled, untrue
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.numbers import Numbers, Unfed, judge
 from epctx.engine.progress import GroupProgress
@@ -111,6 +111,8 @@ class Piecing:
                 result = progress.run(lane, label, replace(asked, folders=optimized, folder=graphs))
             except ManifestError as error:
                 raise of_group(error, progress.planned.group.name) from error
+        if not result.is_of(len(optimized)):
+            raise untrue("other cuts than were asked for", " and ".join(optimized))
         cut = self._actions.store(lookup.unknown(asked), "cut", result)
         self._actions.did(progress, "cut", label, cut.key, ran=True)
         known = replace(known, cut=cut)
