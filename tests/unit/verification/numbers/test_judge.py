@@ -238,3 +238,20 @@ def test_what_is_the_same_on_all_input_sets_is_constant() -> None:
     assert constant([{"y": nan, "z": nan}, {"y": nan, "z": nan.astype("f8")}]) == {"y"}
     parts = [{"s[0]": one, "s[1]": one}, {"s[0]": one}]
     assert constant(parts) == {"s[0]"}, "a sequence is longer on one of them"
+
+
+def test_a_channel_inside_the_model_may_vanish_and_one_of_an_output_may_not() -> None:
+    right = np.random.default_rng(0).standard_normal((1, 32, 64)).astype(np.float32)
+    right[0, 7] *= 1e-4
+    actual = right.copy()
+    actual[0, 7] = 0
+    for inner, outcomes in ((frozenset(), [False]), (frozenset("h"), [True])):
+        told = judge(asked=Tolerance(max_rel=1e-3), inner=inner).judge(
+            "set 0", {"h": right}, {"h": actual}
+        )
+        assert [n.passed for n in told if isinstance(n, OutputNumbers)] == outcomes
+    actual[0, 8] *= 1.1
+    (told_wrong, _) = judge(asked=Tolerance(max_rel=1e-3), inner=frozenset("h")).judge(
+        "set 0", {"h": right}, {"h": actual}
+    )
+    assert isinstance(told_wrong, OutputNumbers) and not told_wrong.passed
