@@ -10,7 +10,7 @@ tests/baseline has a fact a line:
 
 - bytes.txt: the SHA-256 of every output but `SHA256SUMS`, of every lock, and of the source of each
   model of the zoo. A lock is taken as parsed YAML, without the keys of its actions (`key` of models
-  and sessions, `keys` of pieces), epctx's version and the digests of its code (`epctx` and
+  and sessions, `cut` and `keys` of pieces), epctx's version and the digests of its code (`epctx` and
   `epctx/…` in `toolchain`, `code` of EPs), and facts of the host (`cpus`, `cpu`, `host`).
 - verdicts.txt: state, code and coverage of every group, model and finding, without figures.
 
@@ -219,7 +219,7 @@ def _without_keys(lock: dict[str, Any]) -> dict[str, Any]:
         for each in group["session_groups"].values():
             del each["key"], each["cpu"]
         for each in group.get("pieces", {}).values():
-            del each["keys"]
+            del each["cut"], each["keys"]
     return lock
 
 
