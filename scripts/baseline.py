@@ -10,8 +10,8 @@ tests/baseline has a fact a line:
 
 - bytes.txt: the SHA-256 of every output but `SHA256SUMS`, of every lock, and of the source of each
   model of the zoo. A lock is taken as parsed YAML, without the keys of its actions (`key` of models
-  and sessions, `cut` and `keys` of pieces), epctx's version and the digests of its code (`epctx` and
-  `epctx/…` in `toolchain`, `code` of EPs), and facts of the host (`cpus`, `cpu`, `host`).
+  and sessions, `cut` and `keys` of pieces), epctx's version and the digests of its code (`epctx`
+  and `epctx/…` in `toolchain`, `code` of EPs), and facts of the host (`cpus`, `cpu`, `host`).
 - verdicts.txt: state, code and coverage of every group, model and finding, without figures.
 
 Not compared, and kept by `--write`: groups whose EP has no device here, and lines of another kind
