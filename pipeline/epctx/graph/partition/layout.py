@@ -42,12 +42,9 @@ _Span = tuple[int, int]
 
 
 class Layout:
-    """A model's nodes in an order that follows its layers, and what crosses between them.
+    """The nodes of a model's main graph, which are put in this order, and the places between them.
 
     Nodes are integers of `flow`; place `p` is the one before node `p`.
-
-    Args:
-        model: the nodes of its main graph are put in this order.
 
     Attributes:
         flow: the nodes in this order.
@@ -156,9 +153,7 @@ class Layout:
         return blocks
 
     def large_weights(self) -> dict[int, tuple[int, ir.Value]]:
-        """Return for the digest of each large weight's content the first node that uses it, and
-        the initializer; ascending.
-        """
+        """Return first users, ascending, and initializers by the digest of large content."""
         weights: dict[int, tuple[int, ir.Value]] = {}
         for node, weight in self._weights():
             tensor = weight.const_value
@@ -199,10 +194,10 @@ def _order(flow: Dataflow, graph: ir.Graph) -> list[int]:
     outputs = {value: place for place, value in reversed([*enumerate(graph.outputs)])}
     sinks = []
     for node, made in enumerate(flow.nodes):
-        exposed = [outputs[value] for value in made.outputs if value in outputs]
-        if exposed or not any(value in flow.consumers for value in made.outputs):
+        rank = min((outputs.get(value, len(outputs)) for value in made.outputs), default=0)
+        if rank < len(outputs) or not any(value in flow.consumers for value in made.outputs):
             names = [value.name for value in made.outputs if value.name]
-            sinks.append((depth[node], min(exposed, default=len(outputs)), names, node))
+            sinks.append((depth[node], rank, names, node))
     stack = [node for *_, node in sorted(sinks, reverse=True)]
     seen: set[int] = set()
     order: list[int] = []

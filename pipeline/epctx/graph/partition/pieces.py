@@ -43,7 +43,7 @@ def choose(
     the large weights used before it are the same, by content.
 
     Args:
-        models: by name; at least one. Their main graphs are sorted.
+        models: by name; at least one. Nodes are put in the order of the layers.
         base: bytes that the compile of an empty piece takes.
         cost: bytes that the compile takes for one initializer.
         count: the number of pieces.
@@ -60,7 +60,6 @@ def choose(
     by_hand = count is None and max_memory is None
     places = _named_places(first, at) if by_hand else first.candidates
     rows = _corresponding([*layouts.values()], places)
-
     if by_hand:
         if len(rows) < len(places):
             raise _unlike(layouts)
@@ -157,13 +156,12 @@ def _balanced(
     if count is None:
         sizes = [base + sum(block.values()) for block in blocks]
         largest = sizes.index(max(sizes))
-        names = ["", *map(layout.name_before, candidates), ""]
-        after = f' after "{names[largest]}"' if names[largest] else ""
-        up_to = f' up to "{names[largest + 1]}"' if names[largest + 1] else ""
+        names = [f'"{layout.name_before(place)}"' for place in candidates]
+        start, end = ["its start", *names][largest], [*names, "its end"][largest]
         raise ManifestError(
             "no way to cut the model fits",
             where=f"{_KEY}.max_memory",
-            why=f"the model{after}{up_to} cannot be cut and takes {size_words(sizes[largest])}",
+            why=f"from {start} to {end} it cannot be cut and takes {size_words(sizes[largest])}",
             remedy=f"write at least {sizes[largest]}B",
         )
     if count > len(blocks):
