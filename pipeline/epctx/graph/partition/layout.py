@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Final
 
@@ -38,207 +37,150 @@ _HEAVY: Final = frozenset({"Conv", "ConvInteger", "ConvTranspose", "DeformConv",
 """Operators that are never cheap: the stem of a U-Net has few weights and much to compute."""
 
 Cost = Callable[[ir.Value], int]
+_Span = tuple[int, int]
+"""Two nodes: the places after the first, up to the one before the second."""
 
 
 class Layout:
-    """A model's nodes in an order that follows its layers, and what crosses between them.
+    """The nodes of a model's main graph, which are put in this order, and the places between them.
 
-    Place `p` is the one before the node `order[p]`.
+    Nodes are integers of `flow`; place `p` is the one before node `p`.
 
     Attributes:
-        order: the nodes, as integers of `flow`.
+        flow: the nodes in this order.
         again: for each node, whether it is computed in every piece that needs it.
-        candidates: the places where the model may be cut. Before, between and behind them is a node
-            that leads to an output and is not computed again.
+        kept: for each node, whether its own piece needs it, whatever else does.
+        anchors: the places after the nodes that a piece must have one of: each leads to an output
+            and is not computed again.
+        candidates: the anchors at which the model may be cut, except the last.
         after: for each name of a value, the place right after the node that makes it.
-        anchors: the places after the nodes that a piece must have one of.
-        spans: for each value that another node uses, the first and the last place that it crosses.
+        barriers: spans of places at which the model may not be cut, with the reason.
         toll: for each place, the bytes that cross it.
     """
 
     def __init__(self, model: ir.Model) -> None:
-        self.flow = flow = Dataflow(model)
         self.graph = model.graph
-        self.order = _order(flow, model.graph)
-        self.position = [0] * len(self.order)
-        for position, node in enumerate(self.order):
-            self.position[node] = position
+        flow = Dataflow(model)
+        order = _order(flow, model.graph)
+        if order != [*range(len(order))]:
+            model.graph.extend([flow.nodes[node] for node in order])
+            flow = Dataflow(model)
+        self.flow = flow
         self.again = _computed_again(model, flow)
-        self.spans = self._spans()
-        self.after = {
-            value.name: self.position[node] + 1
-            for value, node in flow.producer.items()
-            if value.name
-        }
-        tolls, barriers = [0] * (len(self.order) + 2), [0] * (len(self.order) + 2)
-        for value, (first, last) in self.spans.items():
-            if _barrier(value) is None:
-                tolls[first] += _bytes(value)
-                tolls[last + 1] -= _bytes(value)
-            stop, _ = self.barrier(value)
-            if stop >= first:
-                barriers[first] += 1
-                barriers[stop + 1] -= 1
-        self.toll = list(accumulate(tolls))
-        closed = list(accumulate(barriers))
-        self.anchors = self._anchors()
+        self.kept = [
+            not again or exposed or not any(value in flow.consumers for value in node.outputs)
+            for node, again, exposed in zip(flow.nodes, self.again, flow.exposed(), strict=True)
+        ]
+        self.after = {v.name: node + 1 for v, node in flow.producer.items() if v.name}
+        live = flow.exposed()
+        for node in reversed(range(len(live))):
+            for need in flow.predecessors[node] if live[node] else ():
+                live[need] = True
+        self.anchors = [p + 1 for p, alive in enumerate(live) if alive and not self.again[p]]
+        self._set_spans()
+        self.barriers = [*self._barriers()]
+        closed = self._sums((span, 1) for span, _ in self.barriers)
         self.candidates = [place for place in self.anchors[:-1] if not closed[place]]
+        self.toll = self._sums(
+            (span, _bytes(value)) for value, span in self._crossing.items() if not _barrier(value)
+        )
 
-    def _spans(self) -> dict[ir.Value, tuple[int, int]]:
-        """Return the first and the last place that each value crosses, by producer.
+    def _set_spans(self) -> None:
+        """Find how far values cross, and from where to where those computed again are used.
 
         The input of a node that is computed again crosses to wherever that node is needed.
         """
-        flow, position = self.flow, self.position
-        reach = list(position)
-        spans: dict[ir.Value, tuple[int, int]] = {}
-        for node in reversed(self.order):
-            ends = {
-                value: max(reach[user] for user in flow.consumers[value])
-                for value in flow.nodes[node].outputs
-                if value in flow.consumers
-            }
-            if self.again[node]:
-                own = [position[node]] if self.is_kept(node) else []
-                reach[node] = max([*ends.values(), *own])
-            else:
-                spans |= {value: (position[node] + 1, end) for value, end in ends.items()}
-        return dict(sorted(spans.items(), key=lambda item: item[1][0]))
+        flow, again = self.flow, self.again
+        first, last = [*range(len(again))], [*range(len(again))]  # nodes that need each
+        for node in reversed(range(len(again))):
+            users = [u for v in flow.nodes[node].outputs for u in flow.consumers.get(v, ())]
+            if again[node] and users:
+                last[node] = max(last[user] for user in users)
+                if not self.kept[node]:
+                    first[node] = min(first[user] for user in users)
+        self._crossing: dict[ir.Value, _Span] = {}
+        self._recomputed: dict[ir.Value, _Span] = {}
+        for value, node in flow.producer.items():
+            users = flow.consumers.get(value, [])
+            if again[node]:
+                end = max((user for user in users if not again[user]), default=0)
+                self._recomputed[value] = first[node], end
+            elif users:
+                self._crossing[value] = node, max(last[user] for user in users)
 
-    def is_kept(self, node: int) -> bool:
-        """Return whether its own piece needs a node: it makes an output, or nothing uses it."""
-        made = self.flow.nodes[node].outputs
-        return any(map(self.flow.is_output, made)) or not any(
-            value in self.flow.consumers for value in made
-        )
+    def _barriers(self) -> Iterator[tuple[_Span, str]]:
+        """Yield the spans of values that may not cross; one to be quantized crosses as integer."""
+        for value, (start, end) in self._crossing.items():
+            reason = _barrier(value)
+            if reason:
+                yield (start, end), f'"{value.name}" would cross: {reason}'
+                continue
+            for user in self.flow.consumers[value]:
+                node, made = self.flow.nodes[user], self.flow.nodes[user].outputs[0]
+                if node.op_type == "QuantizeLinear" and not _barrier(made):
+                    reason = f'"{made.name}" is made by quantizing it'
+                    yield (start, user), f'"{value.name}" would cross: {reason}'
 
-    def _anchors(self) -> list[int]:
-        """Return the place after each node that is not computed again and leads to an output."""
-        live = self.flow.exposed()
-        for node in reversed(range(len(live))):
-            for need in self.flow.predecessors[node] if live[node] else ():
-                live[need] = True
-        return [
-            place + 1
-            for place, node in enumerate(self.order)
-            if live[node] and not self.again[node]
-        ]
+    def _sums(self, spans: Iterable[tuple[_Span, int]]) -> list[int]:
+        """Return for each place the sum of the amounts of the spans that it is in."""
+        steps = [0] * (len(self.kept) + 1)
+        for (start, end), amount in spans:
+            steps[start + 1] += amount
+            steps[end + 1] -= amount
+        return [*accumulate(steps)]
 
-    def barrier(self, value: ir.Value) -> tuple[int, str]:
-        """Return the last place that a value may not cross (0: it may cross all), and why."""
-        barred = _barrier(value)
-        if barred is not None:
-            return self.spans[value][1], barred
-        last, why = 0, ""
-        for user in self.flow.consumers[value]:
-            node = self.flow.nodes[user]
-            if (
-                node.op_type == "QuantizeLinear"
-                and _barrier(node.outputs[0]) is None
-                and self.position[user] > last
-            ):
-                last = self.position[user]
-                why = f'"{node.outputs[0].name}" is made by quantizing it'
-        return last, why
-
-    def weights(self) -> Iterator[tuple[int, dict[ir.Value, None]]]:
-        """Yield the initializers that a node brings into its piece, with the node's position.
+    def _weights(self) -> Iterator[tuple[int, ir.Value]]:
+        """Yield nodes and the initializers that each brings into its piece, ascending.
 
         Those of nodes that are computed again come with the nodes that need them.
         """
         along: dict[int, dict[ir.Value, None]] = {}
-        for position, node in enumerate(self.order):
-            used = dict.fromkeys(filter(self.flow.is_constant, self.flow.uses[node]))
+        for node, used in enumerate(self.flow.uses):
+            weights = dict.fromkeys(filter(self.flow.is_constant, used))
             for need in self.flow.predecessors[node]:
-                used |= along.get(need, {})
+                weights |= along.get(need, {})
             if self.again[node]:
-                along[node] = used
-            if not self.again[node] or self.is_kept(node):
-                yield position, used
+                along[node] = weights
+            if self.kept[node]:
+                yield from ((node, weight) for weight in weights)
 
     def blocks(self, places: Sequence[int], cost: Cost) -> list[dict[Hashable, int]]:
         """Return the costs of the initializers used between each two of these places."""
-        costs: dict[ir.Value, int] = {}
-        found: list[dict[Hashable, int]] = [{} for _ in range(len(places) + 1)]
-        for position, weights in self.weights():
-            for value in weights:
-                if value not in costs:
-                    costs[value] = cost(value)
-                if costs[value]:
-                    found[bisect_right(places, position)][value] = costs[value]
-        return found
+        cost_once = cache(cost)
+        blocks: list[dict[Hashable, int]] = [{} for _ in range(len(places) + 1)]
+        for node, weight in self._weights():
+            blocks[bisect_right(places, node)][weight] = cost_once(weight)
+        return blocks
 
-    @cached_property
-    def large_weights(self) -> list[tuple[int, ir.Value, int]]:
-        """Distinct large weights by first use: position, initializer, digest of the content."""
-        found: dict[int, tuple[int, ir.Value]] = {}
-        seen: set[ir.Value] = set()
-        for position, weights in self.weights():
-            for value in weights:
-                if value not in seen and _is_large(value.const_value):
-                    assert value.const_value is not None
-                    content = int(content_digest(value.const_value).hex, 16)
-                    found.setdefault(content, (position, value))
-                seen.add(value)
-        return [(position, value, content) for content, (position, value) in found.items()]
-
-    def members(self, places: Sequence[int]) -> list[list[int]]:
-        """Return the nodes of each piece, in order; those computed again in each that needs them.
-
-        The first piece that needs such a node has the node itself, the others its clones.
-        """
-        needed: list[set[int]] = [set() for _ in self.order]
-        for position in reversed(range(len(self.order))):
-            node = self.order[position]
-            if not self.again[node] or self.is_kept(node):
-                needed[node].add(bisect_right(places, position))
-            for need in self.flow.predecessors[node]:
-                if self.again[need]:
-                    needed[need] |= needed[node]
-        found: list[list[int]] = [[] for _ in range(len(places) + 1)]
-        for node in self.order:
-            for piece in needed[node]:
-                found[piece].append(node)
-        return found
+    def large_weights(self) -> dict[int, tuple[int, ir.Value]]:
+        """Return first users, ascending, and initializers by the digest of large content."""
+        weights: dict[int, tuple[int, ir.Value]] = {}
+        for node, weight in self._weights():
+            tensor = weight.const_value
+            if tensor is not None and tensor.nbytes > _LARGE:
+                weights.setdefault(int(content_digest(tensor).hex, 16), (node, weight))
+        return weights
 
     def cuts(self, reasons: Mapping[int, str]) -> tuple[CutPoint, ...]:
-        """Describe cuts at these places, given the reason of each."""
-        places = sorted(reasons)
-        crossing: list[list[str]] = [[] for _ in places]
-        again: list[list[str]] = [[] for _ in places]
-        for value, (first, last) in self.spans.items():
-            for cut in range(bisect_right(places, first - 1), bisect_right(places, last)):
-                crossing[cut].append(value.name or "")
-        members = self.members(places)
-        pieces: dict[int, list[int]] = defaultdict(list)
-        for piece, nodes in enumerate(members):
-            for node in nodes:
-                pieces[node].append(piece)
-        for node in self.order:
-            for value in self.flow.nodes[node].outputs if len(pieces[node]) > 1 else ():
-                users = [u for u in self.flow.consumers.get(value, ()) if not self.again[u]]
-                last = max((pieces[user][0] for user in users), default=-1)
-                for cut in range(pieces[node][0], last):
-                    again[cut].append(value.name or "")
+        """Describe cuts at these places, ascending, given the reason of each."""
+
+        def names(spans: Mapping[ir.Value, _Span], place: int) -> tuple[str, ...]:
+            return tuple(v.name or "" for v, (start, end) in spans.items() if start < place <= end)
+
         return tuple(
             CutPoint(
                 after=self.name_before(place),
-                values=tuple(crossing[number]),
+                values=names(self._crossing, place),
                 bytes=self.toll[place],
-                recomputed=tuple(again[number]),
-                why=reasons[place],
+                recomputed=names(self._recomputed, place),
+                why=why,
             )
-            for number, place in enumerate(places)
+            for place, why in reasons.items()
         )
 
-    def names_before(self, place: int) -> list[str]:
-        """Return the names of the values that the node right before a place makes."""
-        node = self.flow.nodes[self.order[place - 1]]
-        return [value.name for value in node.outputs if value.name]
-
     def name_before(self, place: int) -> str:
-        """Return the first of these names."""
-        return self.names_before(place)[0]
+        """Return the first name of a value that the node right before a place makes."""
+        return next(value.name for value in self.flow.nodes[place - 1].outputs if value.name)
 
 
 def _order(flow: Dataflow, graph: ir.Graph) -> list[int]:
@@ -252,80 +194,71 @@ def _order(flow: Dataflow, graph: ir.Graph) -> list[int]:
     outputs = {value: place for place, value in reversed([*enumerate(graph.outputs)])}
     sinks = []
     for node, made in enumerate(flow.nodes):
-        exposed = [outputs[value] for value in made.outputs if value in outputs]
-        if exposed or not any(value in flow.consumers for value in made.outputs):
+        rank = min((outputs.get(value, len(outputs)) for value in made.outputs), default=0)
+        if rank < len(outputs) or not any(value in flow.consumers for value in made.outputs):
             names = [value.name for value in made.outputs if value.name]
-            sinks.append((depth[node], min(exposed, default=len(outputs)), names, node))
-    done, expanded = [False] * len(depth), [False] * len(depth)
+            sinks.append((depth[node], rank, names, node))
+    stack = [node for *_, node in sorted(sinks, reverse=True)]
+    seen: set[int] = set()
     order: list[int] = []
-    for *_, sink in sorted(sinks):
-        stack = [sink]
-        while stack:
-            node = stack[-1]
-            if expanded[node]:
-                stack.pop()
-                if not done[node]:
-                    done[node] = True
-                    order.append(node)
-                continue
-            expanded[node] = True
-            makers = dict.fromkeys(flow.producer.get(value, -1) for value in flow.uses[node])
-            waiting = [maker for maker in makers if maker >= 0 and not done[maker]]
-            waiting.sort(key=depth.__getitem__, reverse=True)
-            stack += waiting[::-1]  # the deepest is next
+    while stack:
+        node = stack.pop()
+        if node < 0:  # all that it needs is in order
+            order.append(~node)
+        elif node not in seen:
+            seen.add(node)
+            makers = [flow.producer[value] for value in flow.uses[node] if value in flow.producer]
+            makers.sort(key=depth.__getitem__, reverse=True)
+            stack += [~node, *reversed(makers)]  # the deepest is next
     return order
 
 
 def _computed_again(model: ir.Model, flow: Dataflow) -> list[bool]:
     """Return for each node whether every piece that needs it computes it."""
-    cheap: list[bool] = []
-    again: list[bool] = []
     limit = min(len(flow.nodes) / _CHEAP_SHARE, _CHEAP_NODES)
+    cones: dict[int, set[int]] = {}  # of cheap nodes: each with all that it depends on
+    again: list[bool] = []
     for node, made in enumerate(flow.nodes):
-        cheap.append(
-            all(cheap[need] for need in flow.predecessors[node])
+        needs = flow.predecessors[node]
+        if (
+            all(need in cones for need in needs)
             and made.domain in _KNOWN
             and made.op_type not in _HEAVY
             and made.op_identifier() not in model.functions
             and not draws(made.op_type, len(made.inputs))
             and not any(bodies(made.attributes.values()))
-            and not any(map(_is_large, _tensors(flow, node)))
-            and _is_small(flow, node, limit)
-        )
-        again.append(cheap[node] or _dequantizes(flow, node, again))
+            and not _has_large(flow, node)
+        ):
+            cone = {node}.union(*(cones[need] for need in needs))
+            if len(cone) < limit:
+                cones[node] = cone
+        again.append(node in cones or _dequantizes(flow, node, again))
     return again
 
 
-def _tensors(flow: Dataflow, node: int) -> Iterator[ir.TensorProtocol | None]:
-    yield from (value.const_value for value in flow.uses[node] if flow.is_constant(value))
+def _has_large(flow: Dataflow, node: int) -> bool:
+    """Return whether a node has a large weight, as an initializer or an attribute."""
+    weights = [value.const_value for value in flow.uses[node] if flow.is_constant(value)]
     for attribute in flow.nodes[node].attributes.values():
         if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-            yield attribute.as_tensor()
-
-
-def _is_small(flow: Dataflow, node: int, limit: float) -> bool:
-    """Return whether a node and all that it depends on are fewer nodes than `limit`."""
-    cone, queue = {node}, [node]
-    while queue and len(cone) < limit:
-        needs = [need for need in flow.predecessors[queue.pop()] if need not in cone]
-        cone.update(needs)
-        queue += needs
-    return len(cone) < limit
+            weights.append(attribute.as_tensor())
+    return any(weight is not None and weight.nbytes > _LARGE for weight in weights)
 
 
 def _dequantizes(flow: Dataflow, node: int, again: Sequence[bool]) -> bool:
     """Return whether a node dequantizes a value that may cross in its place, by constants."""
     made = flow.nodes[node]
-    data, *parameters = made.inputs
-    if made.op_type != "DequantizeLinear" or made.domain not in _KNOWN or data is None:
+    if made.op_type != "DequantizeLinear" or made.domain not in _KNOWN:
         return False
-    if not all(value is None or flow.is_constant(value) for value in parameters):
+    data, *parameters = made.inputs
+    if data is None or not all(v is None or flow.is_constant(v) for v in parameters):
         return False
     maker = flow.producer.get(data)
     return maker is None or again[maker] or _barrier(data) is None
 
 
 def _barrier(value: ir.Value) -> str | None:
+    """Return why a value may not cross; None if it may."""
     return refused(value) or (UNKNOWN_RANK if value.shape is None else None)
 
 
@@ -334,7 +267,3 @@ def _bytes(value: ir.Value) -> int:
     assert value.shape is not None and value.dtype is not None
     known = (size for size in value.shape if isinstance(size, int))
     return math.prod(known) * value.dtype.bitwidth // 8
-
-
-def _is_large(tensor: ir.TensorProtocol | None) -> bool:
-    return tensor is not None and tensor.nbytes > _LARGE
