@@ -15,7 +15,6 @@ import yaml
 from onnx import numpy_helper
 
 from epctx.engine.report import BuildReport, GroupReport
-from epctx.graph.partition.balance import Balance
 from epctx.keys.toolchain import Toolchain
 from epctx.runtime import InferenceSession
 from epctx.verification.findings import OutputNumbers
@@ -292,9 +291,7 @@ def test_a_locked_build_cuts_where_the_lock_does(
     monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
     monkeypatch.setattr(
         "epctx.graph.partition.pieces.balance",
-        lambda blocks, tolls, count, *, ceiling: Balance(
-            cuts=tuple(range(1, count)), choices=(1,) * (count - 1)
-        ),
+        lambda blocks, tolls, count, *, ceiling: [*range(1, count)],
     )
     monkeypatch.setattr(Toolchain, "own", lambda self, patterns: f"blake3:{'1' * 64}")
     fresh("second")

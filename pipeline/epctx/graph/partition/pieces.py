@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Final
@@ -25,6 +25,9 @@ from epctx.graph.partition.naming import Names
 from epctx.text import did_you_mean, size_words
 
 _KEY: Final = "partition.pieces"
+_UNLIKE: Final = 1.5
+"""Models are cut alike if the largest piece is at most so much larger than that of the first model
+alone."""
 
 
 def choose(
@@ -53,13 +56,20 @@ def choose(
 
     Raises:
         ManifestError: the first model cannot be cut as asked.
-        ModelError: another model cannot be cut where the first one can.
+        ModelError: another model cannot be cut where the first one can, or in unequal pieces only.
     """
     layouts = {name: Layout(model) for name, model in models.items()}
     first = next(iter(layouts.values()))
     by_hand = count is None and max_memory is None
     places = _named_places(first, at) if by_hand else first.candidates
     rows = _corresponding([*layouts.values()], places)
+
+    def pieces_of(chosen: Iterable[int]) -> tuple[int, ...]:
+        return tuple(base + sum(block.values()) for block in first.blocks([*chosen], cost))
+
+    def largest(chosen: Iterable[int]) -> int:
+        return max(pieces_of(chosen))
+
     if by_hand:
         if len(rows) < len(places):
             raise _unlike(layouts)
@@ -71,7 +81,9 @@ def choose(
         except ManifestError as error:
             pick(places)  # raises what is wrong with the first model alone
             raise _unlike(layouts) from error
-    memory = tuple(base + sum(block.values()) for block in first.blocks([*reasons], cost))
+        if len(rows) < len(places) and largest(reasons) > _UNLIKE * largest(pick(places)):
+            raise _unlike(layouts)
+    memory = pieces_of(reasons)
     return {
         name: CutPlan(
             cuts=layout.cuts({rows[place][number]: why for place, why in reasons.items()}),

@@ -414,8 +414,9 @@ def test_weights_that_differ_are_named() -> None:
     assert caught.value.model == "verify"
     assert caught.value.what == "cannot be cut like prefill, with which it shares contexts"
     assert caught.value.why == 'prefill uses the weight "w0", verify has none of that content'
-    with pytest.raises(ModelError):
-        shared(*sources, at=["h1"])
+    for wanted in ({"at": ["h1"]}, {"count": 2}):
+        with pytest.raises(ModelError, match="cannot be cut like prefill"):
+            shared(*sources, **wanted)
     with pytest.raises(ModelError, match="no place has the same large weights before it"):
         shared(sources[0], llm(4, width=160, seeds={0: 3, 1: 2, 2: 1, 3: 0}), count=12)
     with pytest.raises(ManifestError, match="30 pieces are more"):
