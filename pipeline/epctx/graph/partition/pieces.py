@@ -25,6 +25,7 @@ from epctx.graph.partition.naming import Names
 from epctx.text import did_you_mean, size_words
 
 _KEY: Final = "partition.pieces"
+_WHY: Final = "the fewest bytes cross, and no piece is 5 % larger than the largest must be"
 _UNLIKE: Final = 1.5
 """Models are cut alike if the largest piece is at most so much larger than that of the first model
 alone."""
@@ -187,11 +188,8 @@ def _balanced(
         for anchor in layout.anchors:
             blocks[bisect_left(candidates, anchor)][anchor] = 1
     tolls = [0, *(layout.toll[place] for place in candidates)]
-    return {
-        candidates[cut - 1]: f"fewest bytes cross here ({tolls[cut]:,}) of the places at which the "
-        "pieces stay within 5 % of the smallest largest one"
-        for cut in balance(blocks, tolls, count, ceiling=ceiling)
-    }
+    chosen = balance(blocks, tolls, count, ceiling=ceiling)
+    return dict.fromkeys((candidates[cut - 1] for cut in chosen), _WHY)
 
 
 def _named_places(layout: Layout, at: Sequence[str]) -> list[int]:
