@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from epctx.stages.compile import CompiledGroup
 
 _OUTSIDE: Final = ExternalInitializers(file="{model}.data")
-"""Of a piece, so that weights which no EP takes stay on the disk until the model is assembled."""
+"""File of a piece's initializers: weights which no EP takes stay on the disk until the model is
+assembled."""
 MODELS: Final = "models.json"
 """In the scratch folder: the models as far as it got, with their passes, for when it fails."""
 
@@ -67,7 +68,7 @@ class CompiledModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def label(self) -> str:
-        """What it is compiled as: the path that the EP sees, and its graphs, are named by it."""
+        """Name under which it is compiled: in the path that the EP sees, and in its graphs."""
         return f"{self.name}.{self.piece}" if self.piece else self.name
 
 

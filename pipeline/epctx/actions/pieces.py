@@ -57,7 +57,7 @@ class CutResult(Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many pieces there are of each model."""
+        """Number of pieces of each model."""
         return len(self.models[0].pieces)
 
     @property
@@ -67,7 +67,7 @@ class CutResult(Struct, frozen=True, kw_only=True):
 
     @property
     def crossing(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
-        """Of each model, the values that cross each cut."""
+        """Names of the values that cross each cut, of each model."""
         return tuple(tuple(cut.values for cut in each.plan.cuts) for each in self.models)
 
     def compiles(self, group: ModelGroup, names: Iterable[str]) -> tuple[Compile, ...]:

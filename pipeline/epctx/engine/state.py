@@ -118,16 +118,14 @@ class ModelState(Struct, frozen=True, kw_only=True):
 
 
 class PieceState(Struct, frozen=True, kw_only=True):
-    """What is known of a piece of the models of a session group: as `compile` and `recording` are
-    of models that are compiled whole.
-    """
+    """State of a piece of a session group's models; attributes as in `SessionState`."""
 
     compile: Known[CompileResult]
     recording: Known[RecordResult] | None = None
 
     @property
     def key(self) -> Digest:
-        """Of the compile."""
+        """Key of the compile."""
         return self.compile.key
 
     @property

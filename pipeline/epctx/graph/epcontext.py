@@ -37,7 +37,7 @@ PIECES: Final = "epctx_pieces"
 for each piece but the last, the names of the values that cross from it and those before to later
 ones."""
 Cuts = tuple[tuple[str, ...], ...]
-"""What `PIECES` holds, read; empty: the model is not in pieces."""
+"""Content of `PIECES`; empty if the model is not in pieces."""
 
 Flag = Literal[0, 1]
 _Raw = int | bytes

@@ -198,7 +198,7 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 class CutPoint(Struct, frozen=True, kw_only=True):
-    """Where one piece of a model ends and the next begins.
+    """A cut: one piece of a model ends here, and the next begins.
 
     Attributes:
         after: a value that the last node before the cut makes; `partition.pieces.at` names it.
@@ -216,7 +216,7 @@ class CutPoint(Struct, frozen=True, kw_only=True):
 
 
 class CutPlan(Struct, frozen=True, kw_only=True):
-    """Where a model is cut into pieces.
+    """The cuts of a model.
 
     Attributes:
         cuts: in the order of the pieces, one less than there are.

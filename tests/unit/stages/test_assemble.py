@@ -1,4 +1,4 @@
-"""What pieces were compiled into, in one model: its weights, and its largest context."""
+"""Compiled pieces in one model: its weights, and its largest context."""
 
 from __future__ import annotations
 

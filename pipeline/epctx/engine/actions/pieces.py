@@ -42,7 +42,7 @@ class _Group(Struct, frozen=True, kw_only=True):
     given: Path | None
 
     def subject(self, piece: int) -> str:
-        """What messages call a piece."""
+        """Return the name of a piece in messages."""
         return f"{self.known.session.label}.{piece}"
 
 

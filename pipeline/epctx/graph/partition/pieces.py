@@ -1,4 +1,4 @@
-"""Where a model is cut into pieces that are compiled one by one.
+"""Cuts of models into pieces that are compiled one by one.
 
 `choose` decides; `divide` carries a decision out. `layout` has what a model offers: places and what
 crosses them; `balance` chooses among places.

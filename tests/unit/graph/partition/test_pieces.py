@@ -1,4 +1,4 @@
-"""Where models are cut into pieces, and what they are divided into."""
+"""Cuts of models into pieces, and the partitions that come of them."""
 
 from __future__ import annotations
 
