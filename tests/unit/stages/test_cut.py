@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -66,8 +68,8 @@ def optimized(name: str = "m", rows: int = 1) -> OptimizedModel:
     return OptimizedModel(name=name, model=model, passes=(), digest=of_bytes(b"m"))
 
 
-def run(*models: OptimizedModel, embed: bool = False, **wanted: object) -> list[cut.InPieces]:
-    return cut.run(models, Pieces(**wanted), MEMORY, embed=embed)  # type: ignore[arg-type]
+def run(*models: OptimizedModel, embed: bool = False, **wanted: Any) -> list[cut.InPieces]:
+    return cut.run(models, Pieces(**wanted), MEMORY, embed=embed)
 
 
 def test_weights_count_by_their_kind() -> None:
