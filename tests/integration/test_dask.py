@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import psutil
 import pytest
 
@@ -118,6 +119,28 @@ def test_workers_that_share_a_folder_give_the_bytes_of_a_local_build(
     assert two.idle()
     actions = [action for each in report(made).values() for action in each["actions"]]
     assert {each["machine"] for each in actions} <= set(two.names)
+
+
+def test_pieces_on_two_machines_give_the_bytes_of_a_local_build(
+    tmp_path: Path, two: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make(tmp_path / "p", {"one": ["a"]}, partition={"pieces": {"count": 4}})
+
+    def transposed(model: onnx.ModelProto) -> None:
+        """A weight that a pass makes: pieces refer to a file of the optimized model."""
+        (first,) = (each for each in model.graph.initializer if each.name == "w0")
+        first.name = "turned"
+        turn = onnx.helper.make_node("Transpose", ["turned"], ["w0"], perm=[1, 0])
+        model.graph.node.insert(0, turn)
+
+    made.edit("a", transposed)
+    made.build(cache=False)
+    local = made.files()
+    shutil.rmtree(made.folder / "dist")
+    for name, text in two.variables.items():
+        monkeypatch.setenv(name, text)
+    api.build(made.manifest, out=made.folder / "dist", on=two.url)
+    assert made.files() == local and two.idle()
 
 
 @pytest.mark.soak
