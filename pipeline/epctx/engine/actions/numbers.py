@@ -364,19 +364,17 @@ def _too_large(sessions: Sequence[SessionState]) -> str | None:
     take no more memory than the compile of its largest piece. None if they are, or are not cut.
     """
     whole = sum(_LOADED * file.size for each in sessions for file in each.files)
+    cuts = [each.cut.result for each in sessions if each.cut is not None]
     pieces = [
         _BASE + 2 * piece.weights if piece.memory is None else piece.memory
-        for each in sessions
-        if each.cut is not None and each.cut.result is not None
-        for model in each.cut.result.models
+        for model in (model for cut in cuts if cut is not None for model in cut.models)
         for piece in model.reports
     ]
-    if not pieces or whole <= max(pieces):
+    most = max(pieces, default=whole)
+    if whole <= most:
         return None
-    return (
-        f"the whole may take {size_words(whole)} of memory, and the compile of a piece "
-        f"{size_words(max(pieces))}"
-    )
+    words = f"the whole may take {size_words(whole)} of memory, and the compile of a piece"
+    return f"{words} {size_words(most)}"
 
 
 def request(
