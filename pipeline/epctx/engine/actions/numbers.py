@@ -139,14 +139,8 @@ class Numbers:
                 thread.join()
 
     def run_sources(self, progress: GroupProgress, session: SessionState) -> tuple[Unfed, Path]:
-        """Run the sources of a session group, piece by piece if it is cut.
-
-        Returns:
-            Why models do not run on generated inputs, and the folder of what they computed.
-
-        Raises:
-            ModelError: a source does not run, on none of the inputs that were tried.
-            EpctxError: what else the job raised.
+        """Run the sources of a session group, piece by piece if it is cut. Return why models do not
+        run on generated inputs, and the folder of what they computed. Raises as `_run_sources`.
         """
         kept = Kept.below(self._folder(progress, session.session))
         eps, label = progress.planned.group.execution_providers, session.session.label

@@ -71,13 +71,13 @@ def judged(
     """
     steps = pieces.split(built.graph, task.model.cuts)
     own = kept.generating
-    recorded = own is not None and (own / name_of(task.model) / PIECES).is_dir()
-    if own is not None and recorded:
+    if own is not None and (own / name_of(task.model) / PIECES).is_dir():
         kept = replace(kept, files=own)
+        yield from _alone(task, kept, steps, {}, source, judge, seconds)
+        return
     refused = {n: each for n, each in loads(task.model, kept).items() if each.outcome != "pass"}
     yield from _alone(task, kept, steps, refused, source, judge, seconds)
-    if not recorded:
-        yield from _chain(task, kept, steps, refused, judge, seconds)
+    yield from _chain(task, kept, steps, refused, judge, seconds)
 
 
 def _alone(

@@ -621,8 +621,7 @@ class _Judging:
         if task is None or not model.cuts or self.settings.numbers != "full":
             return
         if recorded is not None:
-            numbers = range(1, len(model.cuts) + 2)
-            places = map(Values(recorded, name_of(model)).place, numbers)
+            places = map(Values(recorded, name_of(model)).place, range(1, len(model.cuts) + 2))
             told = [each for place in places for each in recordings.boundaries(recorded, place)]
             yield from self._tell_boundaries(task, told, Variant(name="", place=""))
         elif not loaded:
