@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
@@ -194,25 +194,24 @@ def _keep_pieces(
     right; a piece to which the source has no value to give is passed over.
     """
     failures: list[Failure] = []
-    for name, model in models.items():
-        place = place_of_piece(name)
-        values_of = PurePosixPath(place).parent.as_posix()
-        cases = sorted(each.name for each in (given / values_of / "0").glob("*") if each.is_dir())
+    for label, model in models.items():
+        name, place = label.rpartition(".")[0], place_of_piece(label)
+        source = pieces.Values(given, name)
+        cases = sorted(each.name for each in (given / source.place(0)).glob("*") if each.is_dir())
         for number, case in enumerate(cases, start=1):
-            feeds = recordings.named(given, f"{values_of}/0", case) or {}
-            known = feeds | pieces.kept(given, values_of, feeds, model.inputs - feeds.keys())
+            feeds = recordings.named(given, source.place(0), case) or {}
+            known = feeds | source.read(feeds, model.inputs - feeds.keys())
             if known.keys() < model.inputs:
                 continue
-            own = {each: known[each] for each in model.inputs}
             try:
-                outputs = compute(name, own, number, len(cases))
+                outputs = compute(label, known, number, len(cases))
             except CompileError as error:
-                error.model = error.model or name
+                error.model = error.model or label
                 failures.append(error.failure)
                 recordings.refuse(recorded, place, error.reason)
                 break
             recordings.write(recorded, place, feeds, outputs)
-            right = pieces.kept(given, values_of, feeds, list(outputs))
+            right = source.read(feeds, outputs)
             recordings.write(recorded, f"{place}/{pieces.RIGHT}", feeds, right)
     return tuple(failures)
 

@@ -139,14 +139,8 @@ class Numbers:
                 thread.join()
 
     def run_sources(self, progress: GroupProgress, session: SessionState) -> tuple[Unfed, Path]:
-        """Run the sources of a session group, piece by piece if it is cut.
-
-        Returns:
-            Why models do not run on generated inputs, and the folder of what they computed.
-
-        Raises:
-            ModelError: a source does not run, on none of the inputs that were tried.
-            EpctxError: what else the job raised.
+        """Run the sources of a session group, piece by piece if it is cut. Return why models do not
+        run on generated inputs, and the folder of what they computed. Raises as `_run_sources`.
         """
         kept = Kept.below(self._folder(progress, session.session))
         eps, label = progress.planned.group.execution_providers, session.session.label
@@ -364,19 +358,17 @@ def _too_large(sessions: Sequence[SessionState]) -> str | None:
     take no more memory than the compile of its largest piece. None if they are, or are not cut.
     """
     whole = sum(_LOADED * file.size for each in sessions for file in each.files)
+    cuts = [each.cut.result for each in sessions if each.cut is not None]
     pieces = [
         _BASE + 2 * piece.weights if piece.memory is None else piece.memory
-        for each in sessions
-        if each.cut is not None and each.cut.result is not None
-        for model in each.cut.result.models
+        for model in (model for cut in cuts if cut is not None for model in cut.models)
         for piece in model.reports
     ]
-    if not pieces or whole <= max(pieces):
+    most = max(pieces, default=whole)
+    if whole <= most:
         return None
-    return (
-        f"the whole may take {size_words(whole)} of memory, and the compile of a piece "
-        f"{size_words(max(pieces))}"
-    )
+    words = f"the whole may take {size_words(whole)} of memory, and the compile of a piece"
+    return f"{words} {size_words(most)}"
 
 
 def request(

@@ -41,7 +41,7 @@ from epctx.verification.numbers import (
     unoptimized,
 )
 from epctx.verification.numbers.input_sets import Case, InputSets
-from epctx.verification.numbers.pieces import Chain, Pieces
+from epctx.verification.numbers.pieces import Open, Pieces, Values
 from epctx.verification.numbers.sizes import NotFound, Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import unchecked
@@ -51,6 +51,8 @@ _NO_KERNEL: Final = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED"
 _NO_MEMORY: Final = re.compile(r"[Ff]ailed to allocate memory|bad.?alloc")
 
 
+_Run = Callable[..., dict[str, Array]]
+"""Runs a model on inputs, with the arguments of `Pieces.run`, in pieces or whole."""
 _UNOPTIMIZED: Final = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _CONSUMERS: Final = "inputs in the range of their consumers"
 REPEATS: Final = 8
@@ -115,8 +117,7 @@ class Expected(Struct, dict=True):
         sets: which inputs it is run on.
         alone: nothing is compiled meanwhile.
         cuts: where it is cut into pieces, one of which is open at a time; empty: it runs whole.
-        inner: values that cross from piece to piece are outputs, too.
-        keep: where `of` keeps the values of its pieces, as of `Chain.run`.
+        keep: where `of` keeps the values of its pieces.
         ran: inputs that it has run on, in words; None if there were none.
     """
 
@@ -125,9 +126,8 @@ class Expected(Struct, dict=True):
     sets: InputSets
     alone: bool = True
     cuts: Cuts = ()
-    inner: bool = False
-    keep: tuple[Path, str] | None = None
-    _session: Callable[..., dict[str, Array]] | None = None
+    keep: Values | None = None
+    _session: _Run | None = None
     ran: str | None = None
 
     def find_sizes(self) -> tuple[Sizes, ...]:
@@ -176,7 +176,7 @@ class Expected(Struct, dict=True):
         """
         self._open()
         try:
-            outputs = self._run(case.feeds, *((self.keep,) if self.cuts else ()))
+            outputs = self._run(case.feeds, self.keep)
         except sessions.NotComparable:
             raise
         except Exception as error:  # onnxruntime's errors have no common class
@@ -193,38 +193,36 @@ class Expected(Struct, dict=True):
         if not self.source.may_draw:
             return frozenset()
         try:
-            if self.cuts:
-                return self._drawn(case, level=_UNOPTIMIZED)
-            return drawn(lambda: self.compute(case.feeds, False))
+            return self._drawn(self._unoptimized, case)
         except Exception:  # onnxruntime's errors have no common class; it needs an optimization
             self._open()
-            return self._drawn(case) if self.cuts else drawn(lambda: self._run(case.feeds))
+            return self._drawn(self._run, case)
 
-    def _drawn(self, case: Case, **options: Any) -> frozenset[str]:
-        """Return the outputs of pieces that differ when each piece runs once more than before in
-        its session: new sessions draw the same numbers.
+    def _drawn(self, run: _Run, case: Case) -> frozenset[str]:
+        """Return the outputs that differ when it runs again. Each piece runs once more than before
+        in its session: new sessions draw the same numbers.
         """
-        chain, times = self._chain(**options), itertools.count(1)
-        return drawn(lambda: chain.run(case.feeds, times=next(times)))
+        times = itertools.count(1)
+        return drawn(lambda: run(case.feeds, times=next(times)))
 
     @cached_property
-    def _unoptimized(self) -> Callable[..., dict[str, Array]]:
+    def _unoptimized(self) -> _Run:
         """What runs the model's own nodes."""
         return self._opened(level=_UNOPTIMIZED)
 
-    def _opened(self, **options: Any) -> Callable[..., dict[str, Array]]:
+    def _opened(self, **options: Any) -> _Run:
         """Open a session of the model, as `open_source` does, and return what runs it. If it is in
         pieces, each run opens one after the other.
         """
+        open_: Open = partial(sessions.open_source, self.source.source, **options)
         if self.cuts:
-            return self._chain(**options).run
-        session = sessions.open_source(self.source.source, **options)
-        return partial(sessions.run_source, session)
+            return partial(self._pieces.run, open_)
+        session = open_()
+        return lambda feeds, *_, **__: sessions.run_source(session, feeds)
 
-    def _chain(self, **options: Any) -> Chain:
-        open_ = partial(sessions.open_source, self.source.source, **options)
-        pieces = Pieces(self.source.source, self.cuts, typed=False)
-        return Chain(pieces, lambda model: open_(changed=model), inner=self.inner)
+    @cached_property
+    def _pieces(self) -> Pieces:
+        return Pieces(self.source.source, self.cuts)
 
     def _open(self) -> None:
         """Raises NotHere; ModelError: no session can be made of it."""
@@ -236,9 +234,9 @@ class Expected(Struct, dict=True):
             _refuse_host(error)
             raise self._refused("ONNX Runtime refuses the source model", error) from error
 
-    def _run(self, feeds: Feeds, *keep: tuple[Path, str] | None) -> dict[str, Array]:
+    def _run(self, feeds: Feeds, *keep: Values | None, **how: Any) -> dict[str, Array]:
         assert self._session is not None
-        return self._session(feeds, *keep)
+        return self._session(feeds, *keep, **how)
 
     def _blame(self, case: Case, error: Exception) -> Unfed | ModelError:
         """Whose fault it is that an input set does not run: the model's, or the inputs'."""
@@ -270,14 +268,17 @@ class Expected(Struct, dict=True):
         self._open()
         return self._run(feeds)
 
-    def compute_apart(
-        self, number: int, feeds: Feeds, folder: Path, place: str
+    def compute_piece(
+        self, number: int, feeds: Feeds, optimized: bool, values: Values
     ) -> dict[str, Array]:
-        """Return what the nodes of one piece compute on values that are kept. Arguments are those
-        of `Chain.run_apart`. Raises what ONNX Runtime raises.
+        """Return at least what one piece computes: its own nodes on values that are kept, or all
+        pieces in stock sessions. Raises what ONNX Runtime raises.
         """
-        chain = self._chain(level=_UNOPTIMIZED)
-        return chain.run_apart(number, feeds, folder, place)
+        if optimized:
+            self._open()
+            return self._run(feeds, inner=True)
+        open_ = partial(sessions.open_source, self.source.source, level=_UNOPTIMIZED)
+        return self._pieces.run_one(open_, self._pieces.steps[number - 1], feeds, values)
 
     def _refused(self, what: str, error: Exception) -> ModelError:
         source = self.source.source
@@ -383,7 +384,7 @@ class SourceRuns:
             self._sets,
             alone=built is not None,
             cuts=cuts,
-            keep=(folder, self._name),
+            keep=Values(folder, self._name),
         )
 
     def run(self, index: int) -> str | None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
+import onnx
 from msgspec.structs import replace
 
 from epctx.errors import EpctxError, ProviderUnavailable
@@ -25,7 +26,7 @@ from epctx.verification.findings import REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
 from epctx.verification.numbers import recordings, sessions
 from epctx.verification.numbers.input_sets import Case
-from epctx.verification.numbers.pieces import CHAIN, PIECES, Pieces
+from epctx.verification.numbers.pieces import CHAIN, Pieces, Values
 from epctx.verification.numbers.tasks import broken, finding, obstacle, unchecked, words
 from epctx.verification.request import Kept
 
@@ -208,22 +209,20 @@ class Files:
         """
         if not model.cuts or not (feeding.of_source or self._only_pieces):
             return True
-        if broken(model, self._earlier) is not None:
-            return False
-        if obstacle(self._folder, model, sharing=sharing) is not None:
+        never = obstacle(self._folder, model, sharing=sharing)
+        if never is not None or broken(model, self._earlier) is not None:
             return False
         cases = list(feeding.cases(model, index)) if feeding.of_source else []
-        path, name = self._folder.path / model.file, name_of(model)
         source = ModelSource(
-            name=name, path=path, external_data_dir=self._folder.data_folder(model)
+            name=name_of(model),
+            path=self._folder.path / model.file,
+            external_data_dir=self._folder.data_folder(model),
         )
-        pieces = Pieces(source, model.cuts, typed=True)
-        ran = [
-            self._run_piece(model, feeding, pieces, number, cases)
-            for number in range(1, len(pieces.steps) + 1)
-        ]
+        pieces = Pieces(source, model.cuts)
+        numbers = range(1, len(pieces.steps) + 1)
+        ran = [self._run_piece(model, feeding, pieces, number, cases) for number in numbers]
         # The last index has no case, if the sets before exercise every node of the source.
-        last = feeding.of_source and index == feeding.count
+        last = index == feeding.count
         return all(ran) and bool(cases or (last and any(feeding.cases(model, 0))))
 
     def _run_piece(
@@ -236,43 +235,38 @@ class Files:
     ) -> bool:
         """Run a piece on what is missing, in one session. It is loaded at least once."""
         name, step, files = name_of(model), pieces.steps[number - 1], self._kept.files
-        which = words_of(number, len(pieces.steps))
+        alone, chain = Values(files, name), Values(files, name, CHAIN)
+        which, place = words_of(number, len(pieces.steps)), alone.place(number)
         missing = [
-            (kind, origin, case)
-            for kind, origin in ((PIECES, self._kept.source), (CHAIN, files))
+            (values, to.place(number), replace(case, label=f"{case.label}, {which}{after}"))
+            for values, to, after in (
+                (Values(self._kept.source, name), alone, ""),
+                (chain, chain, " after the others"),
+            )
             for case in cases
-            if not recordings.has(files, f"{name}/{kind}/{number}", case.feeds)
+            if not recordings.has(files, to.place(number), case.feeds)
         ]
-        loaded = recordings.kept(files, f"{name}/{PIECES}/{number}", LOADS, Finding)
-        if not step.outputs or not (missing or loaded is None):
+        known = recordings.kept(files, place, LOADS, Finding) is not None
+        if not step.outputs or (known and not missing):
             return True
-        known = (pieces.given(step, c.feeds, o, f"{name}/{k}") for k, o, c in missing)
-        first: Feeds = next((given for given in known if given is not None), {})
-        session, done = self._open_piece(model, feeding, pieces, number, first), list[bool]()
+        self._started(f"{name} ({which})", 0, 0)
+        session = self._open_piece(model, feeding, pieces.model(step), which, place)
         if session is None:
             return False
+        done: list[bool] = []
         with session:
-            for kind, origin, case in missing:
-                given = pieces.given(step, case.feeds, origin, f"{name}/{kind}")
+            for values, to, case in missing:
+                given = pieces.given(step, case.feeds, values)
                 if given is not None:  # else the source lacks a value, or a piece before has failed
-                    self._started(f"{name} ({which})", 0, 0)
-                    after = " after the others" if kind == CHAIN else ""
-                    labelled = replace(case, label=f"{case.label}, {which}{after}")
-                    place = f"{name}/{kind}/{number}"
-                    done.append(self._compute(session, model, place, labelled, feeding, given))
+                    done.append(self._compute(session, model, to, case, feeding, given))
         return all(done)
 
     def _open_piece(
-        self, model: ContextModel, feeding: Feeding, pieces: Pieces, number: int, given: Feeds
+        self, model: ContextModel, feeding: Feeding, piece: onnx.ModelProto, which: str, place: str
     ) -> Session | None:
-        """Open a piece that is run on values like the given ones, and keep what is found. Return
-        None if its EPs refuse it.
-        """
-        name, which = name_of(model), words_of(number, len(pieces.steps))
-        self._started(f"{name} ({which})", 0, 0)
+        """Open a piece, and keep what is found. Return None if its EPs refuse it."""
         told = finding(model, "loads", "pass", "loads on this host")
         session: Session | None = None
-        piece = pieces.model(pieces.steps[number - 1], given)
         try:
             session = sessions.open_files(
                 self._folder.path / model.file,
@@ -284,7 +278,7 @@ class Files:
         except Exception as error:  # onnxruntime's errors have no common class
             told = feeding.refused(model, error)
         told = replace(told, message=f"{which}: {told.message}")
-        recordings.keep(self._kept.files, f"{name}/{PIECES}/{number}", LOADS, told)
+        recordings.keep(self._kept.files, place, LOADS, told)
         return session
 
     def _run(self, model: ContextModel, feeding: Feeding, index: int | None) -> bool:

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from msgspec.structs import replace
 
-from epctx.graph.inputs import Array
 from epctx.graph.serde import skeleton
 from epctx.runtime.feeds import Feeds
 from epctx.runtime.split import SegmentStep
@@ -26,7 +25,7 @@ from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.expected import Expected
 from epctx.verification.numbers.files import LOADS, name_of, words_of
 from epctx.verification.numbers.judge import Judge, Outputs
-from epctx.verification.numbers.pieces import CHAIN, PIECES, RIGHT
+from epctx.verification.numbers.pieces import CHAIN, PIECES, RIGHT, Values
 from epctx.verification.numbers.precision import precisions
 from epctx.verification.numbers.tasks import Task, budget, finding, unchecked
 from epctx.verification.request import Kept
@@ -40,15 +39,11 @@ _NAMES: Final = (
 
 def loads(model: ContextModel, kept: Kept | None) -> dict[int, Finding]:
     """Return what was found when each piece of a model was loaded, by its number."""
-    found: dict[int, Finding] = {}
     if kept is None or not model.cuts:
-        return found
-    for number in range(1, len(model.cuts) + 2):
-        place = f"{name_of(model)}/{PIECES}/{number}"
-        each = recordings.kept(kept.files, place, LOADS, Finding)
-        if each is not None:
-            found[number] = each
-    return found
+        return {}
+    values, numbers = Values(kept.files, name_of(model)), range(1, len(model.cuts) + 2)
+    found = {n: recordings.kept(kept.files, values.place(n), LOADS, Finding) for n in numbers}
+    return {number: each for number, each in found.items() if each is not None}
 
 
 def judged(
@@ -66,7 +61,7 @@ def judged(
         task: the model.
         kept: where what was computed is kept.
         built: the model.
-        source: runs its source in pieces once more; crossing values are outputs, too.
+        source: runs its source in pieces once more.
         judge: judges its outputs.
         seconds: of the budget that bounded the runs; None if nothing did.
 
@@ -75,14 +70,12 @@ def judged(
         StorageError: what was kept cannot be read.
     """
     steps = pieces.split(built.graph, task.model.cuts)
-    loaded = loads(task.model, kept)
-    refused = {n: each for n, each in loaded.items() if each.outcome != "pass"}
-    if kept.generating is not None:
-        recorded = kept.generating / name_of(task.model) / PIECES
-        if recorded.is_dir():
-            own = replace(kept, files=kept.generating)
-            yield from _alone(task, own, steps, {}, source, judge, seconds)
-            return
+    own = kept.generating
+    if own is not None and (own / name_of(task.model) / PIECES).is_dir():
+        kept = replace(kept, files=own)
+        yield from _alone(task, kept, steps, {}, source, judge, seconds)
+        return
+    refused = {n: each for n, each in loads(task.model, kept).items() if each.outcome != "pass"}
     yield from _alone(task, kept, steps, refused, source, judge, seconds)
     yield from _chain(task, kept, steps, refused, judge, seconds)
 
@@ -101,13 +94,10 @@ def _alone(
     crossing = {name for cut in model.cuts for name in cut}
     lost = crossing - {name for node in proto.graph.node for name in node.output}
     zeros = {n: z for n, z in pieces.zero_points(proto.graph).items() if n in crossing}
+    values = Values(kept.source, name_of(model))
 
-    origin = f"{name_of(model)}/{PIECES}"
-
-    def compute(number: int, feeds: Feeds, optimized: bool) -> Mapping[str, Array]:
-        if optimized:
-            return _as_numbers(source.compute(feeds, optimized), zeros)
-        return _as_numbers(source.compute_apart(number, feeds, kept.source, origin), zeros)
+    def compute(number: int, feeds: Feeds, optimized: bool) -> Outputs:
+        return _as_numbers(source.compute_piece(number, feeds, optimized, values), zeros)
 
     judge = dataclasses.replace(
         judge,
@@ -120,7 +110,7 @@ def _alone(
     cases = {case.label: case for case in task.cases}
     late: set[str] = set()
     for number, step in enumerate(steps, start=1):
-        which, place = words_of(number, len(steps)), f"{origin}/{number}"
+        which, place = words_of(number, len(steps)), values.place(number)
         yield from _lost(model, which, step, lost)
         if number in refused or not step.outputs or not lost.isdisjoint(step.inputs):
             continue
@@ -128,7 +118,7 @@ def _alone(
         known = {}
         for case, _ in task.ready:
             then = recordings.read(kept.files, f"{place}/{RIGHT}", case.feeds)
-            now = pieces.kept(kept.source, origin, case.feeds, names) if then is None else then
+            now = values.read(case.feeds, names) if then is None else then
             known[case.label] = _as_numbers(now, zeros)
         again = Again(partial(compute, number), cases)
         own = dataclasses.replace(judge, when=which, known=known, again=again)
@@ -138,9 +128,8 @@ def _alone(
             if failed is not None:
                 yield failed
             elif actual is not None:
-                right = known[case.label]
                 given = {name: value for name, value in actual.items() if name not in lost}
-                yield from own.judge(case.label, right, _as_numbers(given, zeros))
+                yield from own.judge(case.label, known[case.label], _as_numbers(given, zeros))
             elif case.label not in late:
                 late.add(case.label)
                 yield budget(model, seconds, replace(case, label=f"{case.label}, {which}"))
@@ -162,15 +151,15 @@ def _chain(
             yield unchecked(task.model, message, "verify it on the device")
         return
     judge = dataclasses.replace(judge, sessions="chain", reference=None)
-    place = f"{name_of(task.model)}/{CHAIN}"
-    places = [f"{place}/{number}" for number, step in enumerate(steps, start=1) if step.outputs]
+    values = Values(kept.files, name_of(task.model), CHAIN)
+    places = [values.place(number) for number, step in enumerate(steps, start=1) if step.outputs]
     for case, right in task.ready:
         failures = (recordings.failure(kept.files, each, case.feeds) for each in places)
         failed = next(filter(None, failures), None)
         if failed is not None:
             yield failed
         elif all(recordings.has(kept.files, each, case.feeds) for each in places):
-            outputs = pieces.kept(kept.files, place, case.feeds, task.model.outputs)
+            outputs = values.read(case.feeds, task.model.outputs)
             yield from judge.judge(case.label, right, outputs)
         else:
             yield budget(task.model, seconds, case)
@@ -190,9 +179,9 @@ def _lost(
         yield finding(model, "pieces", "not checkable", message, _NAMES)
 
 
-def _as_numbers(outputs: Outputs, zeros: Mapping[str, Array]) -> dict[str, Array]:
+def _as_numbers(outputs: Outputs, zeros: Mapping[str, float]) -> Outputs:
     """Return outputs in which quantized values at a cut are numbers: one step is no error."""
     return {
-        name: value.astype(np.float32) - zeros[name].astype(np.float32) if name in zeros else value
+        name: value.astype(np.float32) - np.float32(zeros[name]) if name in zeros else value
         for name, value in outputs.items()
     }

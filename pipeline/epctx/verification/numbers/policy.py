@@ -48,7 +48,7 @@ from epctx.verification.numbers.expected import Expected, tell_random
 from epctx.verification.numbers.files import AGAIN, LOADS, Feeding, name_of
 from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.judge import Judge, Outputs, constant
-from epctx.verification.numbers.pieces import PIECES
+from epctx.verification.numbers.pieces import Values
 from epctx.verification.numbers.recordings import Variant
 from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
@@ -597,16 +597,20 @@ class _Judging:
             return
         judge = self._judge(task, "files")
         ready, budgeted = list(task.ready), self.settings.budget
-        for each in judged(model, self.kept, ready, judge, budgeted, task.other):
+        yield from self._noted(task, judged(model, self.kept, ready, judge, budgeted, task.other))
+
+    def _noted(self, task: Task, found: Iterator[Found]) -> Iterator[Found]:
+        """Yield what was found in files, and note it. Raises as `_require_runs`."""
+        for each in found:
             if isinstance(each, OutputNumbers):
                 self.ran.add(each.model)
             self._require_runs(task, (each,))
             yield each
 
-    def _source_of(self, task: Task, *, inner: bool = False) -> Expected:
+    def _source_of(self, task: Task) -> Expected:
         """Return what runs the source of a task once more; in pieces, if its files are."""
-        inputs, cuts = self.preparation.inputs, task.model.cuts
-        return Expected(task.source, task.inputs, inputs, cuts=cuts, inner=inner)
+        cuts = task.model.cuts
+        return Expected(task.source, task.inputs, self.preparation.inputs, cuts=cuts)
 
     def _check_pieces(self, model: ContextModel, task: Task | None) -> Iterator[Found]:
         """Judge what the pieces of a model computed, if it is in pieces."""
@@ -617,26 +621,15 @@ class _Judging:
         if task is None or not model.cuts or self.settings.numbers != "full":
             return
         if recorded is not None:
-            told = [
-                each
-                for number in range(1, len(model.cuts) + 2)
-                for each in recordings.boundaries(recorded, f"{name_of(model)}/{PIECES}/{number}")
-            ]
+            places = map(Values(recorded, name_of(model)).place, range(1, len(model.cuts) + 2))
+            told = [each for place in places for each in recordings.boundaries(recorded, place)]
             yield from self._tell_boundaries(task, told, Variant(name="", place=""))
         elif not loaded:
             return
-        for each in piece_numbers.judged(
-            task,
-            self.kept,
-            self.folder.load(model),
-            self._source_of(task, inner=True),
-            self._judge(task, "files"),
-            self.settings.budget,
-        ):
-            if isinstance(each, OutputNumbers):
-                self.ran.add(each.model)
-            self._require_runs(task, (each,))
-            yield each
+        built, source = self.folder.load(model), self._source_of(task)
+        judge, seconds = self._judge(task, "files"), self.settings.budget
+        found = piece_numbers.judged(task, self.kept, built, source, judge, seconds)
+        yield from self._noted(task, found)
 
     def _require_runs(self, task: Task | None, found: Sequence[Found]) -> None:
         """Raise ModelError where files do not load or run, nor do their source's own nodes."""

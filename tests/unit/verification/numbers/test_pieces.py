@@ -17,7 +17,7 @@ from epctx.graph.epcontext import Cuts
 from epctx.manifest import ModelSource
 from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers import pieces, sessions
-from epctx.verification.numbers.pieces import Chain, Pieces
+from epctx.verification.numbers.pieces import Pieces, Values
 from tests.kit import in_pieces, onnx_text
 
 HEAD = "g (float[n,4] x, bool c) => (float[n,4] y) <float[4,4] w> "
@@ -107,14 +107,13 @@ def run(path: Path, cuts: Cuts, feeds: Feeds) -> tuple[Feeds, list[weakref.ref[A
     source = ModelSource(name="m", path=path)
     opened: list[weakref.ref[Any]] = []
 
-    def open_(model: bytes) -> ort.InferenceSession:
+    def open_(changed: bytes) -> ort.InferenceSession:
         assert not any(each() for each in opened), "one is open at a time"
-        session = sessions.open_source(source, changed=model)
+        session = sessions.open_source(source, changed=changed)
         opened.append(weakref.ref(session))
         return session
 
-    chain = Chain(Pieces(source, cuts, typed=False), open_, inner=True)
-    return chain.run(feeds), opened
+    return Pieces(source, cuts).run(open_, feeds, inner=True), opened
 
 
 @pytest.mark.parametrize(
@@ -149,7 +148,7 @@ def test_large_weights_are_not_in_the_models_of_pieces(tmp_path: Path) -> None:
       a = MatMul(x, w)  b = MatMul(a, w)  y = MatMul(b, v)
     }"""
     source = ModelSource(name="m", path=in_pieces.source(tmp_path / "m.onnx", body))
-    found = Pieces(source, (("a",),), typed=False)
+    found = Pieces(source, (("a",),))
     given: Feeds = {"x": np.ones((1, 64), np.float32), "a": np.ones((1, 64), np.float32)}
     models = [found.model(step, {n: given[n] for n in step.inputs}) for step in found.steps]
     assert all(model.ByteSize() < 1000 for model in models)
@@ -181,20 +180,19 @@ def test_what_is_kept_of_a_piece_is_not_computed_again(tmp_path: Path) -> None:
     source = ModelSource(name="m", path=path)
     opened: list[bytes] = []
 
-    def open_(model: bytes) -> ort.InferenceSession:
-        opened.append(model)
+    def open_(changed: bytes) -> ort.InferenceSession:
+        opened.append(changed)
         if len(opened) == 2:
             raise RuntimeError("ended")
-        return sessions.open_source(source, changed=model)
+        return sessions.open_source(source, changed=changed)
 
     feeds: Feeds = {"x": np.ones((2, 8), np.float32), "bias": np.ones(8, np.float32)}
-    chain = Chain(Pieces(source, in_pieces.CUTS, typed=False), open_)
+    found, values = Pieces(source, in_pieces.CUTS), Values(tmp_path, "m")
     with pytest.raises(RuntimeError, match="ended"):
-        chain.run(feeds, (tmp_path, "m"))
-    assert [*chain.run(feeds, (tmp_path, "m"))] == ["early", "z"]
+        found.run(open_, feeds, values)
+    assert [*found.run(open_, feeds, values)] == ["early", "z"]
     assert len(opened) == 4
-    kept = pieces.kept(tmp_path, "m/pieces", feeds, ["m2", "a1", "no such value"])
-    assert [*kept] == ["m2", "a1"]
+    assert [*values.read(feeds, ["m2", "a1", "no such value"])] == ["m2", "a1"]
 
 
 def test_zero_points_are_those_of_initializers() -> None:
