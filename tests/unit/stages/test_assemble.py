@@ -55,7 +55,7 @@ def write(folder: Path, text: str, number: int) -> Path:
                 offset=offset,
                 length=tensor.nbytes,
                 dtype=tensor.dtype,
-                shape=tensor.shape,  # type: ignore[arg-type]  # of a constant: no symbols
+                shape=ir.Shape(tensor.numpy().shape),
                 name=value.name or "",
                 base_dir=folder,
             )
