@@ -38,7 +38,7 @@ SESSIONS: Final[Mapping[Sessions, str]] = {
     "quantized": "quantized model",
     "device": "device",
 }
-"""Who computed an output, in words."""
+"""Names, for readers, of the sessions that computed an output."""
 
 
 class NumbersRow(Struct, frozen=True, kw_only=True):

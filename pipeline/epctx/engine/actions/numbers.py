@@ -144,7 +144,7 @@ class Numbers:
         """
         kept = Kept.below(self._folder(progress, session.session))
         eps, label = progress.planned.group.execution_providers, session.session.label
-        # Of its own: what the process keeps of the sources is gone before a piece is compiled.
+        # A process of its own gives the memory of the sources back before a piece is compiled.
         with self._actions.lane(eps, f"{progress.label}-{label}-source") as lane:
             return self._run_sources(progress, session, lane), kept.source
 

@@ -160,8 +160,11 @@ def _outputs(graph: ir.Graph, wiring: Wiring, values: Values) -> None:
 
 
 def _metadata(whole: ir.Model, parts: Sequence[Part], where: str) -> None:
-    """What parts say of an EP must agree; what else they differ in is told by part. Where they are
-    cut into pieces is no cut of the whole.
+    """Join the metadata of the parts. They must agree on an EP; other values that differ are kept
+    by part. Their cuts into pieces are left out: the whole has none.
+
+    Raises:
+        ModelError: the parts are for different devices of an EP.
     """
     said: dict[str, dict[str, str]] = {}
     for part in parts:

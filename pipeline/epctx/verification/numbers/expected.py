@@ -207,7 +207,7 @@ class Expected(Struct, dict=True):
 
     @cached_property
     def _unoptimized(self) -> _Run:
-        """What runs the model's own nodes."""
+        """Function that runs the model's own nodes, without ONNX Runtime's optimizations."""
         return self._opened(level=_UNOPTIMIZED)
 
     def _opened(self, **options: Any) -> _Run:

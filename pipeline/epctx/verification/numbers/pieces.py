@@ -43,7 +43,7 @@ Open = Callable[..., ort.InferenceSession]
 
 
 class Values(Struct, frozen=True):
-    """What the pieces of a model computed, by the inputs of the whole model.
+    """Outputs that the pieces of a model computed, kept by the inputs of the whole model.
 
     Attributes:
         folder: where that is kept, as of `recordings`.
