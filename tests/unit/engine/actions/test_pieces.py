@@ -10,6 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from epctx import api
+from epctx.actions.pieces import CutResult
+from epctx.engine.actions import numbers
 from epctx.errors import CompileError, ManifestError, ModelError
 from tests.kit.projects import Project, make, ran, steady
 
@@ -126,3 +128,26 @@ def test_a_lock_says_where_to_cut(project: Project, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(balance, "SLACK", 1)
     project.build(locked=True)
     assert project.files() == published
+
+
+def test_a_whole_that_takes_more_memory_than_a_piece_is_not_loaded(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = project.build(cache=False).groups[0].verify
+    assert verify is not None
+    assert {each.sessions for each in verify.numbers} == {"pieces", "chain", "files"}
+    monkeypatch.setattr(numbers, "_BASE", 0)
+    verify = project.build(cache=False).groups[0].verify
+    assert verify is not None and verify.unrun is None
+    assert {each.sessions for each in verify.numbers} == {"pieces", "chain"}
+    (found,) = (each for each in verify.findings if each.check == "end_to_end")
+    assert found.outcome == "not checkable" and "not checked end to end" in found.message
+
+
+def test_a_worker_that_tells_of_other_cuts_is_not_believed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CutResult, "is_of", lambda self, models: False)
+    with pytest.raises(CompileError, match="other cuts than were asked for"):
+        project.build()
+    assert not project.published.exists()
