@@ -17,7 +17,7 @@ import pytest
 from epctx import api
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.errors import EpctxError, LockError, ManifestError, ModelError, VerificationError
-from epctx.graph.epcontext import read_all
+from epctx.graph.epcontext import PIECES, read_all
 from epctx.runtime import InferenceSession
 from tests.kit import command_line
 from tests.kit.compositions import PARTS, REFERENCE, WIDTH, project, save
@@ -81,6 +81,16 @@ def test_each_output_has_the_precision_of_the_parts_that_it_depends_on(tmp_path:
     assert verified is not None
     limits = {numbers.output: numbers.tolerance.max_rel for numbers in verified.numbers}
     assert limits == {"y": 0.02, "seen": 5e-5}
+
+
+def test_cuts_of_the_parts_are_no_cuts_of_the_whole(tmp_path: Path) -> None:
+    made = project(tmp_path, {"whole": {"parts": PARTS}})
+    made.section("defaults")["partition"] = {"pieces": {"count": 1}}
+    made.build()
+    files = {path.name: onnx.load(path) for path in made.published.rglob("*_ctx.onnx")}
+    told = {name: {each.key for each in file.metadata_props} for name, file in files.items()}
+    assert PIECES not in told.pop("whole_ctx.onnx")
+    assert told and all(PIECES in keys for keys in told.values())
 
 
 def feeds(*names: str) -> dict[str, npt.NDArray[np.float32]]:
