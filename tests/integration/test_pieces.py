@@ -187,6 +187,12 @@ def test_qnn_runs_pieces_as_the_whole(built_by_qnn: tuple[Project, BuildReport],
 
 
 @on_qnn
+def test_one_piece_of_a_pair_on_qnn_is_judged_too(tmp_path: Path) -> None:
+    project = write(tmp_path / "p", {"pair": 1}, QNN)
+    check(project.build(cache=False), project, "pair", 1, label="qnn")
+
+
+@on_qnn
 def test_qnn_writes_the_same_bytes_in_another_folder(
     built_by_qnn: tuple[Project, BuildReport], tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
         reference: the model's reference is run in its place.
         magnitudes: those of its values are measured, too: its EPs may compute in a smaller type.
         cuts: where it is cut into pieces that run one after the other (`graph.epcontext.Cuts`);
-            empty: where `built` says it was, if it is known.
+            None: where `built` says it was, if it is known.
         devices: what runs it.
         source: the model, with paths.
         settings: the input sets, with paths.
@@ -60,7 +60,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
     index: int
     reference: bool = False
     magnitudes: bool = False
-    cuts: Cuts = ()
+    cuts: Cuts | None = None
     devices: Mapping[str, str] = {}
     source: ModelSource
     settings: VerifyInputs
@@ -83,7 +83,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
         def opened() -> SourceRuns:
             file = context_file(self.source.name)
             built = None if self.built is None else summarize(file, read_proto(self.built))
-            cuts = self.cuts or (() if built is None else built.cuts)
+            cuts = built.cuts if self.cuts is None and built is not None else self.cuts
             return SourceRuns(
                 self.source,
                 self.settings,
@@ -91,7 +91,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
                 built=built,
                 reference=self.reference,
                 magnitudes=self.magnitudes,
-                cuts=() if self.reference else cuts,
+                cuts=None if self.reference else cuts,
             )
 
         runs = worker.opened((self.source, self.reference), opened)
@@ -128,7 +128,7 @@ def of_group(
                     index=index,
                     reference=reference,
                     magnitudes=magnitudes and not reference,
-                    cuts=() if reference else (cuts or {}).get(source.name, ()),
+                    cuts=None if reference else (cuts or {}).get(source.name),
                     source=source,
                     settings=settings,
                     built=file,

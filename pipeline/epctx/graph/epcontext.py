@@ -251,15 +251,17 @@ def read_all(model: onnx.ModelProto | ir.Model) -> tuple[EPContextNode, ...]:
     return tuple(EPContextNode.from_ir(n) for n in model.graph if is_epcontext(n))
 
 
-def cuts(model: onnx.ModelProto) -> Cuts:
-    """Return where a model was cut into pieces; empty if it was not, or names other values."""
-    written = next((each.value for each in model.metadata_props if each.key == PIECES), "[]")
+def cuts(model: onnx.ModelProto) -> Cuts | None:
+    """Return where a model was cut into pieces, empty if into one; None if it was not cut, or says
+    nothing that can be.
+    """
+    written = next((each.value for each in model.metadata_props if each.key == PIECES), "null")
     try:
-        found = msgspec.json.decode(written, type=Cuts)
+        found = msgspec.json.decode(written, type=Cuts | None)
     except msgspec.DecodeError:
-        return ()
+        return None
     made = {name for node in model.graph.node for name in node.output}
-    return found if made.issuperset(name for cut in found for name in cut) else ()
+    return found if made.issuperset(name for cut in found or () for name in cut) else None
 
 
 def _flag(node: str, key: str, raw: Mapping[str, _Raw]) -> Flag:

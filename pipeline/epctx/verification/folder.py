@@ -43,7 +43,7 @@ class ContextModel(Struct, frozen=True, kw_only=True):
         contexts: paths of its context binaries, as written, each once.
         data: locations of its external data, as written, each once.
         metadata: its metadata properties.
-        cuts: where it was cut into pieces; empty: it was not.
+        cuts: where it was cut into pieces; None: it was not.
     """
 
     file: str
@@ -55,7 +55,7 @@ class ContextModel(Struct, frozen=True, kw_only=True):
     contexts: tuple[str, ...]
     data: tuple[str, ...]
     metadata: Mapping[str, str]
-    cuts: Cuts = ()
+    cuts: Cuts | None = None
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def _cuts(folder: GroupFolder) -> Iterator[str]:
     """
     assert folder.group is not None and folder.group.pieces is not None
     asked, groups = folder.group.pieces, folder.group.sharing_groups.values()
-    counts = {_stem(model): len(model.cuts) + 1 for model in folder.models}
+    counts = {_stem(model): len(model.cuts or ()) + 1 for model in folder.models}
     fixed = asked.count or (len(asked.at) + 1 if asked.at else None)
     first = {name: members[0] for members in groups for name in members}
     for name, count in counts.items():

@@ -13,7 +13,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 SLACK: Final = 20
-"""A run may exceed the smallest possible largest run by one in so many (5 %) to save tolls."""
+"""A run may exceed the smallest possible largest run by one in so many (5 %) to save tolls, and is
+not smaller than that part of it, unless there are too few blocks for that."""
 
 Blocks = Sequence[Mapping[Hashable, int]]
 """For each block its items with their sizes."""
@@ -35,8 +36,9 @@ def balance(
 ) -> list[int]:
     """Cut `blocks` into exactly `count` runs.
 
-    The largest run is within `SLACK` of the smallest possible one, and the sum of tolls is minimal.
-    Among equal sums the smaller largest run wins, then the cuts that come first.
+    The largest run is within `SLACK` of the smallest possible one, no run is next to nothing, and
+    the sum of tolls is minimal. Among equal sums the smaller largest run wins, then the cuts that
+    come first.
 
     Args:
         blocks: at least `count` of them.
@@ -48,17 +50,16 @@ def balance(
         The blocks that begin a run, ascending, without the first.
     """
     sizes = [sum(block.values()) for block in blocks]
-    limits = range(max(sizes), sum(sizes))
+    sought = range(max(sizes), sum(sizes))
     # Fewer runs are enough: to cut a run again makes no run larger.
-    best = limits.start + bisect_left(
-        limits, True, key=lambda limit: (fewest(blocks, limit) or 0) <= count
+    best = sought.start + bisect_left(
+        sought, True, key=lambda limit: (fewest(blocks, limit) or 0) <= count
     )
-    starts = _earliest_starts(blocks, min(best + best // SLACK, ceiling))
-    return min(
-        _cheapest(_earliest_starts(blocks, best), tolls, count),
-        _cheapest(starts, tolls, count),
-        key=lambda cuts: sum(tolls[cut] for cut in cuts),
-    )
+    limits = best, min(best + best // SLACK, ceiling)
+    found = [_cheapest(blocks, tolls, count, best // SLACK, limit) for limit in limits]
+    if not any(found):
+        found = [_cheapest(blocks, tolls, count, 0, limit) for limit in limits]
+    return min(filter(None, found), key=lambda cuts: sum(tolls[cut] for cut in cuts), default=[])
 
 
 def _earliest_starts(blocks: Blocks, limit: float) -> list[int]:
@@ -81,28 +82,39 @@ def _earliest_starts(blocks: Blocks, limit: float) -> list[int]:
     return starts
 
 
-def _cheapest(starts: Sequence[int], tolls: Sequence[int], count: int) -> list[int]:
-    """Return the `count - 1` cuts with the smallest sum of tolls.
+def _cheapest(
+    blocks: Blocks, tolls: Sequence[int], count: int, least: float, most: float
+) -> list[int]:
+    """Return the `count - 1` cuts with the smallest sum of tolls, each run from `least` to `most`;
+    empty if there are none.
 
     Dynamic programming over (runs, ends), with a sliding-window minimum over the last cut.
     """
-    sums: list[float] = [math.inf if start else 0 for start in starts]
-    sums[0] = math.inf
+    starts = _earliest_starts(blocks, most)
+    too_late = _earliest_starts(blocks, least - 1)  # a run that starts here or later is too small
+    sums = [
+        math.inf if start or not late else 0 for start, late in zip(starts, too_late, strict=True)
+    ]
     last_cuts: list[list[int]] = []
     for _ in range(count - 1):
         window: deque[tuple[float, int]] = deque()
-        longer, last_cut = [math.inf], [0]
+        longer, last_cut, known = [math.inf], [0], 0
         for end in range(1, len(starts)):
-            toll = sums[end - 1] + tolls[end - 1]
-            while window and window[-1][0] > toll:
-                window.pop()
-            window.append((toll, end - 1))
-            while window[0][1] < starts[end]:
+            for cut in range(known, too_late[end]):
+                toll = sums[cut] + tolls[cut]
+                while window and window[-1][0] > toll:
+                    window.pop()
+                window.append((toll, cut))
+            known = too_late[end]
+            while window and window[0][1] < starts[end]:
                 window.popleft()
-            longer.append(window[0][0])
-            last_cut.append(window[0][1])
+            toll, cut = window[0] if window else (math.inf, 0)
+            longer.append(toll)
+            last_cut.append(cut)
         last_cuts.append(last_cut)
         sums = longer
+    if sums[-1] == math.inf:
+        return []
     end, cuts = len(starts) - 1, []
     for last_cut in reversed(last_cuts):
         end = last_cut[end]

@@ -116,7 +116,7 @@ class Expected(Struct, dict=True):
         inputs: in the order of the model; of fixed shapes once `find_sizes` has been asked.
         sets: which inputs it is run on.
         alone: nothing is compiled meanwhile.
-        cuts: where it is cut into pieces, one of which is open at a time; empty: it runs whole.
+        cuts: where it is cut into pieces, one of which is open at a time; None: it runs whole.
         keep: where `of` keeps the values of its pieces.
         ran: inputs that it has run on, in words; None if there were none.
     """
@@ -125,7 +125,7 @@ class Expected(Struct, dict=True):
     inputs: Sequence[InputSpec]
     sets: InputSets
     alone: bool = True
-    cuts: Cuts = ()
+    cuts: Cuts | None = None
     keep: Values | None = None
     _session: _Run | None = None
     ran: str | None = None
@@ -215,13 +215,14 @@ class Expected(Struct, dict=True):
         pieces, each run opens one after the other.
         """
         open_: Open = partial(sessions.open_source, self.source.source, **options)
-        if self.cuts:
+        if self.cuts is not None:
             return partial(self._pieces.run, open_)
         session = open_()
         return lambda feeds, *_, **__: sessions.run_source(session, feeds)
 
     @cached_property
     def _pieces(self) -> Pieces:
+        assert self.cuts is not None
         return Pieces(self.source.source, self.cuts)
 
     def _open(self) -> None:
@@ -351,9 +352,9 @@ class SourceRuns:
         built: ContextModel | None = None,
         reference: bool = False,
         magnitudes: bool = False,
-        cuts: Cuts = (),
+        cuts: Cuts | None = None,
     ) -> None:
-        self._magnitudes = magnitudes and not cuts
+        self._magnitudes = magnitudes and cuts is None
         self._cuts = cuts
         self._sets = InputSets(settings)
         self._folder = folder
@@ -438,7 +439,7 @@ class SourceRuns:
 
     def _cover(self, found: Sequence[Sizes]) -> None:
         """Keep which nodes the input sets exercise, and run it on further ones for the others."""
-        if self._cuts:
+        if self._cuts is not None:
             if branches.decides(skeleton.read(self._source.path), self._source):
                 message = "it is not known which nodes the inputs exercise: it runs in pieces"
                 told = self._told("coverage", message, "give inputs that take each of its branches")

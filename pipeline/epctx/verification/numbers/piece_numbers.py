@@ -69,6 +69,7 @@ def judged(
         ModelError: the source cannot be read.
         StorageError: what was kept cannot be read.
     """
+    assert task.model.cuts is not None
     steps = pieces.split(built.graph, task.model.cuts)
     own = kept.generating
     if own is not None and (own / name_of(task.model) / PIECES).is_dir():
@@ -91,7 +92,7 @@ def _alone(
 ) -> Iterator[Found]:
     """Judge each piece on the values that the source computed."""
     model, proto = task.model, skeleton.read(task.source.source.path)
-    crossing = {name for cut in model.cuts for name in cut}
+    crossing = {name for cut in model.cuts or () for name in cut}
     lost = crossing - {name for node in proto.graph.node for name in node.output}
     zeros = {n: z for n, z in pieces.zero_points(proto.graph).items() if n in crossing}
     values = Values(kept.source, name_of(model))

@@ -305,7 +305,11 @@ class _Judging:
         place = f"{task.source.source.name}/{expected.MAGNITUDES}"
         measured = recordings.read(self.kept.source, place, task.cases[0].feeds)
         if measured is None:
-            why = "its source runs in pieces" if task.model.cuts else "the source did not run"
+            why = (
+                "its source runs in pieces"
+                if task.model.cuts is not None
+                else "the source did not run"
+            )
             yield finding(task.model, "headroom", "pass", f"not measured: {why}")
             return
         compiled = self.folder.load(task.model)
@@ -505,7 +509,7 @@ class _Judging:
     def _check_recorded(self, task: Task) -> Iterator[Found]:
         """Judge what the generating sessions computed."""
         recorded, name = self.kept.generating, task.source.source.name
-        if task.model.cuts:
+        if task.model.cuts is not None:
             return
         if recorded is None:
             if self.settings.numbers == "generating":
@@ -618,7 +622,7 @@ class _Judging:
         self._require_runs(task, list(loaded))
         yield from loaded
         recorded = self.kept.generating
-        if task is None or not model.cuts or self.settings.numbers != "full":
+        if task is None or model.cuts is None or self.settings.numbers != "full":
             return
         if recorded is not None:
             places = map(Values(recorded, name_of(model)).place, range(1, len(model.cuts) + 2))

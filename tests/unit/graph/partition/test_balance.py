@@ -33,3 +33,9 @@ def test_a_run_within_five_percent_of_the_smallest_may_save_tolls() -> None:
 def test_blocks_without_items_are_never_left_out() -> None:
     assert balance([{"a": 1}, {}, {}], [0, 3, 4], 3) == [1, 2]
     assert balance([{}, {"a": 1}, {}], [0, 3, 4], 2) == [1]
+
+
+def test_a_run_next_to_nothing_is_not_cut_off_to_save_tolls() -> None:
+    layers: Blocks = [{"scale": 1}, {1: 90}, {2: 90}, {3: 90}, {4: 90}, {5: 90}]
+    assert balance(layers, [0, 1, 5, 5, 5, 5], 4) == [2, 3, 4]
+    assert balance(layers, [0, 1, 5, 5, 5, 5], 6) == [1, 2, 3, 4, 5], "there are not enough others"

@@ -409,7 +409,7 @@ def test_of_a_source_in_pieces_nothing_is_measured_that_takes_it_whole(tmp_path:
     body = in_pieces.MLP.replace("z = Add(h3, a1)", "p = Greater(h3, a1)  z = Where(p, h3, a1)")
     made = ModelSource(name="m", path=in_pieces.source(tmp_path / "m.onnx", body))
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    for kept, cuts in ((whole, ()), (parts, in_pieces.CUTS)):
+    for kept, cuts in ((whole, None), (parts, in_pieces.CUTS)):
         runs = SourceRuns(made, VerifyInputs(), kept, magnitudes=True, cuts=cuts)
         assert [runs.run(index) for index in (0, 1)] == [None, None]
     assert computed(whole, "m", expected.MAGNITUDES) and not computed(whole, "m", "pieces", "1")
