@@ -91,16 +91,16 @@ def test_a_machine_that_dies_in_a_stage_costs_no_byte(
     assert (made.files(), made.lock.read_bytes()) == expected
     assert left(tmp_path) == []
     names = {s["machine"] for g in report(made).values() for s in g["stages"]}
-    assert names <= {"local-1", "local-2", "local-3"} and len(names) > 1
+    assert names <= {"local-1", "local-2", "local-3"}
 
 
 @pytest.mark.soak
-def test_a_job_with_which_three_machines_die_is_a_failed_group(tmp_path: Path) -> None:
+def test_a_job_with_which_all_machines_die_is_a_failed_group(tmp_path: Path) -> None:
     made = make(tmp_path / "p", {"only": ["a"]}, verify={"inputs": {"count": 1}})
-    ends(tmp_path, *["compile"] * 3)
+    ends(tmp_path, *["compile"] * 8)
     done = ran(made, *LOCAL, **own(tmp_path), PYTHONPATH=str(ENDING))
     assert done.returncode == 6, done.stderr
-    assert "3 workers were lost, one after the other" in done.stderr
+    assert "4 workers or more were lost, one after the other" in done.stderr
     assert "local-" in done.stderr and "Traceback" not in done.stderr
     assert not made.published.exists() and left(tmp_path) == []
 
@@ -175,7 +175,7 @@ def test_a_machine_whose_disk_gets_full_leaves_its_jobs_to_the_others(
         other.wait()
         full_disk.full_from(count, 1)
         alone = build()
-    assert alone.startswith("exit 5"), alone
+    assert alone.startswith("exit 9"), alone
     assert "w0: " in alone and "No space left on device" in alone
 
 

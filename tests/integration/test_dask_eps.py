@@ -11,7 +11,7 @@ import pytest
 
 from epctx import api
 from epctx.errors import ProviderUnavailable, UsageError
-from epctx.machines import blobs, serving
+from epctx.machines import serving
 from epctx.machines.address import Tls
 from tests.kit import certificates
 from tests.kit.command_line import FAULTY, epctx
@@ -130,7 +130,7 @@ def test_who_has_no_certificate_of_the_authority_is_not_let_in(
         monkeypatch.setattr(serving, "_REACHED", 2)
         contact = found.url.replace("dask://", "tcp://")
         with pytest.raises(ProviderUnavailable, match="the scheduler asks for TLS") as refused:
-            serving.serve(contact, None, blobs.at(tmp_path / "blobs"), name="w")
+            serving.serve(contact, None, (tmp_path / "shared").as_uri(), name="w")
         assert refused.value.code == "E0504"
 
 

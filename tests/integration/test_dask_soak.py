@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -15,7 +16,9 @@ import pytest
 from epctx.machines import cluster
 from tests.kit.command_line import PROGRAM, environment
 from tests.kit.machines import left
+from tests.kit.machines import machines as cluster_of
 from tests.kit.projects import make
+from tests.kit.store_servers import Servers
 
 pytestmark = [
     pytest.mark.needs("POSIX", "needs SIGKILL"),
@@ -67,8 +70,6 @@ def test_fifty_machines_that_die_at_random_cost_no_byte(tmp_path: Path) -> None:
 
 def test_a_network_that_is_cut_for_a_minute_is_told_or_waited_for(tmp_path: Path) -> None:
     """A scheduler that is stopped answers nobody: as a cut does, to both sides."""
-    from tests.kit.machines import machines as cluster_of
-
     with cluster_of(tmp_path / "m", 2) as found:
         made = make(tmp_path / "p", {"g": ["a"], "h": ["b"]}, verify={"inputs": {"count": 1}})
         build = found.build(made.folder, "--no-cache")
@@ -82,3 +83,43 @@ def test_a_network_that_is_cut_for_a_minute_is_told_or_waited_for(tmp_path: Path
         assert build.returncode in (0, 5) and "Traceback" not in output, output
         assert found.idle()
         assert made.published.exists() == (build.returncode == 0)
+
+
+def test_sixty_groups_of_two_users_and_twenty_kills_give_the_bytes_of_a_local_build(
+    tmp_path: Path, store_servers: Servers
+) -> None:
+    """The users have homes and caches of their own, and share an S3 server and two workers."""
+    names = [f"m{number}" for number in range(60)]
+    users = [
+        make(tmp_path / user, {name: [name] for name in names}, verify={"inputs": {"count": 1}})
+        for user in ("ada", "ben")
+    ]
+    users[0].build(cache=False)
+    expected, lock = users[0].files(), users[0].lock.read_bytes()
+    shutil.rmtree(users[0].folder / "dist")
+    users[0].lock.unlink()
+    server = store_servers["s3"]
+    shared = {"EPCTX_REMOTE_CACHE": server.url(), **server.environment()}
+    chance, killed = random.Random(0), 0
+    with cluster_of(tmp_path / "m", 2, **shared) as found:
+        builds = []
+        for made in users:
+            home = tmp_path / f"home-{made.folder.name}"
+            home.mkdir()
+            own = {"HOME": str(home), "EPCTX_CACHE_DIR": str(home / "cache")}
+            builds.append(found.build(made.folder, **own))
+        while any(build.poll() is None for build in builds) and killed < 20:
+            time.sleep(chance.uniform(0.2, 1))
+            worker = chance.choice([each for each in found.workers if each.poll() is None])
+            worker.kill()
+            worker.wait()
+            killed += 1
+            found.worker()
+        for made, build in zip(users, builds, strict=True):
+            output, _ = build.communicate(timeout=600)
+            assert build.returncode == 0 and "Traceback" not in output, output
+            assert (made.files(), made.lock.read_bytes()) == (expected, lock)
+        assert found.idle()
+    assert left(tmp_path / "m") == []
+    print(f"killed {killed} workers")
+    assert killed == 20, "the builds were too short"

@@ -6,15 +6,17 @@ epctx may promise more than these pages do.
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from epctx.machines.cluster import Cluster, Lost
+from epctx.machines.cluster import Cluster
+from tests.kit.machines import LYING, Machines, machines
+from tests.kit.projects import make
 
 pytestmark = pytest.mark.needs("module distributed", "the extra [dask]")
 ROOT = Path(__file__).parents[2]
@@ -22,26 +24,21 @@ HOSTILE = """
 import asyncio, sys
 from distributed import Scheduler, Worker
 from distributed.protocol import to_serialize
-from distributed.protocol.serialize import ToPickle
-from epctx import codec
 from epctx.machines import serving
-from epctx.machines.messages import FACTS, HANDLER
-
-kind, code = sys.argv[1:]
-facts = codec.encode(serving.facts(".", None)).decode()
+from epctx.machines.messages import FACTS, encoded
 
 class Payload:
     def __reduce__(self):
-        return eval, (code,)
+        return eval, (sys.argv[1],)
 
-async def answer(what, text, key):
-    return {"pickled": ToPickle, "serialized": to_serialize}[kind](Payload())
+async def answer(**asked):
+    return {"status": "OK", "result": to_serialize(Payload())}
 
 async def main():
     async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler:
-        told = {FACTS: lambda worker: facts}
+        told = {FACTS: lambda worker: encoded(serving.facts())}
         async with Worker(scheduler.address, startup_information=told, dashboard=False) as worker:
-            worker.handlers[HANDLER] = answer
+            worker.handlers["run"] = answer
             print(scheduler.address, flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
@@ -50,41 +47,22 @@ asyncio.run(main())
 """A scheduler and a worker that answers with a pickle: its code runs where it is unpickled."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "direct", "deserializers"),
-    [
-        pytest.param("serialized", False, None, id="by the scheduler"),
-        pytest.param("pickled", True, None, id="directly"),
-        pytest.param("pickled", True, ["msgpack"], id="without pickle among the deserializers"),
-    ],
-)
-def test_a_worker_can_run_code_in_the_process_that_builds(
-    kind: str,
-    direct: bool,
-    deserializers: list[str] | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    import distributed
+def test_a_worker_can_run_code_in_the_process_that_builds(tmp_path: Path) -> None:
+    from epctx.machines import serving
 
-    client = functools.partial(distributed.Client, deserializers=deserializers)
-    monkeypatch.setattr(distributed, "Client", client)
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'w').write(str(__import__('os').getpid()))"
     with subprocess.Popen(
-        [sys.executable, "-c", HOSTILE, kind, code],
+        [sys.executable, "-c", HOSTILE, code],
         cwd=tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as machine:
         assert machine.stdin is not None and machine.stdout is not None
-        cluster = Cluster(machine.stdout.readline().strip(), None, direct=direct)
+        cluster = Cluster(machine.stdout.readline().strip(), None)
         try:
-            (member,) = cluster.members()
-            call = cluster.call(member.address, "describe", "", cluster.number())
-            with pytest.raises(Lost, match="it answered nothing"):
-                call.wait()
+            cluster.ask(serving.describe, "", cluster.members())
         finally:
             cluster.close()
             machine.stdin.close()
@@ -95,3 +73,34 @@ def test_a_worker_can_run_code_in_the_process_that_builds(
 def test_the_pages_say_so(page: str) -> None:
     words = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     assert "every machine of the cluster, the building one included" in words
+
+
+@pytest.fixture(scope="module")
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with machines(tmp_path_factory.mktemp("m"), 0) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("lie", "code", "told"),
+    [
+        ("flipped", 6, "told of other files than it wrote"),
+        ("another digest", 9, "did not come through what the machines share"),
+        ("nothing made", 6, "told of files that are not there"),
+        ("elsewhere", 6, "another machine told of a file"),
+        ("results of another", 6, "the worker broke its protocol"),
+        ("no answer", 9, "there is no answer"),
+    ],
+)
+def test_a_worker_that_answers_wrongly_changes_no_byte_that_is_published(
+    tmp_path: Path, nobody: Machines, lie: str, code: int, told: str
+) -> None:
+    made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
+    worker = nobody.worker(PYTHONPATH=str(LYING), EPCTX_TEST_LIES=lie)
+    output, _ = (build := nobody.build(made.folder)).communicate(timeout=60)
+    worker.terminate()
+    worker.wait(timeout=20)
+    assert build.returncode == code and told in output, output
+    assert "Traceback" not in output
+    assert not made.published.exists() and not made.lock.exists()
+    assert not list(tmp_path.rglob("evil"))

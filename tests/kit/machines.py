@@ -18,6 +18,8 @@ from tests.kit.command_line import PROGRAM, environment
 
 ENDING = Path(__file__).parents[1] / "faults" / "ending"
 """Ends the machine that works, in a stage that a file names: for `PYTHONPATH`."""
+LYING = ENDING.parent / "lying"
+"""A machine that answers what `EPCTX_TEST_LIES` says: for `PYTHONPATH`."""
 _STARTS = 60.0
 
 
@@ -74,13 +76,13 @@ class Machines:
             assert time.monotonic() < deadline, self.log(name)
             time.sleep(0.05)
 
-    def build(self, folder: Path, *options: str) -> subprocess.Popen[str]:
+    def build(self, folder: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
         """A build of `m.yaml` in a folder, that has begun."""
         command = [*PROGRAM, "build", "m.yaml", "--on", self.url, *self.options, *options]
         return subprocess.Popen(
             command,
             cwd=folder,
-            env=environment(**self.variables),
+            env=environment(**{**self.variables, **variables}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -12,16 +12,5 @@ HERE = eps._own_code()
 
 
 def member(name: str, cpu: Cpu = INTEL, jobs: int = 1) -> Member:
-    facts = Facts(
-        name=name,
-        epctx="1",
-        code=HERE,
-        system="Linux",
-        machine="x86_64",
-        cpu=cpu,
-        cores=1,
-        memory=1,
-        disk=1,
-        jobs=jobs,
-    )
+    facts = Facts(name=name, epctx="1", code=HERE, cpu=cpu, jobs=jobs)
     return Member(address=f"tcp://{name}", facts=facts)

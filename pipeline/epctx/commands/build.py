@@ -73,7 +73,7 @@ def run(
     refuse(planned)
     told = replace(shared or Shared(), jobs=on is not None)
     cache = build.open_cache(listener, told, options) if cached else None
-    with _machines(on, cache, manifest) as machines:
+    with _machines(on, manifest) as machines:
         report, failure = build.run(
             planned, options, listener=listener, machines=machines, cache=cache
         )
@@ -81,14 +81,14 @@ def run(
 
 
 @contextmanager
-def _machines(on: On | None, cache: Cache | None, manifest: Path) -> Iterator[Machines]:
+def _machines(on: On | None, manifest: Path) -> Iterator[Machines]:
     if on is None:
         yield Machines(Pool)
         return
 
-    from epctx.machines import opened  # of the extra [dask]
+    from epctx.machines import executor  # of the extra [dask]
 
-    with opened.opened(on.url, on.tls, cache, _decides(manifest)) as machines:
+    with executor.opened(on.url, on.tls, _decides(manifest)) as machines:
         yield machines
 
 

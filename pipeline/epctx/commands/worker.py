@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from epctx.commands.doctor import command as doctor
 from epctx.commands.doctor import probe
-from epctx.machines import address, blobs
+from epctx.machines import address
 from epctx.machines.address import Tls
-from epctx.machines.messages import Ep
+from epctx.machines.blobs import VARIABLE, shared
 from epctx.providers import registry
 
 
@@ -18,7 +18,7 @@ def serve(url: str, tls: Tls, *, name: str | None, jobs: int, told: Callable[[st
 
     Args:
         name: of this machine, for people; None: its own, with the process's number.
-        jobs: session groups at a time; 0: one for each core.
+        jobs: how many at a time; 0: one for each core.
         told: hears what is told to people.
 
     Raises:
@@ -27,12 +27,10 @@ def serve(url: str, tls: Tls, *, name: str | None, jobs: int, told: Callable[[st
     """
     where = address.parsed(url, where="epctx worker")
     contact, security = address.contact(where, tls)
-    shared = blobs.shared(os.environ.get(blobs.VARIABLE))
+    store = os.environ.get(VARIABLE)
+    shared(store)  # refuses at once what is none
     with doctor.asking((probe.BUILT_IN, *registry.names())) as answers:
-        eps = {
-            each.name: Ep(state=each.state, versions=each.versions, failure=each.failure)
-            for each in answers
-        }
+        failures = {each.name: each.failure for each in answers if each.failure is not None}
     from epctx.machines import serving
 
-    serving.serve(contact, security, shared, eps=eps, name=name, jobs=jobs, told=told)
+    serving.serve(contact, security, store, failures=failures, name=name, jobs=jobs, told=told)

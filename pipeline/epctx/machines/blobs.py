@@ -1,25 +1,30 @@
-"""Where the files of jobs are between machines: contents by digest, in a place that all see."""
+"""Where the files and the answers of jobs are between machines: in a store that all of them see."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
 from msgspec import Struct
 
-from epctx.cache import Cache, Location
+from epctx import limits
+from epctx.cache.digests import FreshDigests
 from epctx.cache.remote.open import open_store
 from epctx.cache.remote.store import Store
 from epctx.cache.remote.tier import object_name, written
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
-from epctx.files.digest import Digest, of_file
+from epctx.files import copying
+from epctx.files.digest import Digest
 from epctx.transfer.attempts import StoreError
 
-VARIABLE = "EPCTX_REMOTE_CACHE"
+VARIABLE: Final = "EPCTX_REMOTE_CACHE"
+_KEPT: Final = 16 << 30
+"""Bytes of what was fetched that stay for jobs to come."""
 
 
 class Blob(Struct, frozen=True, kw_only=True):
@@ -29,16 +34,39 @@ class Blob(Struct, frozen=True, kw_only=True):
     size: int
 
 
-class Blobs(Protocol):
-    """Contents by digest. Thread-safe, and used by several machines at once."""
+class Blobs:
+    """Contents by digest, and answers by nonce, in a store that need not be trusted. Thread-safe.
+
+    An answer is an object that is called as a nonce: nobody who looks for a content asks for it,
+    and gc takes it for one that no record names.
+
+    Args:
+        kept: a folder where what is fetched stays, as far as there is room; None: nothing stays.
+    """
+
+    def __init__(self, store: Store, kept: Path | None = None) -> None:
+        self._store = store
+        self._kept = kept
+        self._digests = FreshDigests()
+        self._there: set[Digest] = set()
 
     def put(self, path: Path) -> Blob:
         """Put a file's content there, unless it is there.
 
         Raises:
-            StorageError: it cannot be read, or what is shared cannot be written.
+            StorageError: it cannot be read, or the store cannot be written.
         """
-        ...
+        with StorageError.if_refused(
+            "cannot be read", file=str(path), remedy="run the command again when nothing writes it"
+        ):
+            blob = Blob(digest=self._digests.of(path), size=path.stat().st_size)
+        if blob.digest not in self._there:
+            name = object_name(blob.digest)
+            with self._refusals(blob.digest):
+                if self._store.size(name) != blob.size:
+                    self._store.upload(name, path)
+            self._there.add(blob.digest)
+        return blob
 
     def fetch(self, blob: Blob, target: Path) -> None:
         """Write a content to the new file `target`, checked.
@@ -46,105 +74,70 @@ class Blobs(Protocol):
         Raises:
             StorageError: it is not there, it is another, or `target` cannot be written.
         """
-        ...
+        if self._kept is None:
+            self._download(blob, target)
+            return
+        kept = self._kept / blob.digest.hex
+        if not kept.exists():
+            self._kept.mkdir(parents=True, exist_ok=True)
+            new = self._kept / f"new-{uuid.uuid4().hex}"
+            self._download(blob, new)
+            new.replace(kept)
+        copying.copy(kept, target)
 
+    def tidy(self) -> None:
+        """Remove what was kept longest, where it is too much; nothing is fetched meanwhile."""
+        if self._kept is None or not self._kept.is_dir():
+            return
+        found = sorted(self._kept.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        room = min(_KEPT, shutil.disk_usage(self._kept).free)
+        for path in reversed(found):
+            room -= path.stat().st_size
+            if room < 0:
+                path.unlink()
 
-class CachedBlobs:
-    """The objects of a cache whose folder all of them see.
+    def say(self, nonce: Digest, text: str) -> None:
+        """Put an answer there. Raises StorageError."""
+        with self._refusals(nonce):
+            self._store.write(object_name(nonce), text.encode())
 
-    Args:
-        digest: of a file that is to be put.
-    """
+    def heard(self, nonce: Digest) -> str:
+        """Return an answer. Raises StorageError: there is none, or it is too large."""
+        with self._refusals(nonce):
+            content = self._store.read(object_name(nonce), limits.MACHINE_JOB.value)
+            if content is None:
+                raise StoreError("there is no answer")
+        return content.decode(errors="replace")
 
-    def __init__(self, cache: Cache, digest: Callable[[Path], Digest] = of_file) -> None:
-        self._objects = cache.objects
-        self._digest = digest
+    def forget(self, nonces: list[Digest]) -> None:
+        """Remove answers; what is left of them goes with gc."""
+        with suppress(StoreError):
+            self._store.delete(map(object_name, nonces))
 
-    def put(self, path: Path) -> Blob:
-        """As `Blobs` has it."""
-        with StorageError.if_refused(
-            "cannot be read", file=str(path), remedy="run the command again when nothing writes it"
-        ):
-            blob = Blob(digest=self._digest(path), size=path.stat().st_size)
-        self._objects.adopt(path, content=blob.digest, size=blob.size)
-        return blob
-
-    def fetch(self, blob: Blob, target: Path) -> None:
-        """As `Blobs` has it."""
-        if not self._objects.fetch(blob.digest, size=blob.size, target=target):
-            raise StorageError(
-                "is not in what the machines share",
-                where=str(blob.digest),
-                remedy=f"check that {VARIABLE} leads all of them to one place, and run it again",
-            )
-
-
-class StoreBlobs:
-    """The objects of a store, which need not be trusted.
-
-    Args:
-        digest: of a file that is to be put.
-    """
-
-    def __init__(self, store: Store, digest: Callable[[Path], Digest] = of_file) -> None:
-        self._store = store
-        self._digest = digest
-        self._there: set[Digest] = set()
-
-    def put(self, path: Path) -> Blob:
-        """As `Blobs` has it."""
-        with StorageError.if_refused(
-            "cannot be read", file=str(path), remedy="run the command again when nothing writes it"
-        ):
-            blob = Blob(digest=self._digest(path), size=path.stat().st_size)
-        if blob.digest not in self._there:
-            name = object_name(blob.digest)
-            with self._refusals(blob):
-                if self._store.size(name) != blob.size:
-                    self._store.upload(name, path)
-            self._there.add(blob.digest)
-        return blob
-
-    def fetch(self, blob: Blob, target: Path) -> None:
-        """As `Blobs` has it."""
-        with self._refusals(blob):
-            pieces = self._store.stream(object_name(blob.digest), blob.size)
-            if pieces is None or not written(pieces, blob.digest, blob.size, target):
+    def _download(self, blob: Blob, target: Path) -> None:
+        with self._refusals(blob.digest):
+            try:
+                pieces = self._store.stream(object_name(blob.digest), blob.size)
+                if pieces is None or not written(pieces, blob.digest, blob.size, target):
+                    raise StoreError("it is not there, or is not what its digest says")
+            except StoreError:
                 target.unlink(missing_ok=True)
-                raise StoreError("it is not there, or is not what its digest says")
+                raise
 
     @contextmanager
-    def _refusals(self, blob: Blob) -> Iterator[None]:
+    def _refusals(self, name: Digest) -> Iterator[None]:
         try:
             yield
         except StoreError as error:
             raise StorageError(
                 "did not come through what the machines share",
-                where=str(blob.digest),
+                where=str(name),
                 why=f"{self._store.url}: {error}",
                 remedy=f"check that {VARIABLE} leads all of them to one place, and run it again",
             ) from error
 
 
-@contextmanager
-def local(cache: Cache | None) -> Iterator[tuple[Blobs, Path]]:
-    """For processes of this machine: its cache; where there is none to write, a folder of its own.
-
-    With the folder that others open by `at`.
-    """
-    if cache is not None and not cache.location.readonly:
-        yield CachedBlobs(cache, cache.digests.of), cache.location.folder
-        return
-    with tempfile.TemporaryDirectory(prefix="epctx-blobs-") as folder:
-        yield at(Path(folder)), Path(folder)
-
-
-def at(folder: Path) -> Blobs:
-    """Those in a folder that is shared by whoever opens it so."""
-    return CachedBlobs(Cache(Location(folder=folder), lambda notice: None))
-
-
-def shared(url: str | None) -> Blobs:
+def shared(url: str | None, kept: Path | None = None) -> Blobs:
     """Those that several machines share, by the URL of the shared cache.
 
     Raises:
@@ -158,4 +151,4 @@ def shared(url: str | None) -> Blobs:
             "all of them see, file:///mnt/share",
             code=Code.ENVIRONMENT,
         )
-    return StoreBlobs(open_store(url))
+    return Blobs(open_store(url), kept)

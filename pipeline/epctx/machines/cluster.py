@@ -1,31 +1,23 @@
-"""A coordinator's connection: the workers that there are, and calls to them that end.
-
-A call is a message to one worker, which answers; the scheduler passes both on where workers cannot
-be reached but through it. A task of dask takes as much of its scheduler as compiling a tiny model,
-and one that nobody can carry out is waited for without a word. Whoever waits for a call is told
-when its worker is gone.
-"""
+"""A coordinator's connection: the workers that there are, and tasks of dask that they carry out."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import logging
 import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent import futures
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from epctx.actions.action import StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
+from epctx.files.digest import Digest
 from epctx.machines.address import speaks_tls, unreachable
-from epctx.machines.messages import CALM, FACTS, HANDLER, TOPIC, Began, Facts, decoded
+from epctx.machines.messages import CALM, FACTS, TOPIC, Began, Facts, decoded
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -39,12 +31,16 @@ _FIRST: Final = 60.0
 _SILENCE: Final = 30.0
 """Seconds without an answer after which the scheduler is gone."""
 _STEP: Final = 0.2
-_LOOK: Final = 2.0
+_LOOK: Final = 1.0
 """Seconds between two looks at who is there."""
 
 
 class Lost(Exception):
-    """A worker is gone, or the connection to it, before it had answered."""
+    """The workers of a task are gone: so many at least while they carried it out."""
+
+    def __init__(self, workers: int = 1) -> None:
+        super().__init__(workers)
+        self.workers = workers
 
 
 class Member(Struct, frozen=True, kw_only=True):
@@ -54,72 +50,72 @@ class Member(Struct, frozen=True, kw_only=True):
     facts: Facts
 
 
-class Call:
-    """What a worker was asked. `cancel` from any thread.
-
-    Args:
-        heard: of its stages, of its end as None, and of what ends it before.
-        end: tells the worker that nobody waits for it.
-        lost: returns when it is known who is gone, if no answer came; raises if all are.
+class Task:
+    """A task of dask that some workers can carry out. `cancel` from any thread.
 
     Attributes:
-        stages: how many it has told of.
+        nonce: what its answer is called.
     """
 
     def __init__(
         self,
-        future: futures.Future[object],
+        nonce: Digest,
+        submit: Callable[[], Future[None]],
+        here: Callable[[], bool],
         heard: queue.SimpleQueue[object],
-        end: Callable[[], None],
-        lost: Callable[[], None],
     ) -> None:
-        self._future = future
+        self.nonce = nonce
+        self._here = here
         self._heard = heard
-        self._end = end
-        self._lost = lost
-        self.stages = 0
+        self._future = submit()
+        self._future.add_done_callback(lambda done: heard.put(None))
 
     def cancel(self, reason: EpctxError) -> None:
         """Whoever waits for it raises `reason`; what carries it out is ended."""
         self._heard.put(reason)
 
-    def wait(self, started: Callable[[StageStarted], None] = lambda stage: None) -> str:
-        """Its answer. `started` hears of its stages.
+    def wait(self, began: Callable[[Began], None]) -> None:
+        """Wait for its end. `began` hears of its stages.
 
         Raises:
-            Lost: there will be none.
-            EpctxError: it was cancelled, and this is the reason.
+            Lost: no worker is left that can carry it out.
+            EpctxError: it was cancelled, and this is the reason; the scheduler is gone.
         """
         try:
-            while True:
-                said = self._heard.get()
-                if isinstance(said, StageStarted):
-                    self.stages += 1
-                    started(said)
-                elif isinstance(said, Exception):
+            while (said := self._next()) is not None:
+                if isinstance(said, EpctxError):
                     raise said
-                else:
-                    return self._result()
+                assert isinstance(said, Began)
+                began(said)
         finally:
             if not self._future.done():
-                self._future.cancel()
-                self._end()
+                self._future.cancel(force=True)
+        self._require_done()
 
-    def _result(self) -> str:
-        try:
-            answer = self._future.result()
-        except (OSError, futures.CancelledError) as error:
-            self._lost()
-            raise Lost(str(error)) from error
-        except Exception as error:  # what a worker raised that is none of ours
-            raise CompileError(
-                "a worker could not carry out a task",
-                why=str(error),
-                remedy="use the same version of epctx and of dask.distributed on all machines",
-            ) from error
-        if not isinstance(answer, str):
-            raise Lost("it answered nothing")
-        return answer
+    def _next(self) -> object:
+        while True:
+            try:
+                return self._heard.get(timeout=_LOOK)
+            except queue.Empty:
+                if not self._here():
+                    raise Lost from None
+
+    def _require_done(self) -> None:
+        from distributed import KilledWorker
+
+        if self._future.status == "finished":
+            return
+        error = self._future.exception(timeout=_REACHED) if self._future.status == "error" else None
+        if isinstance(error, KilledWorker):
+            raise Lost(error.allowed_failures + 1)
+        if error is None:  # cancelled, and not by us: raises if the scheduler is gone
+            self._here()
+            raise Lost
+        raise CompileError(
+            "a worker could not carry out a task",
+            why=str(error),
+            remedy="use the same version of epctx and of dask.distributed on all machines",
+        ) from error
 
 
 class Cluster:
@@ -127,7 +123,6 @@ class Cluster:
 
     Args:
         contact: as dask has it.
-        direct: workers can be reached from here: the scheduler need not pass calls on.
         failure: why there will be no worker, if that is known.
     """
 
@@ -136,7 +131,6 @@ class Cluster:
         contact: str,
         tls: Security | None,
         *,
-        direct: bool = False,
         failure: Callable[[], str | None] = lambda: None,
     ) -> None:
         import dask
@@ -145,19 +139,14 @@ class Cluster:
         dask.config.set(CALM)
         for name in ("distributed", "distributed.client", "asyncio", "tornado"):
             logging.getLogger(name).setLevel(SILENT)  # what counts is told as errors
-        self.build = secrets.token_hex(8)
         self.contact = contact
-        self._direct = direct
         self._failure = failure
-        self._lock = threading.Lock()
-        self._members: dict[str, Member] = {}
-        self._strangers: dict[str, str] = {}
-        self._calls: dict[int, tuple[str, queue.SimpleQueue[object]]] = {}
-        self._attended: dict[str, Future[str] | None] = {}
-        self._numbers = itertools.count(1)
-        self._over = threading.Event()
-        self._look = threading.Event()
-        self.changed = threading.Condition(self._lock)
+        self._lock = threading.Lock()  # the client's own thread takes it: nobody waits inside
+        self._looking = threading.Lock()
+        self._heard: dict[Digest, queue.SimpleQueue[object]] = {}
+        self._members: list[Member] = []
+        self._strangers: list[str] = []
+        self._seen = 0.0
         if tls is not None and speaks_tls(contact) is False:  # dask's client does not end cleanly
             raise unreachable(contact, tls, "")
         try:
@@ -167,196 +156,114 @@ class Cluster:
         except (OSError, TimeoutError) as error:
             raise unreachable(contact, tls, str(error)) from error
         self._client.subscribe_topic(TOPIC, self._began)
-        self._client.subscribe_topic("all", self._happened)
-        self._watch = threading.Thread(target=self._watching, name="epctx-machines", daemon=True)
-        self._watch.start()
 
     def close(self) -> None:
-        """End what is left of this build on all workers."""
-        self._over.set()
-        self._look.set()
-        self._watch.join()
-        for future in self._attended.values():
-            if future is not None:
-                future.cancel()
+        """Leave it: the scheduler cancels what is left of this build."""
         self._client.close(timeout=5)
 
+    def workers(self) -> Sequence[Member]:
+        """Return the workers that are there, as of the last second. Raises ProviderUnavailable: the
+        scheduler is gone.
+        """
+        with self._looking:
+            if time.monotonic() > self._seen + _LOOK or not self._members:
+                self._look()
+                self._seen = time.monotonic()
+            return self._members
+
     def members(self) -> Sequence[Member]:
-        """The workers that are there; of none it waits for the first.
+        """As `workers`; of none it waits for the first.
 
         Raises:
             ProviderUnavailable: none comes; the scheduler is gone.
         """
         deadline = time.monotonic() + _FIRST
-        with self.changed:
-            while not self._members:
-                failed = self._failure()
-                if self._over.is_set():
-                    raise self.lost()
-                if failed is not None or self._strangers or time.monotonic() > deadline:
-                    raise self._nobody(failed)
-                self.changed.wait(_STEP)
-            return list(self._members.values())
+        while not (found := self.workers()):
+            failed = self._failure()
+            if failed is not None or self._strangers or time.monotonic() > deadline:
+                raise self._nobody(failed)
+            time.sleep(_STEP)
+        return found
 
-    def call(self, address: str, what: str, text: str, number: int) -> Call:
-        """Ask a worker.
+    def ask(
+        self, function: Callable[..., Any], text: str, of: Sequence[Member]
+    ) -> Mapping[str, object]:
+        """Return what a function gives that workers run, by their addresses; of one that is gone an
+        exception.
+        """
+        places = [each.address for each in of]
+        found: Mapping[str, object] = self._client.run(
+            function, text, workers=places, on_error="return"
+        )
+        return found
+
+    def begin(
+        self, function: Callable[[str], None], text: str, nonce: Digest, of: Sequence[Member]
+    ) -> Task:
+        """Submit a task to these workers, one of which runs the function.
 
         Args:
-            what: of its `Site`: `carry_out` or `describe`.
-            number: from `number`: events of it are for this call.
-
-        Raises:
-            Lost: the worker, or the scheduler, is gone.
+            nonce: from `new_nonce`.
         """
+        places = {each.address for each in of}
         heard: queue.SimpleQueue[object] = queue.SimpleQueue()
         with self._lock:
-            if address not in self._members or self._over.is_set():
-                raise Lost(address)
-            self._calls[number] = address, heard
-            first = address not in self._attended
-            self._attended[address] = self._attended.get(address)
-        if first:
-            self._attended[address] = self._attend(address)
-        key = f"{self.build}-{number}"
-        future = self._run(self._asked(address, what, text, key))
-        future.add_done_callback(lambda done: heard.put(None))
+            self._heard[nonce] = heard
 
-        def end() -> None:
-            self._run(self._asked(address, "cancel", "", key))
+        def submit() -> Future[None]:
+            return self._client.submit(
+                function,
+                text,
+                key=f"epctx-{nonce.hex}",
+                workers=sorted(places),
+                allow_other_workers=False,
+                pure=False,
+            )
 
-        return Call(future, heard, end, lambda: self._who_is_gone(address))
+        def here() -> bool:
+            return any(each.address in places for each in self.workers())
 
-    def number(self) -> int:
-        """A number that no other call of this build has."""
+        return Task(nonce, submit, here, heard)
+
+    def forget(self, nonce: Digest) -> None:
+        """A task has ended."""
         with self._lock:
-            return next(self._numbers)
-
-    def forget(self, number: int) -> None:
-        """A call has ended."""
-        with self._lock:
-            self._calls.pop(number, None)
-
-    @property
-    def is_lost(self) -> bool:
-        """The scheduler is gone."""
-        return self._over.is_set()
-
-    def lost(self) -> ProviderUnavailable:
-        """What to raise when the scheduler is gone."""
-        return ProviderUnavailable(
-            "the scheduler is gone, or the network to it",
-            where=self.contact,
-            remedy="run the command again when it is there: what was built is in the cache",
-            code=Code.MACHINES,
-        )
-
-    def _attend(self, address: str) -> Future[str]:
-        """The one task of dask at a worker: it notices if nobody waits for it any more."""
-        from epctx.machines import serving
-
-        return self._client.submit(
-            serving.attend,
-            self.build,
-            key=f"epctx-{self.build}-{address}",
-            workers=[address],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-        )
-
-    async def _asked(self, address: str, what: str, text: str, key: str) -> object:
-        message = {"what": what, "text": text, "key": key}
-        if self._direct:
-            return await getattr(self._client.rpc(address), HANDLER)(**message)
-        scheduler: Any = self._client.scheduler
-        return await scheduler.proxy(worker=address, msg={"op": HANDLER, **message})
-
-    def _run(self, coroutine: Coroutine[Any, Any, object]) -> futures.Future[object]:
-        loop: Any = self._client.loop
-        return asyncio.run_coroutine_threadsafe(coroutine, loop.asyncio_loop)
-
-    def _who_is_gone(self, address: str) -> None:
-        """Wait until the scheduler has told of a worker that gave no answer, or is gone itself."""
-        self._look.set()
-        with self.changed:
-            self.changed.wait_for(lambda: address not in self._members, _SILENCE)
-        if self._over.is_set():
-            raise self.lost()
+            self._heard.pop(nonce, None)
 
     def _began(self, event: tuple[float, Any]) -> None:
-        """A job has come to stages, perhaps of another's build."""
+        """A job has come to a stage, perhaps of another's build."""
         try:
             began = decoded(event[1], Began)
         except CompileError:
             return
         with self._lock:
-            known = self._calls.get(began.number) if began.build == self.build else None
-        if known is not None:
-            for stage in began.stages:
-                known[1].put(stage)
+            heard = self._heard.get(began.nonce)
+        if heard is not None:
+            heard.put(began)
 
-    def _happened(self, event: tuple[float, Any]) -> None:
-        """The scheduler tells of workers that come and go."""
-        said = event[1]
-        if isinstance(said, dict) and said.get("action") == "remove-worker":
-            self._gone(str(said.get("worker")))
-        self._look.set()
-
-    def _gone(self, address: str) -> None:
-        with self.changed:
-            self._members.pop(address, None)
-            lost = [heard for place, heard in self._calls.values() if place == address]
-            self.changed.notify_all()
-        for heard in lost:
-            heard.put(Lost(address))
-
-    def _watching(self) -> None:
-        while not self._over.is_set():
+    def _look(self) -> None:
+        found = None
+        if self._client.status == "running":
+            asked: Any = self._client.scheduler
+            with suppress(Exception):  # whatever dask makes of a connection that is gone
+                found = self._client.sync(asked.identity, n_workers=-1, callback_timeout=_SILENCE)
+        if found is None:
+            raise ProviderUnavailable(
+                "the scheduler is gone, or the network to it",
+                where=self.contact,
+                remedy="run the command again when it is there: what was built is in the cache",
+                code=Code.MACHINES,
+            )
+        known = {each.address: each for each in self._members}
+        self._members, self._strangers = [], []
+        for address, told in found["workers"].items():
             try:
-                scheduler: Any = self._client.scheduler
-                found = self._client.sync(
-                    scheduler.identity, n_workers=-1, callback_timeout=_SILENCE
+                self._members.append(
+                    known.get(address)
+                    or Member(address=address, facts=decoded(told.get(FACTS), Facts))
                 )
-            except Exception:  # whatever dask makes of a connection that is gone
-                found = None
-            if found is None or self._client.status != "running":
-                self._end()
-                return
-            self._see(found["workers"])
-            due = time.monotonic() + _LOOK
-            while not self._look.wait(_STEP) and time.monotonic() < due:
-                self._doubt()
-            self._look.clear()
-
-    def _see(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
-        with self._lock:
-            gone = self._members.keys() - workers.keys()
-            new = {name: told for name, told in workers.items() if name not in self._members}
-        for address in gone:
-            self._gone(address)
-        found: dict[str, Member] = {}
-        for address, told in new.items():
-            try:
-                found[address] = Member(address=address, facts=decoded(told.get(FACTS), Facts))
-            except CompileError as error:
-                self._strangers[address] = error.why or ""
-        if found:
-            with self.changed:
-                self._members |= found
-                self.changed.notify_all()
-
-    def _doubt(self) -> None:
-        if self._client.status != "running":
-            self._end()
-
-    def _end(self) -> None:
-        self._over.set()
-        with self.changed:
-            waiting = [heard for _, heard in self._calls.values()]
-            self._members.clear()
-            self.changed.notify_all()
-        for heard in waiting:
-            heard.put(self.lost())
+            except CompileError:
+                self._strangers.append(address)
 
     def _nobody(self, failed: str | None) -> ProviderUnavailable:
         strange = [f"{address} was not started by this epctx" for address in self._strangers]
@@ -367,3 +274,8 @@ class Cluster:
             remedy=f"start workers with `epctx worker {self.contact}`",
             code=Code.MACHINES,
         )
+
+
+def new_nonce() -> Digest:
+    """Return a name that nobody can guess."""
+    return Digest("blake3", secrets.token_hex(32))

@@ -8,8 +8,8 @@ local build.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +22,10 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Described, Toolchain
-from epctx.machines.cluster import Cluster, Lost, Member
-from epctx.machines.messages import Answer, decoded, encoded
-from epctx.machines.portable import Packing
+from epctx.machines import portable
+from epctx.machines.blobs import Blobs
+from epctx.machines.cluster import Cluster, Member
+from epctx.machines.messages import Answer, Question, decoded, encoded
 from epctx.manifest import ProviderSpec
 from epctx.providers.onnxruntime import host
 from epctx.worker import protocol
@@ -43,21 +44,19 @@ class Kind(Struct, frozen=True):
 
 
 class WorkersEps:
-    """The EPs of a cluster's workers, each asked for once a worker. Used by many threads.
+    """The EPs of a cluster's workers, each worker asked once for each list. Used by many threads.
 
     Args:
         decides: where workers of one CPU have an EP in several versions.
     """
 
-    def __init__(self, cluster: Cluster, packing: Packing, decides: Decides) -> None:
+    def __init__(self, cluster: Cluster, blobs: Blobs, decides: Decides) -> None:
         self._cluster = cluster
-        self._packing = packing
+        self._blobs = blobs
         self._decides = decides
-        self._choosing = threading.Lock()
         self._lock = threading.Lock()
-        self._asked: dict[tuple[str, bytes], Described | EpctxError] = {}
+        self._asked: dict[bytes, dict[str, Kind | EpctxError]] = {}
         self._kinds: dict[bytes, Kind] = {}
-        self._matching: dict[tuple[str, bytes], bool] = {}
         self._code = _own_code()
 
     def described(self, spec: ProviderSpec) -> Described:
@@ -69,115 +68,105 @@ class WorkersEps:
         return self.kind(specs).cpu
 
     def kind(self, specs: Sequence[ProviderSpec]) -> Kind:
-        """Who takes jobs of these EPs.
+        """Return what the workers are that take jobs of these EPs.
 
         Raises:
             ProviderUnavailable: nobody can, or it depends on who does.
         """
         name = _name(specs)
-        with self._choosing:
+        with self._lock:
             if name not in self._kinds:
                 self._kinds[name] = self._chosen(specs)
             return self._kinds[name]
 
     def able(self, specs: Sequence[ProviderSpec]) -> list[Member]:
-        """The workers that can take jobs of these EPs now. Raises as `kind`."""
-        wanted, name = self.kind(specs), _name(specs)
-        members = self._cluster.members()
-        new = [member for member in members if (member.address, name) not in self._matching]
-        for member, kind in self._found(new, specs) if new else ():
-            right = kind == wanted and member.facts.code == self._code
-            self._matching[member.address, name] = right
-        return [each for each in members if self._matching.get((each.address, name))]
-
-    def _fitting(self) -> list[Member]:
-        """The workers on which epctx and its libraries are what they are here."""
-        members = sorted(self._cluster.members(), key=lambda each: each.facts.name)
-        fitting = [member for member in members if member.facts.code == self._code]
-        if not fitting:
-            raise _missing("no worker has this epctx", [_unlike(m, self._code) for m in members])
-        return fitting
+        """Return the workers that can take jobs of these EPs now. Raises as `kind`."""
+        wanted = self.kind(specs)
+        with self._lock:
+            found = self._found(self._cluster.workers(), specs)
+        return [member for member, kind in found if kind == wanted]
 
     def _found(
         self, members: Sequence[Member], specs: Sequence[ProviderSpec]
     ) -> list[tuple[Member, Kind | EpctxError]]:
-        with ThreadPoolExecutor(max_workers=max(len(members), 1)) as threads:
-            kinds = threads.map(lambda member: self._of(member, specs), members)
-            return [(m, kind) for m, kind in zip(members, kinds, strict=True) if kind is not None]
+        """Return what workers are for these EPs, but of those that are gone meanwhile, and of those
+        on which epctx and its libraries are not what they are here.
+        """
+        fitting = [each for each in members if each.facts.code == self._code]
+        known = self._asked.setdefault(_name(specs), {})
+        new = [each for each in fitting if each.address not in known]
+        if new:
+            known |= self._answers(new, specs)
+        return [(each, known[each.address]) for each in fitting if each.address in known]
 
-    def _of(self, member: Member, specs: Sequence[ProviderSpec]) -> Kind | EpctxError | None:
-        """What a worker is for these EPs; None: it is gone meanwhile."""
-        eps: list[Described] = []
-        for spec in specs:
-            try:
-                found = self._ask(member, spec)
-            except Lost:
-                return None
-            if isinstance(found, EpctxError):
-                return found
-            eps.append(found)
-        return Kind(tuple(eps), member.facts.cpu)
+    def _answers(
+        self, members: Sequence[Member], specs: Sequence[ProviderSpec]
+    ) -> dict[str, Kind | EpctxError]:
+        from epctx.machines import serving
 
-    def _ask(self, member: Member, spec: ProviderSpec) -> Described | EpctxError:
-        name = member.address, _name((spec,))
-        with self._lock:
-            known = self._asked.get(name)
-        if known is None:
-            known = self._answer(member, spec)
-            with self._lock:
-                self._asked[name] = known
-        return known
-
-    def _answer(self, member: Member, spec: ProviderSpec) -> Described | EpctxError:
-        text = encoded(self._packing.pack(spec).portable)
-        number = self._cluster.number()
-        try:
-            call = self._cluster.call(member.address, "describe", text, number)
-            answer = decoded(call.wait(), Answer)
-        finally:
-            self._cluster.forget(number)
-        if answer.failure is not None:
-            return protocol.restore(answer.failure, log=Path())
-        return codec.decode(bytes(answer.results[0]), Described)
+        files = portable.pack(self._blobs, specs)
+        text = encoded(Question(eps=tuple(specs), files=files))
+        answers = self._cluster.ask(serving.describe, text, members)
+        found: dict[str, Kind | EpctxError] = {}
+        for member in members:
+            told = answers.get(member.address)
+            if not isinstance(told, str):
+                continue
+            answer = decoded(told, Answer)
+            if answer.failure is not None:
+                found[member.address] = protocol.restore(answer.failure, log=Path())
+            else:
+                eps = tuple(codec.decode(bytes(each), Described) for each in answer.results)
+                found[member.address] = Kind(eps, member.facts.cpu)
+        return found
 
     def _chosen(self, specs: Sequence[ProviderSpec]) -> Kind:
-        found = self._found(self._fitting(), specs)
+        members = sorted(self._cluster.members(), key=lambda each: each.facts.name)
+        found = self._found(members, specs)
         able = [(member, kind) for member, kind in found if isinstance(kind, Kind)]
         if not able:
-            failures = [error for _, error in found if isinstance(error, EpctxError)]
-            told = [f"{m.facts.name}: {e.reason}" for m, e in found if isinstance(e, EpctxError)]
-            what = " and ".join(dict.fromkeys(spec.provider for spec in specs)) or "jobs"
-            error = _missing(f"no worker can take {what}", told)
-            if failures and all(type(each) is type(failures[0]) for each in failures):
-                error.code = failures[0].code
-            raise error
+            raise self._nobody(members, found, specs)
         locked = [each for each in able if all(self._decides(ep.record) for ep in each[1].eps)]
         able = locked or able
-        self._refuse_several(able)
-        jobs: dict[bytes, int] = {}
+        _refuse_several(able)
+        jobs: Counter[bytes] = Counter()
         for member, kind in able:
-            name = codec.encode(kind)
-            jobs[name] = jobs.get(name, 0) + member.facts.jobs
+            jobs[codec.encode(kind)] += member.facts.jobs
         own = host.cpu()
         return max((kind for _, kind in able), key=lambda k: (k.cpu == own, jobs[codec.encode(k)]))
 
-    def _refuse_several(self, able: Sequence[tuple[Member, Kind]]) -> None:
-        """On one kind of host an EP has one fingerprint."""
-        seen: dict[bytes, tuple[Member, ProviderRecord]] = {}
-        for member, kind in able:
-            for ep in kind.eps:
-                record = ep.record
-                name = codec.encode((record.provider, record.options, record.host))
-                other, known = seen.setdefault(name, (member, record))
-                if known != record:
-                    raise ProviderUnavailable(
-                        f"{record.provider} is not the same on all workers",
-                        where=f"{other.facts.name} and {member.facts.name}",
-                        why=_difference(known, record),
-                        remedy="install one version, stop one of them, or build with a lock that "
-                        "says which",
-                        code=Code.MACHINES,
-                    )
+    def _nobody(
+        self,
+        members: Sequence[Member],
+        found: Sequence[tuple[Member, Kind | EpctxError]],
+        specs: Sequence[ProviderSpec],
+    ) -> ProviderUnavailable:
+        if not any(each.facts.code == self._code for each in members):
+            return _missing("no worker has this epctx", [_unlike(m, self._code) for m in members])
+        failures = [(member, error) for member, error in found if isinstance(error, EpctxError)]
+        what = " and ".join(dict.fromkeys(spec.provider for spec in specs)) or "jobs"
+        told = [f"{member.facts.name}: {error.reason}" for member, error in failures]
+        error = _missing(f"no worker can take {what}", told)
+        if len({type(each) for _, each in failures}) == 1:
+            error.code = failures[0][1].code
+        return error
+
+
+def _refuse_several(able: Sequence[tuple[Member, Kind]]) -> None:
+    """On one kind of host an EP has one fingerprint."""
+    seen: dict[bytes, tuple[Member, ProviderRecord]] = {}
+    for member, record in ((member, ep.record) for member, kind in able for ep in kind.eps):
+        name = codec.encode((record.provider, record.options, record.host))
+        other, known = seen.setdefault(name, (member, record))
+        if known != record:
+            raise ProviderUnavailable(
+                f"{record.provider} is not the same on all workers",
+                where=f"{other.facts.name} and {member.facts.name}",
+                why=_difference(known, record),
+                remedy="install one version, stop one of them, or build with a lock that says "
+                "which",
+                code=Code.MACHINES,
+            )
 
 
 def _own_code() -> Mapping[str, Mapping[str, str]]:

@@ -1,12 +1,15 @@
-"""The engine's `Executor` over a cluster: each lane is one worker, for as long as that is there."""
+"""The engine's `Executor` over a cluster: each job is a task of dask."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,25 +17,33 @@ import msgspec
 
 from epctx import codec
 from epctx.actions.action import Action, StageStarted
+from epctx.engine.executor import Machines
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, Failure, LogTail, ProviderUnavailable
 from epctx.files import outputs
-from epctx.machines import portable
+from epctx.files.digest import Digest
+from epctx.keys.records import ProviderRecord
+from epctx.machines import address as addresses
+from epctx.machines import blobs as shared_blobs
+from epctx.machines import local, portable
+from epctx.machines.address import Tls
 from epctx.machines.blobs import Blobs
-from epctx.machines.cluster import Call, Cluster, Lost, Member
-from epctx.machines.messages import Answer, Request, decoded, encoded
-from epctx.machines.portable import Input, Packed, Packing
+from epctx.machines.cluster import Cluster, Lost, Member, Task, new_nonce
+from epctx.machines.eps import WorkersEps
+from epctx.machines.messages import Answer, Began, Request, decoded, encoded
 from epctx.manifest import ProviderSpec
 from epctx.worker import protocol
 from epctx.worker.cancelling import Cancelling
 from epctx.worker.pool import kind
 
-_ATTEMPTS: Final = 3
-"""Workers that a job is given to, one after the other, each of which is lost with it."""
+_ATTEMPTS: Final = 4
+"""Workers with which a job may be lost: as dask's own scheduler has it, if it is set up so."""
 _RETURN: Final = 90.0
 """Seconds that a worker which can take a job is waited for, if there was one."""
 _LOOK: Final = 0.5
 """Seconds between two looks whether it is there."""
+_Asks = Callable[..., Request]
+"""Makes the request for one attempt, of a nonce."""
 Able = Callable[[Sequence[ProviderSpec]], Sequence[Member]]
 """The workers that can take jobs of these EPs now; raises where there never was one."""
 
@@ -42,23 +53,19 @@ class Lane:
     `cancel` apart.
 
     Attributes:
-        own: by a process that is fresh and nobody else's, whose exit code counts.
-        machine: the worker that carried out the last job.
+        own: each by a process that is fresh, whose exit code counts.
+        machine: the worker that carries out the job, or the last one.
         peak_memory: of the process that did, in bytes.
     """
 
-    def __init__(
-        self, executor: Remote, number: int, label: str | None, eps: Sequence[ProviderSpec]
-    ) -> None:
+    def __init__(self, executor: Remote, label: str | None, eps: Sequence[ProviderSpec]) -> None:
         self.own = label is not None
         self.machine: str | None = None
         self.peak_memory = 0
-        self._number = number
-        self.label = label
+        self._label = label
         self._executor = executor
         self._eps = eps
-        self._member: Member | None = None
-        self._busy = Cancelling[Call](Call.cancel)
+        self._busy = Cancelling[Task](Task.cancel)
 
     def run(
         self,
@@ -70,139 +77,119 @@ class Lane:
         budget: float | None = None,
         memory: int | None = None,
     ) -> list[Any]:
-        """Carry out a job and return its results; of a worker that is lost, by another. How much
-        memory a machine has is its own affair.
+        """Carry out a job and return its results; of a worker that is lost, by another.
 
         Raises:
             ProviderUnavailable: no worker can take it.
             EpctxError: as `engine.executor.Lane.run` has it.
         """
-        packed = self._executor.packing.pack(*job)
-        last = self.own and any(action.isolates for action in job)
-        tried: list[str] = []
-        while True:
-            member = self._on(tried)
-            try:
-                answer = self._asked(member, packed.portable, last, started, (timeout, budget))
-            except Lost:
-                tried.append(member.address)
-                self.leave()
-                if len(tried) == _ATTEMPTS:
-                    raise self._killing(tried) from None
-                continue
-            if answer.own and self._executor.others(self._eps, [*tried, member.address]):
-                tried.append(member.address)
-                self.leave()
-                continue
-            taken = self._taken(answer, packed, member, job)
-            for number, result in enumerate(taken):
-                finished(number, result)
-            if last:
-                self.leave()
-            return taken
+        blobs = self._executor.blobs
+        files = portable.pack(blobs, job)
+        request = partial(
+            Request,
+            label=self._label,
+            kind=kind(self._eps) if self._label is None else "",
+            job=protocol.asked(job),
+            files=files,
+            timeout=timeout,
+            budget=budget,
+            memory=memory,
+        )
+        answer = self._answered(request, started)
+        portable.receive(blobs, files, answer.made, failed=answer.failure is not None)
+        if answer.failure is not None:
+            raise self._restored(answer)
+        self.peak_memory = answer.peak_memory
+        results = self._results(answer, job)
+        for number, result in enumerate(results):
+            finished(number, result)
+        return results
 
     def cancel(self, reason: EpctxError) -> None:
         """From any thread: end the job that runs, which raises `reason`, as any to come does."""
         self._busy.cancel(reason)
 
     def dismiss(self) -> None:
-        """After the last job: nothing is to be done; one that compiles ends with its job."""
+        """After the last job: nothing is to be done; processes of its own have ended."""
 
     def close(self) -> None:
-        """After the last job: end what is its own. Raises CompileError if it does not end well."""
-        member = self._member
-        if member is None or not self.own:
-            return
-        try:
-            answer = self._asked(member, None, False, lambda stage: None, (None, None))
-        except Lost:
-            return  # its jobs were answered
-        finally:
-            self.leave()
-        if answer.failure is not None:
-            raise protocol.restore(answer.failure, log=Path(answer.log_file))
+        """As `dismiss`."""
 
-    def leave(self) -> None:
-        """Nothing is to come for its worker: what is left of it there may go."""
-        member, self._member = self._member, None
-        if member is not None:
-            self._executor.left(member, self._number)
-
-    def _on(self, tried: Sequence[str]) -> Member:
-        """The worker of the lane; another if it is not there, or was tried."""
-        able = self._executor.able(self._eps, tried, self._busy.refuse)
-        if self._member is None or self._member.address not in {each.address for each in able}:
-            self.leave()
-            self._member = self._executor.chosen(able)
-        self.machine = self._member.facts.name
-        return self._member
+    def _answered(self, request: _Asks, started: Callable[[StageStarted], None]) -> Answer:
+        """Return what came of a request. One that fails for a machine's own reasons is tried on the
+        others.
+        """
+        refused: list[str] = []
+        lost = 0
+        while True:
+            able = self._executor.able(self._eps, refused, self._busy.refuse)
+            try:
+                answer = self._asked(able, request, started)
+            except Lost as error:
+                lost += error.workers
+                if lost >= _ATTEMPTS:
+                    raise self._killing(lost) from None
+                continue
+            if answer.own and {each.address for each in able} - {*refused, answer.address}:
+                refused.append(answer.address)
+                continue
+            return answer
 
     def _asked(
-        self,
-        member: Member,
-        job: portable.Portable | None,
-        last: bool,
-        started: Callable[[StageStarted], None],
-        bounds: tuple[float | None, float | None],
+        self, able: Sequence[Member], request: _Asks, started: Callable[[StageStarted], None]
     ) -> Answer:
+        from epctx.machines import serving
+
+        names = {each.address: each.facts.name for each in able}
+        begun: list[Began] = []
+
+        def began(event: Began) -> None:
+            begun.append(event)
+            self.machine = names.get(event.address)
+            started(event.stage)
+
+        nonce = self._executor.nonce()
+        text = encoded(request(nonce=nonce))
         cluster = self._executor.cluster
-        number = cluster.number()
-        request = Request(
-            build=cluster.build,
-            lane=self._number,
-            label=self.label,
-            kind=kind(self._eps) if self.label is None else "",
-            number=number,
-            job=job,
-            last=last,
-            timeout=bounds[0],
-            budget=bounds[1],
-            over=self._executor.over(member),
-        )
-        text = encoded(request)
         try:
             with self._busy.running(
-                lambda: cluster.call(member.address, "carry_out", text, number)
-            ) as call:
-                answer = decoded(call.wait(started), Answer)
-            for stage in answer.stages[call.stages :]:
-                started(stage)
-            return answer
+                lambda: cluster.begin(serving.carry_out, text, nonce, able)
+            ) as task:
+                task.wait(began)
         finally:
-            cluster.forget(number)
+            cluster.forget(nonce)
+        answer = decoded(self._executor.blobs.heard(nonce), Answer)
+        self.machine = names.get(answer.address)
+        for stage in answer.stages[sum(each.address == answer.address for each in begun) :]:
+            started(stage)
+        return answer
 
-    def _taken(
-        self, answer: Answer, packed: Packed, member: Member, job: Sequence[Action[Any]]
-    ) -> list[Any]:
-        """What an answer says, with paths of this machine."""
-        self._executor.packing.receive(packed, answer.made)
-        if answer.failure is not None:
-            raise self._restored(answer, packed, member)
-        self.peak_memory = answer.peak_memory
+    def _results(self, answer: Answer, job: Sequence[Action[Any]]) -> list[Any]:
         try:
-            return [
-                codec.decode(_homed(bytes(result).decode(), answer, packed), action.result)
-                for action, result in zip(job, answer.results, strict=False)
-            ]
+            pairs = zip(job, answer.results, strict=False)
+            return [codec.decode(bytes(result), action.result) for action, result in pairs]
         except msgspec.MsgspecError as error:
             raise CompileError(
                 "the worker broke its protocol",
-                where=member.facts.name,
+                where=self.machine,
                 why=str(error),
                 remedy="use the same version of epctx on all machines",
             ) from error
 
-    def _restored(self, answer: Answer, packed: Packed, member: Member) -> EpctxError:
-        log = self._executor.log(self.label or "worker", self._number)
+    def _restored(self, answer: Answer) -> EpctxError:
+        log = self._executor.log(self._label or "worker")
+        text = codec.encode(answer.failure).decode()
         if answer.log is not None:
             with outputs.writing(log):
                 log.parent.mkdir(parents=True, exist_ok=True)
-                log.unlink(missing_ok=True)
                 self._executor.blobs.fetch(answer.log, log)
-        text = codec.encode(answer.failure).decode()
-        if answer.log is not None and answer.log_file:
-            text = text.replace(_escaped(answer.log_file), _escaped(str(log)))
-        failure = codec.decode(_homed(text, answer, packed), Failure)
+            there, here = (
+                codec.encode(each).decode()[1:-1] for each in (answer.log_file, str(log))
+            )
+            text = text.replace(there, here)
+        failure = codec.decode(text, Failure)
+        if answer.own:
+            failure = dataclasses.replace(failure, where=f"{self.machine}: {failure.where}")
         error = protocol.restore(failure, log=log)
         if isinstance(error, CompileError):
             error.starved, error.native = answer.starved, answer.native
@@ -210,32 +197,14 @@ class Lane:
             error.log = LogTail(file=str(log), lines=answer.lines)
         return error
 
-    def _killing(self, tried: Sequence[str]) -> CompileError:
+    def _killing(self, lost: int) -> CompileError:
         return CompileError(
-            f"{len(tried)} workers were lost, one after the other, while they worked on it",
-            where=self.label,
-            why=f"the last was {self.machine}",
+            f"{lost} workers or more were lost, one after the other, while they worked on it",
+            where=self._label,
+            why=self.machine and f"the last was {self.machine}",
             remedy="build with `--on dask://local?workers=1` to see its log, or without --on",
             code=Code.CRASHED,
         )
-
-
-def _homed(text: str, answer: Answer, packed: Packed) -> str:
-    """JSON in which paths of the worker are those of this machine."""
-    homes: dict[str, str] = {}
-    places = zip(answer.roots, packed.portable.places, packed.paths, strict=False)
-    for root, place, path in places:
-        homes[root] = path.as_posix()
-        for blob in place.beside if isinstance(place, Input) else ():
-            beside = f"{Path(root).parent.as_posix()}/{blob.digest.hex}"
-            homes[beside] = packed.sources[str(blob.digest)].as_posix()
-    for root in sorted(homes, key=len, reverse=True):
-        text = text.replace(_escaped(root), _escaped(homes[root]))
-    return text
-
-
-def _escaped(text: str) -> str:
-    return codec.encode(text).decode()[1:-1]
 
 
 class Remote:
@@ -245,28 +214,20 @@ class Remote:
         logs: where the logs of jobs that failed go.
     """
 
-    def __init__(
-        self, cluster: Cluster, able: Able, blobs: Blobs, packing: Packing, logs: Path
-    ) -> None:
+    def __init__(self, cluster: Cluster, able: Able, blobs: Blobs, logs: Path) -> None:
         self.cluster = cluster
         self.blobs = blobs
-        self.packing = packing
         self._able = able
         self._logs = logs
-        self._lock = threading.Lock()
-        self._load: Counter[str] = Counter()
-        self._over: dict[str, list[int]] = {}
+        self._numbers = itertools.count(1)
+        self._nonces: list[Digest] = []
         self._lanes = Cancelling[Lane](Lane.cancel)
 
     @contextmanager
     def lane(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[Lane]:
-        """A lane on a worker that has these EPs."""
-        with self._lanes.running(lambda: Lane(self, self.cluster.number(), label, eps)) as lane:
-            try:
-                yield lane
-                lane.close()
-            finally:
-                lane.leave()
+        """A lane of jobs for workers that have these EPs."""
+        with self._lanes.running(lambda: Lane(self, label, eps)) as lane:
+            yield lane
 
     def cancel(self, reason: EpctxError) -> None:
         """End every job at once; they, and all that are asked for later, raise `reason`."""
@@ -277,24 +238,20 @@ class Remote:
         self._lanes.refuse()
 
     def close(self) -> None:
-        """After the last job: what is left at workers ends with the build."""
+        """After the last job: remove the answers."""
+        self.blobs.forget(self._nonces)
 
     def able(
-        self, eps: Sequence[ProviderSpec], tried: Sequence[str], refuse: Callable[[], None]
+        self, eps: Sequence[ProviderSpec], refused: Sequence[str], refuse: Callable[[], None]
     ) -> Sequence[Member]:
-        """The workers that can take a job; those that were not tried, if there are some.
+        """Return the workers that can take a job; those that did not refuse it, if there are some.
 
         Raises:
             ProviderUnavailable: there is none, and none came back; or the scheduler is gone.
         """
         deadline = time.monotonic() + _RETURN
-        while True:
+        while not (able := self._able(eps)):
             refuse()
-            if self.cluster.is_lost:
-                raise self.cluster.lost()
-            able = self._able(eps)
-            if able:
-                return [each for each in able if each.address not in tried] or able
             if time.monotonic() > deadline:
                 raise ProviderUnavailable(
                     "no worker is left that can take it",
@@ -302,29 +259,76 @@ class Remote:
                     code=Code.MACHINES,
                 )
             time.sleep(_LOOK)
+        return [each for each in able if each.address not in refused] or able
 
-    def others(self, eps: Sequence[ProviderSpec], tried: Sequence[str]) -> bool:
-        """Whether a worker can take a job that was not tried."""
-        return any(each.address not in tried for each in self._able(eps))
+    def nonce(self) -> Digest:
+        """Return the name of a new answer."""
+        self._nonces.append(new_nonce())
+        return self._nonces[-1]
 
-    def chosen(self, able: Sequence[Member]) -> Member:
-        """The one of them that has the least to do, for a lane."""
-        with self._lock:
-            found = min(able, key=lambda each: self._load[each.address] / each.facts.jobs)
-            self._load[found.address] += 1
-        return found
+    def log(self, label: str) -> Path:
+        """Return the file for the log of a job that failed."""
+        return self._logs / f"{label}-{next(self._numbers)}.log"
 
-    def left(self, member: Member, lane: int) -> None:
-        """A lane is no more at a worker."""
-        with self._lock:
-            self._load[member.address] -= 1
-            self._over.setdefault(member.address, []).append(lane)
 
-    def over(self, member: Member) -> tuple[int, ...]:
-        """Lanes that a worker may forget, each once."""
-        with self._lock:
-            return tuple(self._over.pop(member.address, ()))
+@contextmanager
+def opened(
+    url: str,
+    tls: Tls,
+    decides: Callable[[ProviderRecord], bool],
+    environment: Mapping[str, str] = os.environ,
+) -> Iterator[Machines]:
+    """The machines that `--on` names, for one build.
 
-    def log(self, label: str, number: int) -> Path:
-        """The file for the log of a lane's job that failed."""
-        return self._logs / f"{label}-{number}.log"
+    Args:
+        decides: whether the lock was made with an EP.
+
+    Raises:
+        UsageError: what is named is none, or not to be used so.
+        ProviderUnavailable: dask is not installed; nobody is there.
+    """
+    where = addresses.parsed(url)
+    addresses.refuse_without_dask()
+    with ExitStack() as stack:
+        if where.workers is not None:
+            yield _of_this_machine(where.workers, stack)
+            return
+        contact, security = addresses.contact(where, tls)
+        blobs = shared_blobs.shared(environment.get(shared_blobs.VARIABLE))
+        cluster = Cluster(contact, security)
+        stack.callback(cluster.close)
+        eps = WorkersEps(cluster, blobs, decides)
+
+        def executor(
+            *, work: Path, logs: Path, variables: Mapping[str, str] | None = None
+        ) -> Remote:
+            return Remote(cluster, eps.able, blobs, logs)
+
+        def jobs() -> int:
+            return sum(member.facts.jobs for member in cluster.members())
+
+        yield Machines(executors=executor, eps=eps, jobs=jobs)
+
+
+def _of_this_machine(workers: int, stack: ExitStack) -> Machines:
+    """A cluster of this machine, which starts when there is something to do. Its workers have this
+    machine's EPs, whatever a job needs.
+    """
+    lock = threading.Lock()
+    started: list[tuple[Cluster, Blobs]] = []
+
+    def executor(*, work: Path, logs: Path, variables: Mapping[str, str] | None = None) -> Remote:
+        with lock:
+            if not started:
+                contact, tls, running, url = stack.enter_context(local.cluster(workers))
+                cluster = Cluster(contact, tls, failure=lambda: running.failure)
+                stack.callback(cluster.close)
+                started.append((cluster, shared_blobs.shared(url)))
+        cluster, blobs = started[0]
+
+        def able(eps: Sequence[ProviderSpec]) -> Sequence[Member]:
+            return cluster.members()
+
+        return Remote(cluster, able, blobs, logs)
+
+    return Machines(executors=executor, jobs=lambda: max(workers, os.cpu_count() or 1))

@@ -1,8 +1,13 @@
-"""A cluster of this machine's own: a scheduler in this process, and workers that end with it."""
+"""A cluster of this machine's own: a scheduler in this process, and workers that end with it.
+
+`python -m epctx.machines.local` is a worker. What it is told comes as one line of JSON on stdin,
+whose end is its end.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,9 +21,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec
+from epctx.machines import address
 from epctx.machines.cluster import SILENT
 from epctx.machines.messages import CALM
-from epctx.providers.onnxruntime import host
+from epctx.providers.onnxruntime import host, supervisor
 from epctx.providers.onnxruntime.native_process import NativeProcess
 
 if TYPE_CHECKING:
@@ -34,24 +40,12 @@ class Start(Struct, frozen=True, kw_only=True):
     """What a worker is told: whom to serve, what both share, and PEM texts of this build alone."""
 
     contact: str
-    blobs: Path
+    store: str
     name: str
     jobs: int
     ca: str
     cert: str
     key: str
-
-
-def security(start: Start) -> Security:
-    """Connections within one build: nobody else on this machine has its certificate."""
-    from distributed.security import Security
-
-    return Security(
-        require_encryption=True,
-        tls_ca_file=start.ca,
-        **{f"tls_{role}_cert": start.cert for role in ("client", "worker", "scheduler")},
-        **{f"tls_{role}_key": start.key for role in ("client", "worker", "scheduler")},
-    )
 
 
 class Workers:
@@ -100,7 +94,7 @@ class Workers:
         name = f"local-{self._started}"
         with (self._logs / name).open("wb") as log:
             process = NativeProcess(
-                [sys.executable, "-P", "-m", "epctx.machines"],
+                [sys.executable, "-P", "-m", "epctx.machines.local"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -114,17 +108,17 @@ class Workers:
 
 
 @contextmanager
-def cluster(count: int, blobs: Path) -> Iterator[tuple[str, Security, Workers]]:
-    """A scheduler with so many workers; where it is, and how to talk to it."""
+def cluster(count: int) -> Iterator[tuple[str, Security, Workers, str]]:
+    """A scheduler with so many workers; where it is, how to talk to it, and what all share."""
     import dask
     from distributed import LocalCluster
     from distributed.security import Security
 
     dask.config.set(CALM)
     safe = Security.temporary()
-    start_of = {"ca": safe.tls_ca_file, "cert": safe.tls_worker_cert, "key": safe.tls_worker_key}
+    keys = {"ca": safe.tls_ca_file, "cert": safe.tls_worker_cert, "key": safe.tls_worker_key}
     with (
-        tempfile.TemporaryDirectory(prefix="epctx-local-", ignore_cleanup_errors=True) as logs,
+        tempfile.TemporaryDirectory(prefix="epctx-local-", ignore_cleanup_errors=True) as folder,
         LocalCluster(
             n_workers=0,
             processes=False,
@@ -135,11 +129,35 @@ def cluster(count: int, blobs: Path) -> Iterator[tuple[str, Security, Workers]]:
             silence_logs=SILENT,
         ) as scheduler,
     ):
-        contact = scheduler.scheduler_address
+        contact, (logs, shared) = scheduler.scheduler_address, map(Path(folder).joinpath, "ls")
+        for each in (logs, shared):
+            each.mkdir()
         jobs = max(1, (len(host.cores()) or os.cpu_count() or 1) // count)
-        start = Start(contact=contact, blobs=blobs, name="", jobs=jobs, **start_of)
-        workers = Workers(start, count, Path(logs))
+        start = Start(contact=contact, store=shared.as_uri(), name="", jobs=jobs, **keys)
+        workers = Workers(start, count, logs)
         try:
-            yield contact, safe, workers
+            yield contact, safe, workers, start.store
         finally:
             workers.close()
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    supervisor.supervise()  # before there is a second thread
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # in a terminal it reaches the build, too
+
+    from epctx.machines import serving
+
+    start = codec.decode(sys.stdin.buffer.readline(), Start)
+
+    def follow() -> None:
+        os.read(0, 1)
+        os._exit(0)
+
+    threading.Thread(target=follow, daemon=True).start()
+    security = address.security(start.ca, start.cert, start.key)
+    serving.serve(start.contact, security, start.store, name=start.name, jobs=start.jobs, once=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,15 @@
-"""Jobs that can be carried out elsewhere: paths become numbered places, and files become blobs.
+"""Jobs that can be carried out elsewhere: what they read and write goes through the blobs.
 
-On one side `Packing.pack` puts what a job reads into the blobs, and names each file or folder of it
-by a number; on the other `placed` makes a folder of each number, and `collected` puts what the job
-wrote into the blobs, which `Packing.receive` writes to where the job's own paths lead.
+A job keeps its paths. On the machine that carries it out, each of the few folders that these lie in
+is a folder of a scratch, and what comes back names paths of the machine that has asked.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -22,281 +21,260 @@ from epctx.actions.optimize import Optimize
 from epctx.actions.pieces import Cut
 from epctx.errors import CompileError, EpctxError, StorageError
 from epctx.files import listing, paths
-from epctx.files.digest import of_json
 from epctx.graph.optimized import paths as optimized
 from epctx.graph.serde import locations
 from epctx.machines.blobs import Blob, Blobs
 from epctx.manifest import ModelSource, ProviderSpec, Reference
 
-T = TypeVar("T")
-Place = Callable[[Path], Path]
-Tree = Mapping[str, Blob]
-"""The files below a folder, by path, with `/`."""
-_SCHEME: Final = "epctx-place:"
+_OPTIMIZES: Final = (Optimize, Cut)
+"""Actions that write optimized models, which refer to files that the job has read."""
 
 
-class Input(Struct, frozen=True, kw_only=True, tag=True):
-    """What a job reads at a place.
+class Files(Struct, frozen=True, kw_only=True):
+    """What a job reads and writes, by paths of the machine that has asked, with `/`.
 
     Attributes:
-        files: below it; of a single file that one, by its name.
-        beside: contents that an optimized model in it refers to, wherever they are.
-        single: the place is that file, not a folder.
+        roots: folders in which all of that is; none is in another.
+        reads: files, and their contents.
+        folders: that are there before the job.
+        writes: folders; of each the one file that counts if the job fails, and only then; None: all
+            of it counts if the job does not fail.
+        optimizes: it writes optimized models.
     """
 
-    files: Tree
-    beside: tuple[Blob, ...] = ()
-    single: bool = False
-
-    @property
-    def name(self) -> str:
-        """One name for one content."""
-        return of_json(msgspec.to_builtins(self)).hex[:24]
+    roots: tuple[str, ...]
+    reads: Mapping[str, Blob]
+    folders: tuple[str, ...]
+    writes: Mapping[str, str | None]
+    optimizes: bool = False
 
 
-class Output(Struct, frozen=True, kw_only=True, tag=True):
-    """A folder that a job writes to.
-
-    Attributes:
-        exists: it does, before the job.
-        files: what is there then, if the job reads that, too.
-        failed: only this file of it counts, and only if the job fails.
-    """
-
-    exists: bool
-    files: Tree = msgspec.field(default_factory=dict)
-    failed: str | None = None
-
-
-class Item(Struct, frozen=True, kw_only=True):
-    """What was packed: its class, by name, and it, in which a path is the number of a place and
-    what is below that.
-    """
-
-    kind: str
-    value: msgspec.Raw
-
-
-class Portable(Struct, frozen=True, kw_only=True):
-    """A job without a path of the machine that it comes from.
-
-    Attributes:
-        items: its actions; or something else that holds paths.
-        places: by number.
-    """
-
-    items: tuple[Item, ...]
-    places: tuple[Input | Output, ...]
-
-
-class Packed(Struct, frozen=True, kw_only=True):
-    """A job that was made portable, and what is needed to take in what comes back.
-
-    Attributes:
-        paths: of its places, on this machine.
-        sources: paths of files that an optimized model may refer to, by digest.
-    """
-
-    portable: Portable
-    paths: tuple[Path, ...]
-    sources: Mapping[str, Path]
-
-
-class Packing:
-    """Makes jobs portable. Used by many threads.
-
-    A model is put into the blobs once, and an optimized one that came out of them not at all, since
-    nothing may change them while they are built.
-    """
+class _Found:
+    """What values that hold paths read and write."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._lock = threading.Lock()
-        self._models: dict[tuple[Path, Path | None], tuple[Input, Input | None]] = {}
-        self._optimized: dict[Path, Tree] = {}
+        self.near: set[Path] = set()
+        self.reads: dict[Path, Blob] = {}
+        self.folders: set[Path] = set()
+        self.writes: dict[Path, str | None] = {}
 
-    def pack(self, *job: object) -> Packed:
-        """A job, or anything else that holds paths, with all that it reads in the blobs.
+    def look_at(self, value: Any) -> None:
+        """Find the paths of a value. Raises StorageError."""
+        if isinstance(value, Action):
+            for name in value.writes:
+                path: Path = getattr(value, name)
+                self.near.add(path.parent)
+                if path.is_dir():
+                    self.folders.add(path)
+                    if name in value.adds and path not in self.writes:
+                        self._read_below(path)
+                self.writes[path] = value.failed.get(name)
+            value = replace(value, **dict.fromkeys(value.writes))
+        moved_in(value, self._read, self._read_model)
 
-        Raises:
-            StorageError: a file cannot be read, or the blobs cannot be written.
-        """
-        return _Pack(self).packed(job)
+    def _put(self, path: Path) -> None:
+        self.near.add(path.parent)
+        if path not in self.reads:
+            self.reads[path] = self._blobs.put(path)
 
-    def receive(self, packed: Packed, made: Mapping[int, Tree]) -> None:
-        """Write what a job has made to where it is to be.
+    def _read(self, path: Path) -> Path:
+        if not path.is_absolute() or any(path.is_relative_to(each) for each in self.writes):
+            return path
+        self.near.add(path.parent)
+        if path.is_file():
+            self._put(path)
+        elif path.is_dir():
+            self._read_below(path)
+        return path
+
+    def _read_below(self, folder: Path) -> None:
+        """A folder; an optimized model in it refers to files elsewhere."""
+        self.folders.add(folder)
+        for path in _files(folder):
+            self._put(path)
+            if path.name == optimized.RECORD:
+                try:
+                    sources = optimized.sources(path.parent)
+                except (OSError, msgspec.MsgspecError) as error:
+                    raise StorageError(
+                        "is no optimized model",
+                        file=str(path.parent),
+                        why=str(error),
+                        remedy="build again",
+                    ) from error
+                for source in sources.values():
+                    self._put(source)
+
+    def _read_model(self, path: Path, data: Path | None) -> None:
+        """A model with the data files that are there: what is wrong is for the job to tell."""
+        self._read(path)
+        folder = data or path.parent
+        self.near.add(folder)
+        try:
+            names = locations.of(path)
+        except EpctxError:
+            return
+        whole = folder.resolve()
+        for name in (paths.normalize(name) for name in names if paths.fault(name) is None):
+            place = folder / name
+            if place.is_file() and place.resolve().is_relative_to(whole):
+                self._put(place)
+
+
+def pack(blobs: Blobs, values: Iterable[Any]) -> Files:
+    """Put what actions, or other values that hold paths, read into the blobs.
+
+    Raises:
+        StorageError: a file cannot be read, or the blobs cannot be written.
+    """
+    found, optimizes = _Found(blobs), False
+    for value in values:
+        found.look_at(value)
+        optimizes = optimizes or isinstance(value, _OPTIMIZES)
+    roots: list[Path] = []
+    for folder in sorted(found.near, key=lambda path: len(path.parts)):
+        if not any(folder.is_relative_to(root) for root in roots):
+            roots.append(folder)
+    return Files(
+        roots=tuple(root.as_posix() for root in roots),
+        reads={path.as_posix(): blob for path, blob in found.reads.items()},
+        folders=tuple(folder.as_posix() for folder in sorted(found.folders)),
+        writes={path.as_posix(): failed for path, failed in found.writes.items()},
+        optimizes=optimizes,
+    )
+
+
+def receive(blobs: Blobs, files: Files, made: Mapping[str, Blob], *, failed: bool) -> None:
+    """Write what a job has made to where it is to be.
+
+    Raises:
+        StorageError: a content is not there, or the disk refuses.
+        CompileError: it cannot be true.
+    """
+    _require_few(made)
+    for text in made:
+        write = next((each for each in files.writes if text.startswith(f"{each}/")), None)
+        below = None if write is None else text.removeprefix(f"{write}/")
+        only = None if write is None else files.writes[write]
+        if below is None or not paths.is_plain(below) or failed == (only is None):
+            raise _untrue(f"a file {text}")
+        if only is not None and below != only:
+            raise _untrue(f"a file {text}")
+    for folder, only in files.writes.items():
+        if only is None and not failed:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+    _write({Path(text): blob for text, blob in made.items()}, blobs)
+    if files.optimizes:
+        _tell_places(map(Path, made), {b.digest: Path(text) for text, b in files.reads.items()})
+
+
+class Placed:
+    """The files of a job on the machine that carries it out.
+
+    Args:
+        home: a new folder for them.
+    """
+
+    def __init__(self, files: Files, home: Path) -> None:
+        self._files = files
+        self._roots = {root: home / str(number) for number, root in enumerate(files.roots)}
+
+    def real(self, path: Path) -> Path:
+        """Return where a path of a job leads here. Raises CompileError: nowhere."""
+        text = path.as_posix()
+        if text == ".":
+            return path
+        for root, here in self._roots.items():
+            if text == root:
+                return here
+            below = text.removeprefix(f"{root.rstrip('/')}/")
+            if below != text and paths.is_plain(below):
+                return here / below
+        raise _untrue(f"a path {text}")
+
+    def named(self, text: str) -> str:
+        """Return JSON with the paths of the machine that has asked in the place of those here."""
+        for root, here in self._roots.items():
+            for own in {here.as_posix(), str(here)}:
+                text = text.replace(_escaped(own), _escaped(root))
+        return text
+
+    def lay_out(self, blobs: Blobs) -> None:
+        """Write what the job reads.
 
         Raises:
             StorageError: a content is not there, or the disk refuses.
-            CompileError: it cannot be true.
+            CompileError: it is no such job.
         """
-        for number, tree in made.items():
-            places = packed.portable.places
-            place = places[number] if 0 <= number < len(places) else None
-            if not isinstance(place, Output) or (place.failed and {*tree} > {place.failed}):
-                raise _untrue("files where none should be")
-            folder = packed.paths[number]
-            folder.mkdir(parents=True, exist_ok=True)
-            _write(tree, self._blobs, folder)
-            kinds = {each.kind for each in packed.portable.items}
-            if kinds.isdisjoint((Optimize.__name__, Cut.__name__)):
-                continue
-            for record in (name for name in tree if PurePosixPath(name).name == optimized.RECORD):
-                model = folder / PurePosixPath(record).parent
-                optimized.write(model, packed.sources)
-                root = record.removesuffix(optimized.RECORD)
-                own = {n.removeprefix(root): each for n, each in tree.items() if n.startswith(root)}
-                with self._lock:
-                    self._optimized[model] = own
+        reads = {self.real(Path(text)): blob for text, blob in self._files.reads.items()}
+        _require_few(reads)
+        for here in self._roots.values():
+            here.mkdir(parents=True, exist_ok=True)
+        for text in self._files.folders:
+            self.real(Path(text)).mkdir(parents=True, exist_ok=True)
+        for text in self._files.writes:
+            self.real(Path(text)).parent.mkdir(parents=True, exist_ok=True)
+        _write(reads, blobs)
+        _tell_places(reads, {blob.digest: path for path, blob in reads.items()})
 
-    def put(self, path: Path) -> Blob:
-        """A file, in the blobs."""
-        return self._blobs.put(path)
-
-    def tree(self, folder: Path, *, leaving_out: str = "") -> Tree:
-        """All files below a folder, in the blobs."""
-        return {
-            path.relative_to(folder).as_posix(): self.put(path)
-            for path in sorted(listing.below(folder))
-            if path.is_file() and path.name != leaving_out
-        }
-
-    def optimized(self, folder: Path) -> Tree:
-        """The files of an optimized model, in the blobs."""
-        with self._lock:
-            known = self._optimized.get(folder)
-        return self.tree(folder, leaving_out=optimized.PLACES) if known is None else known
-
-    def model(self, path: Path, data: Path | None) -> tuple[Input, Input | None]:
-        """A model with its external data: its folder, and that of the data, if that is another."""
-        with self._lock:
-            known = self._models.get((path, data))
-        if known is None:
-            own = {path.name: self.put(path)} if path.is_file() else {}
-            beside = {name: self.put(found) for name, found in _data(path, data or path.parent)}
-            if data is None:
-                known = Input(files={**beside, **own}), None
+    def collect(self, blobs: Blobs, *, failed: bool) -> dict[str, Blob]:
+        """Put what the job has written into the blobs: for `receive`. Raises StorageError."""
+        made: dict[str, Blob] = {}
+        for text, only in self._files.writes.items():
+            folder = self.real(Path(text))
+            if only is None:
+                found = {} if failed else {p.relative_to(folder): p for p in _files(folder)}
             else:
-                known = Input(files=own), Input(files=beside)
-            with self._lock:
-                self._models[path, data] = known
-        return known
+                found = {Path(only): folder / only} if (folder / only).is_file() and failed else {}
+            for below, path in found.items():
+                name, blob = f"{text}/{below.as_posix()}", blobs.put(path)
+                if self._files.reads.get(name) != blob:
+                    made[name] = blob
+        return made
 
 
-def _data(model: Path, folder: Path) -> Iterator[tuple[str, Path]]:
-    """The data files that a model refers to, and that are there: what is wrong is for the job to
-    tell.
-    """
-    try:
-        names = locations.of(model)
-    except EpctxError:
-        return
-    whole = folder.resolve()
-    for name in names:
-        if paths.fault(name) is None:
-            place = folder / paths.normalize(name)
-            if place.is_file() and place.resolve().is_relative_to(whole):
-                yield paths.normalize(name), place
+def _files(folder: Path) -> Iterator[Path]:
+    """The files below a folder, but where the files of optimized models are on this machine."""
+    for path in listing.below(folder) if folder.is_dir() else ():
+        if path.name != optimized.PLACES and path.is_file():
+            yield path
 
 
-class _Pack:
-    """One job, made portable."""
-
-    def __init__(self, packing: Packing) -> None:
-        self._packing = packing
-        self._places: list[Input | Output] = []
-        self._paths: list[Path] = []
-        self._sources: dict[str, Path] = {}
-        self._written: dict[Path, Path] = {}
-
-    def packed(self, job: Sequence[Any]) -> Packed:
-        items = tuple(
-            Item(kind=type(each).__name__, value=msgspec.Raw(codec.encode(self._moved(each))))
-            for each in job
-        )
-        return Packed(
-            portable=Portable(items=items, places=tuple(self._places)),
-            paths=tuple(self._paths),
-            sources=self._sources,
-        )
-
-    def _moved(self, value: Any) -> Any:
-        writes: dict[str, Path] = {}
-        if isinstance(value, Action):
-            for name in value.writes:
-                path, added = getattr(value, name), name in value.adds
-                writes[name] = self._output(path, value.failed.get(name), added=added)
-            value = replace(value, **dict.fromkeys(writes))
-        return replace(moved_in(value, self._input, self._model), **writes)
-
-    def _add(self, place: Input | Output, path: Path) -> Path:
-        """The number of a place, as a path; one that is there already is not a second one."""
-        if isinstance(place, Input) and place in self._places:
-            number = self._places.index(place)
-            if self._paths[number] == path:
-                return Path(f"{_SCHEME}{number}")
-        self._places.append(place)
-        self._paths.append(path)
-        return Path(f"{_SCHEME}{len(self._places) - 1}")
-
-    def _output(self, path: Path, failed: str | None, *, added: bool) -> Path:
-        if path not in self._written:
-            files = self._packing.tree(path) if added and path.is_dir() else {}
-            place = Output(exists=path.is_dir(), files=files, failed=failed)
-            self._written[path] = self._add(place, path)
-        return self._written[path]
-
-    def _input(self, path: Path) -> Path:
-        if path in self._written:
-            return self._written[path]
-        if path.is_file():
-            single = Input(files={path.name: self._packing.put(path)}, single=True)
-            return self._add(single, path)
-        if not (path / optimized.RECORD).is_file():
-            return self._add(Input(files=self._packing.tree(path)), path)
-        try:
-            found = optimized.sources(path)
-            self._sources.update(optimized.made(path))
-        except (OSError, msgspec.MsgspecError) as error:
-            raise StorageError(
-                "is no optimized model", file=str(path), why=str(error), remedy="build again"
-            ) from error
-        self._sources.update(found)
-        files = self._packing.optimized(path)
-        beside = tuple(self._packing.put(each) for each in found.values())
-        return self._add(Input(files=files, beside=beside), path)
-
-    def _model(self, path: Path, data: Path | None) -> tuple[Path, Path | None]:
-        own, beside = self._packing.model(path, data)
-        folder = data or path.parent
-        for place, root in ((own, path.parent), (beside, folder)):
-            for name, blob in () if place is None else place.files.items():
-                self._sources[str(blob.digest)] = root / name
-        where = None if beside is None else self._add(beside, folder)
-        return self._add(own, path.parent) / path.name, where
+def _write(files: Mapping[Path, Blob], blobs: Blobs) -> None:
+    for path, blob in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        blobs.fetch(blob, path)
 
 
-Model = Callable[[Path, Path | None], tuple[Path, Path | None]]
+def _tell_places(found: Iterable[Path], places: Mapping[Any, Path]) -> None:
+    """Write for the optimized models among files where the contents are that they refer to."""
+    known = {str(digest): path for digest, path in places.items()}
+    for path in found:
+        if path.name == optimized.RECORD:
+            optimized.write(path.parent, known)
 
 
-def moved_in(value: Any, place: Place, model: Model | None = None) -> Any:
-    """A value with other paths.
+Model = Callable[[Path, Path | None], None]
+
+
+def moved_in(value: Any, place: Callable[[Path], Path], model: Model | None = None) -> Any:
+    """Return a value with other paths.
 
     Args:
         place: where a path of it leads in the new one.
-        model: the same of a model and the folder of its external data; None: as all paths.
+        model: hears of a model and the folder of its external data, in the place of these paths.
     """
-    if value is None or isinstance(value, str | int | float):
-        return value
+    again = partial(moved_in, place=place, model=model)
     match value:
         case Path():
             return place(value)
         case ModelSource() | Reference() if model is not None:
-            path, data = model(value.path, value.external_data_dir)
-            found = replace(value, path=path, external_data_dir=data)
-            if isinstance(found, ModelSource):
-                return replace(found, reference=moved_in(found.reference, place, model))
-            return found
+            model(value.path, value.external_data_dir)
+            if isinstance(value, ModelSource):
+                again(value.reference)
+            return value
         case ProviderSpec():
             options = {
                 name: str(place(Path(str(text)))) if name in value.path_options else text
@@ -304,120 +282,25 @@ def moved_in(value: Any, place: Place, model: Model | None = None) -> Any:
             }
             return replace(value, options=options)
         case Struct():
-            changed = {
-                name: new
-                for name in value.__struct_fields__
-                if (new := moved_in(old := getattr(value, name), place, model)) is not old
-            }
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            changed = {n: new for n, old in fields.items() if (new := again(old)) is not old}
             return replace(value, **changed) if changed else value
         case tuple() | list():
-            items = [moved_in(each, place, model) for each in value]
+            items = [again(each) for each in value]
             same = all(new is old for new, old in zip(items, value, strict=True))
             return value if same else type(value)(items)
         case Mapping():
-            return {name: moved_in(each, place, model) for name, each in value.items()}
+            return {name: again(each) for name, each in value.items()}
     return value
 
 
-def placed(
-    portable: Portable, kinds: Mapping[str, type[Any]], blobs: Blobs, folder: Path, new: Path
-) -> tuple[list[Any], tuple[Path, ...]]:
-    """The job on this machine, with all that it reads; and the paths of its places.
-
-    Args:
-        kinds: of what may be in it, by name.
-        folder: where inputs are, each once: of the jobs before, too.
-        new: a folder for what it writes, which is made.
-
-    Raises:
-        StorageError: a content is not there, or the disk refuses.
-        CompileError: it is no such job.
-    """
-    new.mkdir(parents=True)
-    roots: list[Path] = []
-    for number, place in enumerate(portable.places):
-        if isinstance(place, Input):
-            roots.append(_laid_out(place, blobs, folder))
-            continue
-        roots.append(new / str(number))
-        if place.exists:
-            roots[-1].mkdir()
-            _write(place.files, blobs, roots[-1])
-
-    def real(path: Path) -> Path:
-        head, _, below = path.as_posix().partition("/")
-        number = head.removeprefix(_SCHEME)
-        if head == number or not number.isdecimal() or int(number) >= len(roots):
-            raise _untrue(f"a path {path}")
-        if below and not paths.is_plain(below):
-            raise _untrue(f"a path {path}")
-        return roots[int(number)] / below if below else roots[int(number)]
-
-    job: list[Any] = []
-    for item in portable.items:
-        kind = kinds.get(item.kind)
-        if kind is None:
-            raise CompileError(
-                "another machine asked for what there is not",
-                where=item.kind,
-                remedy="use the same version of epctx on all machines",
-            )
-        try:
-            job.append(moved_in(codec.decode(bytes(item.value), kind), real))
-        except msgspec.MsgspecError as error:
-            raise _untrue(f"a job that is none: {error}") from error
-    return job, tuple(roots)
+def _escaped(text: str) -> str:
+    return codec.encode(text).decode()[1:-1]
 
 
-def _laid_out(place: Input, blobs: Blobs, folder: Path) -> Path:
-    root = folder / place.name
-    if not root.is_dir():
-        making = folder / f"{place.name}-{threading.get_ident()}"
-        files = making / "files"
-        files.mkdir(parents=True)
-        _write(place.files, blobs, files)
-        for blob in place.beside:
-            beside = making / blob.digest.hex
-            if not beside.exists():
-                blobs.fetch(blob, beside)
-        making.rename(root)  # the times of what is moved stay, and so do the identities below
-        if (root / "files" / optimized.RECORD).is_file():
-            found = {str(blob.digest): root / blob.digest.hex for blob in place.beside}
-            optimized.write(root / "files", found)
-    return root / "files" / next(iter(place.files)) if place.single else root / "files"
-
-
-def _write(tree: Tree, blobs: Blobs, folder: Path) -> None:
-    if len(tree) > limits.MACHINE_FILES.value or not all(map(paths.is_plain, tree)):
-        raise _untrue("files that are none")
-    for name, blob in tree.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
-        blobs.fetch(blob, target)
-
-
-def collected(
-    portable: Portable, roots: Sequence[Path], blobs: Blobs, *, failed: bool
-) -> dict[int, Tree]:
-    """What a job has written, in the blobs, by the number of its place.
-
-    Raises:
-        StorageError: the blobs cannot be written.
-    """
-    packing = Packing(blobs)
-    found: dict[int, Tree] = {}
-    for number, place in enumerate(portable.places):
-        if not isinstance(place, Output):
-            continue
-        root = roots[number]
-        if place.failed is not None:
-            if failed and (root / place.failed).is_file():
-                found[number] = {place.failed: packing.put(root / place.failed)}
-        elif not failed and root.is_dir():
-            tree = packing.tree(root, leaving_out=optimized.PLACES)
-            found[number] = {n: blob for n, blob in tree.items() if place.files.get(n) != blob}
-    return found
+def _require_few(files: Mapping[Any, Blob]) -> None:
+    if len(files) > limits.MACHINE_FILES.value:
+        raise _untrue(f"more than {limits.MACHINE_FILES}")
 
 
 def _untrue(what: str) -> CompileError:

@@ -1,123 +1,298 @@
-"""A worker's process: it serves a scheduler until it is told to end."""
+"""A worker: it serves a scheduler until it is told to end, and carries out jobs meanwhile.
+
+`carry_out` is a task of dask, `describe` what a client has workers run. As soon as nobody waits for
+a task any more, since its build was interrupted or its machine is gone, dask lets go of it, and the
+process that carries it out is ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
-import platform
 import shutil
 import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import dask
-import psutil
+import msgspec
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.security import Security
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx._version import __version__
+from epctx.actions.action import StageStarted
 from epctx.actions.kinds import CODE
 from epctx.cache.digests import FreshDigests
+from epctx.errors import CompileError, EpctxError, Failure, StorageError
+from epctx.files import outputs
 from epctx.keys.toolchain import Toolchain
+from epctx.machines import blobs as shared_blobs
 from epctx.machines.address import unreachable
 from epctx.machines.blobs import Blobs
-from epctx.machines.messages import CALM, FACTS, HANDLER, Ep, Facts
-from epctx.machines.site import Site
+from epctx.machines.messages import (
+    CALM,
+    FACTS,
+    TOPIC,
+    Answer,
+    Began,
+    Facts,
+    Question,
+    Request,
+    decoded,
+    encoded,
+)
+from epctx.machines.portable import Placed, moved_in
 from epctx.providers.onnxruntime import host
+from epctx.worker import protocol
+from epctx.worker.pool import Lane, Pool
 
-_THREADS: Final = 256
-"""That wait for processes. How many of those work at a time is for coordinators to say."""
 logging.getLogger("distributed").setLevel(logging.ERROR)
 _REACHED: Final = 30
 """Seconds within which a scheduler must answer."""
 _AGAIN: Final = 2.0
 """Seconds between two attempts to reach a scheduler that is gone."""
+_REST: Final = 5.0
+"""Seconds without a job after which processes end that others' jobs could use."""
 _DONE: Final = frozenset({"memory", "error"})
-PLUGIN: Final = "epctx"
+_PLUGIN: Final = "epctx"
+_ENDED: Final = EpctxError("the build has ended", remedy="run the command again")
 
 
-@runtime_checkable
-class Has(Protocol):
-    """What a worker's plugin is for its tasks."""
+class Site:
+    """What this process has for builds. Used by many threads.
 
-    site: Site
+    Args:
+        folder: its scratch: its own, and empty.
+        failures: why EPs are not ready that `epctx doctor` has found, by name.
+        address: dask's, of this worker.
+        publish: sends events: their topic, and what they say.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        blobs: Blobs,
+        failures: Mapping[str, Failure],
+        address: str,
+        publish: Callable[[str, str], None],
+    ) -> None:
+        self._folder = folder
+        self._blobs = blobs
+        self._failures = failures
+        self._address = address
+        self._publish = publish
+        self._pool = Pool(work=folder / "work", logs=folder / "logs")
+        self._toolchain = Toolchain(FreshDigests())
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._lanes: dict[str, Lane] = {}
+        self._ended: set[str] = set()
+        self._rested = threading.Timer(0, self._rest)
+
+    def carry_out(self, text: str, key: str) -> None:
+        """Carry out a request, and put the answer into the blobs; what fails is in it.
+
+        Args:
+            key: of the task, for `cancel`.
+        """
+        request = decoded(text, Request)
+        begun: list[tuple[float, StageStarted]] = []
+
+        def started(stage: StageStarted) -> None:
+            begun.append((time.monotonic(), stage))
+            event = Began(nonce=request.nonce, address=self._address, stage=stage)
+            self._publish(TOPIC, encoded(event))
+
+        with self._home() as home, self._running(request, key) as lane:
+            answer = self._answered(lambda: self._worked(request, home, lane, started))
+        now = time.monotonic()
+        stages = tuple(replace(stage, ago=now - then) for then, stage in begun)
+        self._blobs.say(request.nonce, encoded(replace(answer, stages=stages)))
+
+    def describe(self, text: str) -> str:
+        """Return the answer to a `Question`."""
+        question = decoded(text, Question)
+
+        def described() -> Answer:
+            placed = Placed(question.files, home)
+            placed.lay_out(self._blobs)
+            found = []
+            for spec in moved_in(question.eps, placed.real):
+                if spec.provider in self._failures:
+                    raise protocol.restore(self._failures[spec.provider], log=home)
+                found.append(msgspec.Raw(codec.encode(self._toolchain.describe(spec))))
+            return Answer(address=self._address, results=tuple(found))
+
+        with self._home() as home:
+            return encoded(self._answered(described))
+
+    def cancel(self, key: str) -> None:
+        """Nobody waits for a task any more; what carries it out ends."""
+        with self._lock:
+            self._ended.add(key)
+            lane = self._lanes.get(key)
+        if lane is not None:
+            lane.cancel(_ENDED)
+
+    def close(self) -> None:
+        """End everything."""
+        self._rested.cancel()
+        self._pool.cancel(_ENDED)
+
+    @contextmanager
+    def _home(self) -> Iterator[Path]:
+        """A new folder for a job."""
+        home = self._folder / f"j{next(self._numbers)}"
+        try:
+            yield home
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+    @contextmanager
+    def _running(self, request: Request, key: str) -> Iterator[Lane]:
+        """What a request is carried out in. After the last one processes rest, and then end."""
+        lane = Lane(self._pool, request.label, request.kind)
+        with self._lock:
+            self._rested.cancel()
+            self._lanes[key] = lane
+            if key in self._ended:
+                lane.cancel(_ENDED)
+        try:
+            yield lane
+        finally:
+            lane.abandon()
+            with self._lock:
+                del self._lanes[key]
+                if not self._lanes:
+                    self._rested = threading.Timer(_REST, self._rest)
+                    self._rested.daemon = True
+                    self._rested.start()
+
+    def _rest(self) -> None:
+        with self._lock:
+            if not self._lanes:
+                self._pool.close()
+                self._blobs.tidy()
+                self._ended.clear()
+
+    def _answered(self, answer: Callable[[], Answer]) -> Answer:
+        """Return an answer; one that says what failed, if something did."""
+        try:
+            with outputs.refusals():
+                return answer()
+        except EpctxError as error:
+            return self._failed(error)
+
+    def _worked(
+        self, request: Request, home: Path, lane: Lane, started: Callable[[StageStarted], None]
+    ) -> Answer:
+        placed = Placed(request.files, home)
+        placed.lay_out(self._blobs)
+        job = moved_in(protocol.actions(protocol.Message(job=request.job)), placed.real)
+        try:
+            results = lane.run(
+                job,
+                started=started,
+                timeout=request.timeout,
+                budget=request.budget,
+                memory=request.memory,
+            )
+            lane.close()
+            answer = Answer(
+                address=self._address,
+                results=tuple(msgspec.Raw(codec.encode(each)) for each in results),
+                peak_memory=lane.peak_memory,
+            )
+        except EpctxError as error:
+            answer = self._failed(error)
+        made = placed.collect(self._blobs, failed=answer.failure is not None)
+        named = placed.named(codec.encode(answer).decode())
+        return replace(codec.decode(named, Answer), made=made)
+
+    def _failed(self, error: EpctxError) -> Answer:
+        log, tail = None, error.log
+        if tail is not None:
+            with contextlib.suppress(OSError, StorageError):
+                log = self._blobs.put(Path(tail.file)) if Path(tail.file).stat().st_size else None
+        crashed = error if isinstance(error, CompileError) else None
+        return Answer(
+            address=self._address,
+            failure=error.failure,
+            own=error is _ENDED or isinstance(error, StorageError),
+            starved=crashed is not None and crashed.starved,
+            native=None if crashed is None else crashed.native,
+            log_file="" if tail is None else tail.file,
+            log=log,
+            lines=() if tail is None else tail.lines,
+        )
 
 
 class _Plugin(WorkerPlugin):
-    """Has the site: coordinators ask it by messages, each of which has a thread, and attend it by
-    a task of dask.
-    """
+    """Has the site for the tasks of a worker, and hears which of them nobody waits for."""
 
-    name = PLUGIN
+    name = _PLUGIN
 
-    def __init__(self, folder: Path, shared: Blobs, eps: Mapping[str, Ep] | None) -> None:
-        self._made = folder, shared, eps
-        self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="epctx")
+    def __init__(self, folder: Path, blobs: Blobs, failures: Mapping[str, Failure]) -> None:
+        self._made = folder, blobs, failures
         self.site: Site
 
     def setup(self, worker: Worker) -> None:
-        folder, shared, eps = self._made
-        self.site = Site(folder, shared, worker.log_event, eps)
-        worker.handlers[HANDLER] = self.asked
+        self.site = Site(*self._made, worker.address, worker.log_event)
 
     def teardown(self, worker: Worker) -> None:
         self.site.close()
-        self._threads.shutdown(wait=False)
-
-    async def asked(self, what: str, text: str, key: str) -> str:
-        """What the site answers, to one of the things that it can be asked."""
-        known = {"carry_out": self.site.carry_out, "describe": self.site.describe}
-        function = known.get(what, self.site.cancelled)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, text, key)
 
     def transition(self, key: Any, start: str, finish: str, **more: Any) -> None:
         if start == "executing" and finish not in _DONE:
             threading.Thread(target=self.site.cancel, args=(str(key),), daemon=True).start()
 
 
-def attend(build: str) -> str:
-    """As `Site.attend`, in the worker that dask has chosen."""
+def carry_out(text: str) -> None:
+    """As `Site.carry_out`, in the worker that dask has chosen."""
     worker = get_worker()
-    plugin = worker.plugins[PLUGIN]
-    assert isinstance(plugin, Has)
-    return plugin.site.attend(build, str(worker.get_current_task()))
+    _site(worker).carry_out(text, str(worker.get_current_task()))
 
 
-def facts(
-    folder: Path, eps: Mapping[str, Ep] | None, *, name: str | None = None, jobs: int = 0
-) -> Facts:
-    """What this process says of itself; `folder` is its scratch; `jobs` 0: one for each core."""
+async def describe(text: str, dask_worker: Worker) -> str:
+    """As `Site.describe`, in that worker."""
+    return await asyncio.to_thread(_site(dask_worker).describe, text)
+
+
+def _site(worker: Worker) -> Site:
+    plugin = worker.plugins[_PLUGIN]
+    assert isinstance(plugin, _Plugin)
+    return plugin.site
+
+
+def facts(*, name: str | None = None, jobs: int = 0) -> Facts:
+    """Return what this process says of itself; `jobs` 0: one for each core."""
     toolchain = Toolchain(FreshDigests())
-    cores = len(host.cores()) or os.cpu_count() or 1
     return Facts(
         name=name or f"{socket.gethostname()}:{os.getpid()}",
         epctx=__version__,
         code={name: toolchain.of(*code) for name, code in CODE.items()},
-        system=platform.system(),
-        machine=platform.machine(),
         cpu=host.cpu(),
-        cores=cores,
-        jobs=jobs or cores,
-        memory=psutil.virtual_memory().total,
-        disk=shutil.disk_usage(folder).free,
-        eps=eps,
+        jobs=jobs or len(host.cores()) or os.cpu_count() or 1,
     )
 
 
 def serve(
     contact: str,
     tls: Security | None,
-    shared: Blobs,
+    store: str | None,
     *,
-    eps: Mapping[str, Ep] | None = None,
+    failures: Mapping[str, Failure] | None = None,
     name: str | None = None,
     jobs: int = 0,
     told: Callable[[str], None] = lambda words: None,
@@ -126,24 +301,27 @@ def serve(
     """Serve the scheduler until a signal ends it; one that is lost is looked for again.
 
     Args:
-        jobs: how many session groups at a time; 0: one for each core.
+        store: the URL of the shared cache.
+        failures: why EPs are not ready, by name.
+        jobs: how many at a time; 0: one for each core.
         told: hears what is told to people.
-        once: a scheduler that is lost is the end.
+        once: a scheduler that is lost is the end; the store is this machine's.
 
     Raises:
+        UsageError: the shared cache is none.
         ProviderUnavailable: there never was a scheduler.
     """
     with tempfile.TemporaryDirectory(prefix="epctx-worker-", ignore_cleanup_errors=True) as scratch:
-        folder = Path(scratch)
-        found = facts(folder, eps, name=name, jobs=jobs)
-        asyncio.run(_serving(contact, tls, shared, folder, found, told, once=once))
+        blobs = shared_blobs.shared(store, None if once else Path(scratch) / "kept")
+        found = facts(name=name, jobs=jobs)
+        site = Path(scratch), blobs, failures or {}
+        asyncio.run(_serving(contact, tls, site, found, told, once=once))
 
 
 async def _serving(
     contact: str,
     tls: Security | None,
-    shared: Blobs,
-    folder: Path,
+    site: tuple[Path, Blobs, Mapping[str, Failure]],
     found: Facts,
     told: Callable[[str], None],
     *,
@@ -155,48 +333,38 @@ async def _serving(
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C is an exception there
             loop.add_signal_handler(number, ended.set)
-    known, times = False, 0
-    while not ended.is_set():
-        times += 1
+    known, (folder, blobs, failures) = False, site
+    for times in itertools.count(1):
         own = folder / f"s{times}"
         own.mkdir()
-        plugin = _Plugin(own, shared, found.eps)
         try:
-            async with _worker(contact, tls, own, found, plugin) as worker:
+            async with Worker(
+                contact,
+                nthreads=found.jobs,
+                name=f"{found.name}-{times}",
+                security=tls,
+                plugins=(_Plugin(own, blobs, failures),),
+                memory_limit=0,
+                local_directory=str(own / "dask"),
+                startup_information={FACTS: lambda worker: encoded(found)},
+                dashboard=False,
+                dashboard_address=None,
+                death_timeout=_REACHED,
+            ) as worker:
                 known = True
                 told(f"serves {contact} as {found.name}")
                 over = asyncio.ensure_future(ended.wait())
-                await asyncio.wait(
-                    [over, asyncio.ensure_future(worker.finished())],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
+                lost = asyncio.ensure_future(worker.finished())
+                await asyncio.wait([over, lost], return_when=asyncio.FIRST_COMPLETED)
         except (OSError, RuntimeError) as error:  # of what a worker of dask cannot start by
             if not known:
                 raise unreachable(contact, tls, str(error)) from error
             if isinstance(error, RuntimeError):
                 raise
-        if once:
+        if once or ended.is_set():
             return
-        if not ended.is_set():
-            told(f"{contact} is gone: looked for again")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), _AGAIN)
-
-
-def _worker(
-    contact: str, tls: Security | None, folder: Path, found: Facts, plugin: _Plugin
-) -> Worker:
-    text = codec.encode(found).decode()
-    return Worker(
-        contact,
-        nthreads=_THREADS,
-        name=f"{found.name}-{folder.name}",
-        security=tls,
-        plugins=(plugin,),
-        memory_limit=0,
-        local_directory=str(folder / "dask"),
-        startup_information={FACTS: lambda worker: text},
-        dashboard=False,
-        dashboard_address=None,
-        death_timeout=_REACHED,
-    )
+        told(f"{contact} is gone: looked for again")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), _AGAIN)
+        if ended.is_set():
+            return

@@ -1,82 +1,110 @@
 import queue
-from concurrent import futures
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from epctx.actions.action import StageStarted
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
-from epctx.machines.cluster import Call, Cluster, Lost
+from epctx.machines import cluster
+from epctx.machines.cluster import Cluster, Lost, Task, new_nonce
+from epctx.machines.messages import Began
 
 pytestmark = pytest.mark.needs("module distributed", "the extra [dask]")
-PENDING = object()
+BEGAN = Began(nonce=new_nonce(), address="tcp://w", stage=StageStarted(stage="compile"))
 
 
-class Asked:
-    """A worker that was asked, and what becomes of that."""
+class FakeFuture:
+    """A future of dask, as far as tasks use it: its scheduler ends it by `end`."""
 
-    def __init__(self, answer: object, *heard: object, gone: Exception | None = None) -> None:
-        self.future: futures.Future[object] = futures.Future()
-        self.told: list[str] = []
-        self.seen: list[StageStarted] = []
-        self._gone = gone
-        said: queue.SimpleQueue[object] = queue.SimpleQueue()
-        for each in heard:
-            said.put(each)
-        if isinstance(answer, Exception):
-            self.future.set_exception(answer)
-        elif answer is not PENDING:
-            self.future.set_result(answer)
-        self.future.add_done_callback(lambda done: said.put(None))
-        self.call = Call(self.future, said, lambda: self.told.append("end"), self._lost)
+    status = "pending"
+    error: Exception | None = None
 
-    def wait(self) -> Any:
-        return self.call.wait(self.seen.append)
+    def add_done_callback(self, told: Callable[[Any], None]) -> None:
+        self.told = told
 
-    def _lost(self) -> None:
-        self.told.append("lost")
-        if self._gone is not None:
-            raise self._gone
+    def done(self) -> bool:
+        return self.status != "pending"
+
+    def exception(self, timeout: float) -> Exception | None:
+        return self.error
+
+    def cancel(self, *, force: bool) -> None:
+        self.status = "cancelled"
+
+    def end(self, status: str, error: Exception | None = None) -> None:
+        self.status, self.error = status, error
+        self.told(self)
 
 
-def test_a_call_tells_of_stages_and_gives_its_answer() -> None:
-    asked = Asked("answer", StageStarted(stage="compile"))
-    assert asked.wait() == "answer"
-    assert [each.stage for each in asked.seen] == ["compile"] and asked.told == []
+def task(*heard: object, here: Callable[[], bool] = lambda: True) -> tuple[Task, FakeFuture]:
+    future: Any = FakeFuture()
+    said: queue.SimpleQueue[object] = queue.SimpleQueue()
+    for each in heard:
+        said.put(each)
+    return Task(new_nonce(), lambda: future, here, said), future
 
 
-def test_a_call_whose_worker_is_gone_is_lost_and_ended() -> None:
-    asked = Asked(PENDING, Lost("tcp://w"))
+def gone() -> bool:
+    raise ProviderUnavailable("the scheduler is gone", remedy="none")
+
+
+def test_a_task_tells_of_its_stages_until_it_has_ended() -> None:
+    found, future = task(BEGAN)
+    seen: list[Began] = []
+    future.end("finished")
+    found.wait(seen.append)
+    assert seen == [BEGAN]
+
+
+def test_a_task_whose_workers_are_gone_is_lost_and_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster, "_LOOK", 0.01)
+    found, future = task(here=lambda: False)
     with pytest.raises(Lost):
-        asked.wait()
-    assert asked.future.cancelled() and asked.told == ["end"]
+        found.wait(lambda event: None)
+    assert future.status == "cancelled"
 
 
-def test_a_connection_that_breaks_is_the_worker_or_the_scheduler() -> None:
-    with pytest.raises(Lost):
-        Asked(OSError("broken")).wait()
-    gone = ProviderUnavailable("the scheduler is gone", remedy="none")
-    asked = Asked(OSError("broken"), gone=gone)
-    with pytest.raises(ProviderUnavailable):
-        asked.wait()
-    assert asked.told == ["lost"]
+def test_a_task_with_which_workers_died_is_lost_so_many_times() -> None:
+    from distributed import KilledWorker
+
+    found, future = task()
+    worker: Any = "tcp://w"
+    future.end("error", KilledWorker("t", worker, 3))
+    with pytest.raises(Lost) as told:
+        found.wait(lambda event: None)
+    assert told.value.workers == 4
 
 
-def test_a_call_that_is_cancelled_raises_the_reason() -> None:
-    asked = Asked(PENDING)
-    asked.call.cancel(EpctxError("stopped", remedy="none"))
+@pytest.mark.parametrize(("here", "raised"), [(lambda: True, Lost), (gone, ProviderUnavailable)])
+def test_a_task_that_dask_lets_go_of_is_the_workers_or_the_schedulers_end(
+    here: Callable[[], bool], raised: type[Exception]
+) -> None:
+    found, future = task(here=here)
+    future.end("cancelled")
+    with pytest.raises(raised):
+        found.wait(lambda event: None)
+
+
+def test_a_task_that_is_cancelled_raises_the_reason() -> None:
+    found, future = task()
+    found.cancel(EpctxError("stopped", remedy="none"))
     with pytest.raises(EpctxError, match="stopped"):
-        asked.wait()
-    assert asked.future.cancelled() and asked.told == ["end"]
+        found.wait(lambda event: None)
+    assert future.status == "cancelled"
 
 
-@pytest.mark.parametrize("answer", [ValueError("no such module"), 7, None])
-def test_what_is_no_answer_is_never_one(answer: object) -> None:
-    with pytest.raises((CompileError, Lost)):
-        Asked(answer).wait()
+def test_what_a_worker_cannot_run_is_told() -> None:
+    found, future = task()
+    future.end("error", AttributeError("no such function"))
+    with pytest.raises(CompileError, match="could not carry out a task") as told:
+        found.wait(lambda event: None)
+    assert told.value.why == "no such function"
 
 
 def test_where_there_is_no_scheduler_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epctx.machines.cluster._REACHED", 0.5)
+    monkeypatch.setattr(cluster, "_REACHED", 0.5)
     with pytest.raises(ProviderUnavailable, match="there is no scheduler"):
         Cluster("tcp://127.0.0.1:1", None)

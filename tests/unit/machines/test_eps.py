@@ -11,13 +11,13 @@ from epctx.errors import ProviderUnavailable
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Described, Traits
 from epctx.machines import blobs
-from epctx.machines.cluster import Lost, Member
+from epctx.machines.cluster import Member
 from epctx.machines.eps import Decides, WorkersEps
 from epctx.machines.messages import Answer, encoded
-from epctx.machines.portable import Packing
 from epctx.manifest import ProviderSpec
 from tests.kit.members import AMD, HERE, INTEL, member
 
+pytestmark = pytest.mark.needs("module distributed", "the extra [dask]")
 Answers = Sequence[tuple[Member, Described | None]]
 SPEC = ProviderSpec(alias="a", provider="P")
 
@@ -30,8 +30,11 @@ def ep(version: str, **host: str) -> Described:
     return Described(record=record, traits=traits, drivers={})
 
 
+GONE = ep("gone")
+
+
 class FakeCluster:
-    """Workers that answer what they are to."""
+    """Workers that answer what they are to; one that is gone does not."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = {each.address: (each, answer) for each, answer in answers}
@@ -40,34 +43,28 @@ class FakeCluster:
     def members(self) -> list[Member]:
         return [each for each, _ in self.answers.values()]
 
-    def number(self) -> int:
-        return 1
+    workers = members
 
-    def forget(self, number: int) -> None:
-        pass
+    def ask(self, function: object, text: str, of: Sequence[Member]) -> dict[str, object]:
+        self.asked += [each.address for each in of]
+        return {each.address: self._answer(each.address) for each in of}
 
-    def call(self, address: str, function: object, text: str, number: int) -> Any:
-        self.asked.append(address)
-        if address not in self.answers:
-            raise Lost(address)
+    def _answer(self, address: str) -> object:
         found = self.answers[address][1]
-        error = ProviderUnavailable("is not installed", remedy="install it")
-        answer = Answer(failure=error.failure)
-        if found is not None:
-            answer = Answer(results=(msgspec.Raw(codec.encode(found)),))
-
-        class Said:
-            def wait(self) -> str:
-                return encoded(answer)
-
-        return Said()
+        if found is GONE:
+            return OSError("gone")
+        answer = Answer(address=address)
+        if found is None:
+            error = ProviderUnavailable("is not installed", remedy="install it")
+            return encoded(replace(answer, failure=error.failure))
+        return encoded(replace(answer, results=(msgspec.Raw(codec.encode(found)),)))
 
 
 def made(
     folder: Path, answers: Answers, decides: Decides = lambda record: False
 ) -> tuple[WorkersEps, FakeCluster]:
     cluster: Any = FakeCluster(answers)
-    return WorkersEps(cluster, Packing(blobs.at(folder)), decides), cluster
+    return WorkersEps(cluster, blobs.shared(folder.as_uri()), decides), cluster
 
 
 def names(found: WorkersEps) -> list[str]:
@@ -118,3 +115,13 @@ def test_another_epctx_is_no_worker_and_what_differs_is_told(tmp_path: Path) -> 
     assert told.value.why == "old: onnx 1.0"
     found, _ = made(tmp_path, [(old, ep("2")), (member("new"), ep("1"))])
     assert names(found) == ["new"]
+
+
+def test_a_worker_that_is_gone_takes_nothing_and_one_that_came_later_does(tmp_path: Path) -> None:
+    found, cluster = made(tmp_path, [(member("x"), ep("1")), (member("y"), GONE)])
+    assert names(found) == ["x"]
+    cluster.answers["tcp://z"] = member("z"), ep("1")
+    del cluster.answers["tcp://x"], cluster.answers["tcp://y"]
+    assert names(found) == ["z"]
+    cluster.answers["tcp://old"] = member("old"), ep("2")
+    assert names(found) == ["z"]

@@ -1,119 +1,124 @@
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from epctx import codec
+from epctx.actions.action import StageStarted
 from epctx.actions.run_source import RunSource, SourceResult
 from epctx.engine.executor import one
-from epctx.errors import CompileError, EpctxError, ModelError, StorageError
-from epctx.machines import blobs
+from epctx.errors import CompileError, EpctxError, ModelError, StorageError, UsageError
+from epctx.files.digest import Digest
+from epctx.machines import blobs, executor
+from epctx.machines.address import Tls
+from epctx.machines.blobs import Blobs
 from epctx.machines.cluster import Lost, Member
 from epctx.machines.executor import Remote
-from epctx.machines.messages import Answer, Request, decoded, encoded
-from epctx.machines.portable import Packing
+from epctx.machines.messages import Answer, Began, Request, decoded, encoded
 from epctx.manifest import ModelSource, ProviderSpec, VerifyInputs
 from tests.kit.members import member
 
+pytestmark = pytest.mark.needs("module distributed", "the extra [dask]")
 JOB = RunSource(
     index=0,
     source=ModelSource(name="a", path=Path(__file__)),
     settings=VerifyInputs(),
     folder=Path("/nowhere"),
 )
-DONE = Answer(results=(msgspec.Raw(codec.encode(SourceResult(unfed="why"))),), peak_memory=7)
+DONE = Answer(
+    address="tcp://y",
+    results=(msgspec.Raw(codec.encode(SourceResult(unfed="why"))),),
+    peak_memory=7,
+    stages=(StageStarted(stage="source"),),
+)
+FULL = Answer(address="", failure=StorageError("is full", remedy="none").failure, own=True)
 
 
 class FakeCluster:
-    """Workers that answer, one call after the other, what they are to."""
+    """Workers that answer, one task after the other, what they are to."""
 
-    build = "b"
-    is_lost = False
-
-    def __init__(self, *answers: Answer | Lost) -> None:
+    def __init__(self, shared: Blobs, *answers: Answer | Lost) -> None:
+        self.shared = shared
         self.answers = list(answers)
-        self.requests: list[tuple[str, Request]] = []
-        self.numbers = iter(range(1, 1000))
+        self.asked: list[list[str]] = []
+        self.requests: list[Request] = []
 
-    def number(self) -> int:
-        return next(self.numbers)
-
-    def forget(self, number: int) -> None:
-        pass
-
-    def call(self, address: str, function: object, text: str, number: int) -> Any:
-        self.requests.append((address, decoded(text, Request)))
+    def begin(self, function: object, text: str, nonce: Digest, of: Sequence[Member]) -> Any:
+        self.requests.append(decoded(text, Request))
+        self.asked.append([each.facts.name for each in of])
         answer = self.answers.pop(0)
+        if isinstance(answer, Answer):
+            found = answer if answer.address else replace(answer, address=of[0].address)
+            self.shared.say(nonce, encoded(found))
 
         class Said:
-            stages = 0
-
-            def wait(self, started: object) -> str:
+            def wait(self, began: Callable[[Began], None]) -> None:
                 if isinstance(answer, Lost):
                     raise answer
-                return encoded(answer)
+                began(Began(nonce=nonce, address="tcp://x", stage=StageStarted(stage="load")))
 
             def cancel(self, reason: EpctxError) -> None:
                 pass
 
         return Said()
 
+    def forget(self, nonce: Digest) -> None:
+        pass
+
 
 def remote(folder: Path, *answers: Answer | Lost) -> tuple[Remote, FakeCluster]:
-    cluster: Any = FakeCluster(*answers)
+    shared = blobs.shared((folder / "shared").as_uri())
+    cluster: Any = FakeCluster(shared, *answers)
     members = [member(name) for name in "xyz"]
-
-    def able(eps: object) -> list[Member]:
-        return members
-
-    shared = blobs.at(folder / "shared")
-    return Remote(cluster, able, shared, Packing(shared), folder / "logs"), cluster
+    return Remote(cluster, lambda eps: members, shared, folder / "logs"), cluster
 
 
-def places(cluster: FakeCluster) -> list[str]:
-    return [address for address, _ in cluster.requests]
+def test_a_job_is_for_all_that_can_take_it_and_names_who_did(tmp_path: Path) -> None:
+    made, cluster = remote(tmp_path, DONE)
+    seen: list[tuple[str, str | None]] = []
+    with made.lane(None) as lane:
+        result = one(lane, JOB, started=lambda stage: seen.append((stage.stage, lane.machine)))
+        assert result.unfed == "why" and lane.peak_memory == 7
+    assert cluster.asked == [["x", "y", "z"]]
+    assert seen == [("load", "x"), ("source", "y")], "the answer tells of what was not heard"
+    assert lane.machine == "y"
+    held = [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]
+    made.close()
+    left = [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]
+    assert len(held) - len(left) == 1, "the answer is removed"
 
 
-def test_lanes_go_to_who_has_least_to_do_and_stay_there(tmp_path: Path) -> None:
-    executor, cluster = remote(tmp_path, *[DONE] * 4)
-    with executor.lane(None) as first, executor.lane(None) as other:
-        for lane in (first, other, first, other):
-            assert one(lane, JOB).unfed == "why" and lane.peak_memory == 7
-        assert (first.machine, other.machine) == ("x", "y")
-    assert places(cluster) == ["tcp://x", "tcp://y", "tcp://x", "tcp://y"]
-
-
-def test_a_job_whose_worker_is_lost_runs_elsewhere_and_not_for_ever(tmp_path: Path) -> None:
-    executor, cluster = remote(tmp_path, Lost(), Lost(), DONE, Lost(), Lost(), Lost())
-    with executor.lane(None) as lane:
-        assert one(lane, JOB).unfed == "why" and lane.peak_memory == 7
-        assert len(set(places(cluster))) == 3
-        with pytest.raises(CompileError, match="3 workers were lost"):
+def test_a_job_whose_workers_are_lost_is_asked_for_again_and_not_for_ever(tmp_path: Path) -> None:
+    made, cluster = remote(tmp_path, Lost(), Lost(), DONE, Lost(2), Lost(), Lost())
+    with made.lane(None) as lane:
+        assert one(lane, JOB).unfed == "why"
+        with pytest.raises(CompileError, match="4 workers or more were lost"):
             lane.run([JOB])
+    assert cluster.answers == [] and len({each.nonce for each in cluster.requests}) == 6
 
 
 def test_what_fails_for_reasons_of_a_machine_is_tried_on_the_others(tmp_path: Path) -> None:
-    full = StorageError("the disk is full", remedy="free some space").failure
-    executor, cluster = remote(tmp_path, Answer(failure=full, own=True), DONE)
-    with executor.lane(None) as lane:
-        assert one(lane, JOB).unfed == "why" and lane.peak_memory == 7
-    assert len(set(places(cluster))) == 2
-    executor, cluster = remote(tmp_path, *[Answer(failure=full, own=True)] * 3)
-    with pytest.raises(StorageError, match="the disk is full"), executor.lane(None) as lane:
+    made, cluster = remote(tmp_path, FULL, DONE)
+    with made.lane(None) as lane:
+        assert one(lane, JOB).unfed == "why"
+    assert cluster.asked == [["x", "y", "z"], ["y", "z"]]
+    made, cluster = remote(tmp_path, *[FULL] * 3)
+    with pytest.raises(StorageError, match="is full"), made.lane(None) as lane:
         lane.run([JOB])
-    assert len(places(cluster)) == 3
+    assert cluster.asked == [["x", "y", "z"], ["y", "z"], ["z"]]
 
 
-def test_an_error_is_of_its_class_and_names_paths_of_this_machine(tmp_path: Path) -> None:
-    error = ModelError("is broken", file="/far/n1/0/a.onnx", remedy="see /far/log")
+def test_an_error_is_of_its_class_and_its_log_is_here(tmp_path: Path) -> None:
+    error = ModelError("is broken", file="/nowhere/a.onnx", remedy="see /far/log")
     (tmp_path / "log").write_text("the last words")
-    log = blobs.at(tmp_path / "shared").put(tmp_path / "log")
-    answer = Answer(
-        failure=error.failure, roots=("/far/n1/0",), log_file="/far/log", log=log, lines=("words",)
-    )
-    executor, _ = remote(tmp_path, answer)
-    with pytest.raises(ModelError) as told, executor.lane(None) as lane:
+    made, cluster = remote(tmp_path)
+    log = cluster.shared.put(tmp_path / "log")
+    failed = replace(FULL, own=False, failure=error.failure, log_file="/far/log")
+    cluster.answers = [replace(failed, log=log, lines=("words",))]
+    with pytest.raises(ModelError) as told, made.lane(None) as lane:
         lane.run([JOB])
     assert told.value.file == "/nowhere/a.onnx"
     kept = Path(told.value.remedy.removeprefix("see "))
@@ -121,43 +126,63 @@ def test_an_error_is_of_its_class_and_names_paths_of_this_machine(tmp_path: Path
     assert told.value.log is not None and told.value.log.lines == ("words",)
 
 
-def test_a_worker_is_told_the_limits_of_a_job_and_whose_workers_may_take_it(
+def test_a_worker_is_told_the_limits_of_a_job_and_whose_process_may_take_it(
     tmp_path: Path,
 ) -> None:
-    executor, cluster = remote(tmp_path, DONE, DONE, Answer())
+    made, cluster = remote(tmp_path, DONE, DONE)
     qnn = ProviderSpec(alias="htp", provider="QNNExecutionProvider")
     told: list[tuple[int, Any]] = []
-    with executor.lane(None, [qnn]) as lane:
+    with made.lane(None, [qnn]) as lane:
         lane.run([JOB], timeout=3, budget=5, memory=7, finished=lambda *each: told.append(each))
-    with executor.lane("own", [qnn]) as lane:
+    with made.lane("own", [qnn]) as lane:
         lane.run([JOB])
-    shared, own, end = (request for _, request in cluster.requests)
-    assert (shared.kind, shared.timeout, shared.budget) == ("QNNExecutionProvider", 3, 5)
+    shared, own = cluster.requests
+    assert (shared.label, shared.kind) == (None, "QNNExecutionProvider")
+    assert (shared.timeout, shared.budget, shared.memory) == (3, 5, 7)
     assert (own.label, own.kind, own.budget) == ("own", "", None)
-    assert (own.lane, None) == (end.lane, end.job)
     assert told == [(0, SourceResult(unfed="why"))]
 
 
 def test_a_job_that_its_budget_has_ended_has_less(tmp_path: Path) -> None:
-    executor, _ = remote(tmp_path, DONE)
-    with executor.lane(None) as lane:
+    made, _ = remote(tmp_path, DONE)
+    with made.lane(None) as lane:
         assert len(lane.run([JOB, JOB], budget=1)) == 1
 
 
-def test_a_process_that_does_not_end_well_is_told(tmp_path: Path) -> None:
-    crashed = CompileError("crashed on its way out", remedy="none").failure
-    executor, _ = remote(tmp_path, DONE, Answer(failure=crashed))
-    with pytest.raises(CompileError, match="on its way out"), executor.lane("v") as lane:
+def test_what_is_no_result_is_the_workers_fault(tmp_path: Path) -> None:
+    made, _ = remote(tmp_path, replace(DONE, results=(msgspec.Raw(b'{"ran": 3}'),)))
+    with pytest.raises(CompileError, match="broke its protocol") as told, made.lane(None) as lane:
         lane.run([JOB])
+    assert told.value.where == "y"
 
 
 def test_after_a_cancel_nothing_is_sent(tmp_path: Path) -> None:
-    executor, cluster = remote(tmp_path)
-    executor.cancel(EpctxError("stopped", remedy="none"))
-    with pytest.raises(EpctxError, match="stopped"), executor.lane(None):
+    made, cluster = remote(tmp_path)
+    made.cancel(EpctxError("stopped", remedy="none"))
+    with pytest.raises(EpctxError, match="stopped"), made.lane(None):
         pass
-    executor, cluster = remote(tmp_path)
-    with pytest.raises(EpctxError, match="lane"), executor.lane(None) as lane:
+    made, cluster = remote(tmp_path)
+    with pytest.raises(EpctxError, match="lane"), made.lane(None) as lane:
         lane.cancel(EpctxError("lane", remedy="none"))
         lane.run([JOB])
     assert cluster.requests == []
+
+
+def open_(url: str) -> None:
+    with executor.opened(url, Tls(), lambda record: False, {}):
+        pass
+
+
+def test_a_remote_scheduler_without_a_shared_cache_is_refused_before_anything() -> None:
+    with pytest.raises(UsageError, match="other machines need a shared cache"):
+        open_("dask://127.0.0.1:1")
+
+
+def test_what_names_no_machines_is_refused() -> None:
+    with pytest.raises(UsageError, match="names no machines"):
+        open_("farm:1")
+
+
+def test_a_cluster_of_this_machine_starts_when_there_is_something_to_do() -> None:
+    with executor.opened("dask://local?workers=3", Tls(), lambda record: False) as found:
+        assert found.eps is None and found.jobs is not None and found.jobs() >= 3

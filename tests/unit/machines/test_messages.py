@@ -1,16 +1,22 @@
 import pytest
 
 from epctx.errors import CompileError
+from epctx.machines.cluster import new_nonce
 from epctx.machines.messages import Answer, Request, decoded, encoded
+from epctx.machines.portable import Files
+
+FILES = Files(roots=("/r",), reads={}, folders=(), writes={"/r/w": None})
 
 
 def test_a_message_comes_back_as_it_was_sent() -> None:
-    request = Request(build="b", lane=1, label=None, kind="", number=2, budget=1.5, over=(3,))
+    request = Request(
+        nonce=new_nonce(), label=None, kind="", job=(), files=FILES, budget=1.5, memory=3
+    )
     assert decoded(encoded(request), Request) == request
-    assert decoded(encoded(Answer()), Answer) == Answer()
+    assert decoded(encoded(Answer(address="a")), Answer) == Answer(address="a")
 
 
-@pytest.mark.parametrize("text", [b"{}", None, "", "{}", '{"build": 1}', "[" * 100_000])
+@pytest.mark.parametrize("text", [b"{}", None, "", "{}", '{"nonce": 1}', "[" * 100_000])
 def test_what_is_no_message_is_refused(text: object) -> None:
     with pytest.raises(CompileError, match="not what it should be"):
         decoded(text, Request)
@@ -21,6 +27,6 @@ def test_a_message_that_is_too_large_is_neither_sent_nor_read(
 ) -> None:
     monkeypatch.setenv("EPCTX_LIMIT_MACHINE_JOB", "100")
     with pytest.raises(CompileError, match="more than 100 bytes"):
-        encoded(Answer(log_file="x" * 100))
+        encoded(Answer(address="", log_file="x" * 100))
     with pytest.raises(CompileError, match="more than 100 bytes"):
         decoded(" " * 101, Answer)
