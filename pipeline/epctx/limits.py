@@ -208,7 +208,7 @@ MACHINE_JOB: Final = Limit(
     "MACHINE_JOB", 64 << 20, "bytes", "a job for another machine, or its answer, without files"
 )
 MACHINE_FILES: Final = Limit(
-    "MACHINE_FILES", 100_000, "files", "files of one folder that goes from one machine to another"
+    "MACHINE_FILES", 100_000, "files", "files that a job for another machine reads, or has made"
 )
 PROBE_SECONDS: Final = Limit("PROBE_SECONDS", 60, "s", "the look at an EP by `epctx doctor`")
 READ_BINARY_SECONDS: Final = Limit(

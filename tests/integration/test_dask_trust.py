@@ -14,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from epctx.cache import shared
+from epctx.cache.remote.open import open_store
+from epctx.files.digest import of_file
 from epctx.machines.cluster import Cluster
 from tests.kit.machines import LYING, Machines, machines
 from tests.kit.projects import make
+from tests.kit.vouching import key_pair
 
 pytestmark = pytest.mark.needs("module distributed", "the extra [dask]")
 ROOT = Path(__file__).parents[2]
@@ -104,3 +108,26 @@ def test_a_worker_that_answers_wrongly_changes_no_byte_that_is_published(
     assert "Traceback" not in output
     assert not made.published.exists() and not made.lock.exists()
     assert not list(tmp_path.rglob("evil"))
+
+
+def test_the_machine_that_builds_signs_what_workers_without_a_key_have_made(
+    tmp_path: Path, nobody: Machines
+) -> None:
+    made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
+    private, line = key_pair(tmp_path, "ci-1")
+    worker = nobody.worker()
+    cache = {"EPCTX_CACHE_DIR": str(tmp_path / "cache"), "EPCTX_CACHE_TRUST": line}
+    build = nobody.build(made.folder, EPCTX_CACHE_SIGNING_KEY=str(private), **cache)
+    output, _ = build.communicate(timeout=60)
+    worker.terminate()
+    worker.wait(timeout=20)
+    assert build.returncode == 0, output
+    store = open_store(nobody.variables["EPCTX_REMOTE_CACHE"])
+    records = shared.ls_remote(store)
+    assert {each.signers for each in records} == {("ci-1",)}
+    assert {each.kind for each in records} >= {"optimize", "compile", "verify"}
+    held = {each.name.rpartition("/")[2] for each in store.list("v1/objects/")}
+    contents = (
+        of_file(path).hex for path in (nobody.folder / "shared" / "v1" / "objects").iterdir()
+    )
+    assert held == {*contents}, "no answer is left"

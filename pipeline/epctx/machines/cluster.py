@@ -114,7 +114,8 @@ class Task:
         raise CompileError(
             "a worker could not carry out a task",
             why=str(error),
-            remedy="use the same version of epctx and of dask.distributed on all machines",
+            remedy="look at that worker; all machines need the same version of epctx and of "
+            "dask.distributed",
         ) from error
 
 

@@ -105,6 +105,10 @@ class Site:
 
         Args:
             key: of the task, for `cancel`.
+
+        Raises:
+            RuntimeError: the answer cannot be put there, in words: dask makes of no error of epctx
+                the same again.
         """
         request = decoded(text, Request)
         begun: list[tuple[float, StageStarted]] = []
@@ -118,7 +122,10 @@ class Site:
             answer = self._answered(lambda: self._worked(request, home, lane, started))
         now = time.monotonic()
         stages = tuple(replace(stage, ago=now - then) for then, stage in begun)
-        self._blobs.say(request.nonce, encoded(replace(answer, stages=stages)))
+        try:
+            self._blobs.say(request.nonce, encoded(replace(answer, stages=stages)))
+        except EpctxError as error:
+            raise RuntimeError(error.reason) from error
 
     def describe(self, text: str) -> str:
         """Return the answer to a `Question`."""

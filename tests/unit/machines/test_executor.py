@@ -10,7 +10,14 @@ from epctx import codec
 from epctx.actions.action import StageStarted
 from epctx.actions.run_source import RunSource, SourceResult
 from epctx.engine.executor import one
-from epctx.errors import CompileError, EpctxError, ModelError, StorageError, UsageError
+from epctx.errors import (
+    CompileError,
+    EpctxError,
+    ModelError,
+    ProviderUnavailable,
+    StorageError,
+    UsageError,
+)
 from epctx.files.digest import Digest
 from epctx.machines import blobs, executor
 from epctx.machines.address import Tls
@@ -98,6 +105,22 @@ def test_a_job_whose_workers_are_lost_is_asked_for_again_and_not_for_ever(tmp_pa
         with pytest.raises(CompileError, match="4 workers or more were lost"):
             lane.run([JOB])
     assert cluster.answers == [] and len({each.nonce for each in cluster.requests}) == 6
+
+
+def test_a_worker_that_could_take_a_job_is_waited_for_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_RETURN", 0.05)
+    monkeypatch.setattr(executor, "_LOOK", 0.01)
+    shared = blobs.shared((tmp_path / "shared").as_uri())
+    cluster: Any = FakeCluster(shared, DONE)
+    there: list[list[Member]] = [[], [], [member("y")]]
+    made = Remote(cluster, lambda eps: there.pop(0) if there else [], shared, tmp_path / "logs")
+    with made.lane(None) as lane:
+        assert one(lane, JOB).unfed == "why"
+        with pytest.raises(ProviderUnavailable, match="no worker is left") as told:
+            lane.run([JOB])
+    assert told.value.code == "E0504"
 
 
 def test_what_fails_for_reasons_of_a_machine_is_tried_on_the_others(tmp_path: Path) -> None:

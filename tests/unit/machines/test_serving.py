@@ -91,6 +91,16 @@ def test_a_content_that_is_not_there_is_this_machines_own_failure(
     assert answer.own and answer.failure is not None and answer.failure.kind == "StorageError"
 
 
+def test_an_answer_that_cannot_be_put_there_is_told_to_dask(
+    tmp_path: Path, site: Site, shared: Blobs
+) -> None:
+    request = asked(shared, job(tmp_path))
+    (tmp_path / "shared" / "v1" / "objects").rename(tmp_path / "away")
+    (tmp_path / "shared" / "v1" / "objects").write_bytes(b"no folder")
+    with pytest.raises(RuntimeError, match="the system says: Not a directory"):
+        site.carry_out(encoded(request), "k")
+
+
 def test_what_nobody_waits_for_ends_also_if_it_has_not_begun(
     tmp_path: Path, site: Site, shared: Blobs
 ) -> None:
