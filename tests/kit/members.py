@@ -8,7 +8,7 @@ from epctx.machines.messages import Facts
 from epctx.providers.onnxruntime.host import Cpu
 
 INTEL, AMD = (Cpu(vendor=name, family="6", model="1", flags=()) for name in ("Intel", "AMD"))
-HERE = eps._own_code()
+HERE = eps.own_code()
 
 
 def member(name: str, cpu: Cpu = INTEL, jobs: int = 1) -> Member:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import hmac
+import secrets
 import shutil
-import uuid
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import blake3
 from msgspec import Struct
 
 from epctx import limits
-from epctx.cache.digests import FreshDigests
 from epctx.cache.remote.open import open_store
 from epctx.cache.remote.store import Store
 from epctx.cache.remote.tier import object_name, written
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 from epctx.files import copying
-from epctx.files.digest import Digest
+from epctx.files.digest import Digest, of_bytes, of_file
 from epctx.transfer.attempts import StoreError
 
 VARIABLE: Final = "EPCTX_REMOTE_CACHE"
@@ -37,21 +39,24 @@ class Blob(Struct, frozen=True, kw_only=True):
 class Blobs:
     """Contents by digest, and answers by nonce, in a store that need not be trusted. Thread-safe.
 
-    An answer is an object that is called as a nonce: nobody who looks for a content asks for it,
-    and gc takes it for one that no record names.
+    An answer is an object that is called as the digest of a nonce, and authenticated by the nonce,
+    which the store does not know. For gc it is an object that no record names.
 
     Args:
         kept: a folder where what is fetched stays, as far as there is room; None: nothing stays.
+        digest: of a file that is to be put.
     """
 
-    def __init__(self, store: Store, kept: Path | None = None) -> None:
+    def __init__(
+        self, store: Store, kept: Path | None = None, digest: Callable[[Path], Digest] = of_file
+    ) -> None:
         self._store = store
         self._kept = kept
-        self._digests = FreshDigests()
-        self._there: set[Digest] = set()
+        self._digest = digest
+        self._lock = threading.Lock()
 
     def put(self, path: Path) -> Blob:
-        """Put a file's content there, unless it is there.
+        """Put a file's content there, unless there is one of its name and size.
 
         Raises:
             StorageError: it cannot be read, or the store cannot be written.
@@ -59,13 +64,9 @@ class Blobs:
         with StorageError.if_refused(
             "cannot be read", file=str(path), remedy="run the command again when nothing writes it"
         ):
-            blob = Blob(digest=self._digests.of(path), size=path.stat().st_size)
-        if blob.digest not in self._there:
-            name = object_name(blob.digest)
-            with self._refusals(blob.digest):
-                if self._store.size(name) != blob.size:
-                    self._store.upload(name, path)
-            self._there.add(blob.digest)
+            blob = Blob(digest=self._digest(path), size=path.stat().st_size)
+        with self._refusals(blob.digest):
+            self._store.upload(object_name(blob.digest), path)
         return blob
 
     def fetch(self, blob: Blob, target: Path) -> None:
@@ -78,49 +79,57 @@ class Blobs:
             self._download(blob, target)
             return
         kept = self._kept / blob.digest.hex
-        if not kept.exists():
-            self._kept.mkdir(parents=True, exist_ok=True)
-            new = self._kept / f"new-{uuid.uuid4().hex}"
-            self._download(blob, new)
-            new.replace(kept)
-        copying.copy(kept, target)
+        with self._lock:  # two jobs with one content fetch it once
+            if not kept.exists():
+                self._make_room(blob.size)
+                self._download(blob, kept)
+            copying.copy(kept, target)
 
-    def tidy(self) -> None:
-        """Remove what was kept longest, where it is too much; nothing is fetched meanwhile."""
-        if self._kept is None or not self._kept.is_dir():
-            return
+    def say(self, nonce: Digest, text: str) -> None:
+        """Put an answer there. Raises StorageError."""
+        with self._refusals(nonce):
+            self._store.write(_answer_name(nonce), f"{_proof(nonce, text)}{text}".encode())
+
+    def heard(self, nonce: Digest) -> str:
+        """Return an answer. Raises StorageError: there is none of who knows the nonce."""
+        with self._refusals(nonce):
+            most = limits.MACHINE_JOB.value + len(nonce.hex)
+            content = self._store.read(_answer_name(nonce), most)
+            if content is None:
+                raise StoreError("there is no answer")
+            said = content.decode(errors="replace")
+            proof, text = said[: len(nonce.hex)], said[len(nonce.hex) :]
+            if not hmac.compare_digest(proof.encode(), _proof(nonce, text).encode()):
+                raise StoreError("an answer there is not of the worker that was asked")
+        return text
+
+    def forget(self, nonces: list[Digest]) -> None:
+        """Remove answers; what is left of them goes with gc."""
+        with suppress(StoreError):
+            self._store.delete(map(_answer_name, nonces))
+
+    def _make_room(self, size: int) -> None:
+        """Remove what was kept longest, where it is too much."""
+        assert self._kept is not None
+        self._kept.mkdir(parents=True, exist_ok=True)
         found = sorted(self._kept.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        room = min(_KEPT, shutil.disk_usage(self._kept).free)
+        room = min(_KEPT, shutil.disk_usage(self._kept).free) - size
         for path in reversed(found):
             room -= path.stat().st_size
             if room < 0:
                 path.unlink()
 
-    def say(self, nonce: Digest, text: str) -> None:
-        """Put an answer there. Raises StorageError."""
-        with self._refusals(nonce):
-            self._store.write(object_name(nonce), text.encode())
-
-    def heard(self, nonce: Digest) -> str:
-        """Return an answer. Raises StorageError: there is none, or it is too large."""
-        with self._refusals(nonce):
-            content = self._store.read(object_name(nonce), limits.MACHINE_JOB.value)
-            if content is None:
-                raise StoreError("there is no answer")
-        return content.decode(errors="replace")
-
-    def forget(self, nonces: list[Digest]) -> None:
-        """Remove answers; what is left of them goes with gc."""
-        with suppress(StoreError):
-            self._store.delete(map(object_name, nonces))
-
     def _download(self, blob: Blob, target: Path) -> None:
+        name = object_name(blob.digest)
         with self._refusals(blob.digest):
             try:
-                pieces = self._store.stream(object_name(blob.digest), blob.size)
-                if pieces is None or not written(pieces, blob.digest, blob.size, target):
-                    raise StoreError("it is not there, or is not what its digest says")
-            except StoreError:
+                pieces = self._store.stream(name, blob.size)
+                if pieces is None:
+                    raise StoreError("it is not there")
+                if not written(pieces, blob.digest, blob.size, target):
+                    self._store.delete([name])  # whoever has it puts it there anew
+                    raise StoreError("it is not what its digest says")
+            except BaseException:
                 target.unlink(missing_ok=True)
                 raise
 
@@ -137,7 +146,22 @@ class Blobs:
             ) from error
 
 
-def shared(url: str | None, kept: Path | None = None) -> Blobs:
+def new_nonce() -> Digest:
+    """Return the name of an answer, which nobody can guess."""
+    return Digest("blake3", secrets.token_hex(32))
+
+
+def _answer_name(nonce: Digest) -> str:
+    return object_name(of_bytes(bytes.fromhex(nonce.hex)))
+
+
+def _proof(nonce: Digest, text: str) -> str:
+    return blake3.blake3(text.encode(), key=bytes.fromhex(nonce.hex)).hexdigest()
+
+
+def shared(
+    url: str | None, kept: Path | None = None, digest: Callable[[Path], Digest] = of_file
+) -> Blobs:
     """Those that several machines share, by the URL of the shared cache.
 
     Raises:
@@ -151,4 +175,4 @@ def shared(url: str | None, kept: Path | None = None) -> Blobs:
             "all of them see, file:///mnt/share",
             code=Code.ENVIRONMENT,
         )
-    return Blobs(open_store(url), kept)
+    return Blobs(open_store(url), kept, digest)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
-from epctx.files.digest import Digest
+from epctx.files.digest import Digest, of_bytes
 from epctx.machines.address import speaks_tls, unreachable
 from epctx.machines.messages import CALM, FACTS, TOPIC, Began, Facts, decoded
 
@@ -36,7 +35,7 @@ _LOOK: Final = 1.0
 
 
 class Lost(Exception):
-    """The workers of a task are gone: so many at least while they carried it out."""
+    """The workers are gone that a task was given to: so many at least."""
 
     def __init__(self, workers: int = 1) -> None:
         super().__init__(workers)
@@ -53,25 +52,24 @@ class Member(Struct, frozen=True, kw_only=True):
 class Task:
     """A task of dask that some workers can carry out. `cancel` from any thread.
 
-    Attributes:
-        nonce: what its answer is called.
+    Args:
+        here: tells whether one of them is there; raises if the scheduler is gone.
+        heard: of its stages; and of its end, as None.
     """
 
     def __init__(
         self,
-        nonce: Digest,
-        submit: Callable[[], Future[None]],
+        future: Future[None],
         here: Callable[[], bool],
         heard: queue.SimpleQueue[object],
     ) -> None:
-        self.nonce = nonce
+        self._future = future
         self._here = here
         self._heard = heard
-        self._future = submit()
-        self._future.add_done_callback(lambda done: heard.put(None))
+        future.add_done_callback(lambda done: heard.put(None))
 
     def cancel(self, reason: EpctxError) -> None:
-        """Whoever waits for it raises `reason`; what carries it out is ended."""
+        """Make `wait` raise `reason`, and end what carries it out."""
         self._heard.put(reason)
 
     def wait(self, began: Callable[[Began], None]) -> None:
@@ -148,6 +146,8 @@ class Cluster:
         self._members: list[Member] = []
         self._strangers: list[str] = []
         self._seen = 0.0
+        self._ever = False
+        self._gone: ProviderUnavailable | None = None
         if tls is not None and speaks_tls(contact) is False:  # dask's client does not end cleanly
             raise unreachable(contact, tls, "")
         try:
@@ -167,19 +167,21 @@ class Cluster:
         scheduler is gone.
         """
         with self._looking:
+            if self._gone is not None:
+                raise self._gone
             if time.monotonic() > self._seen + _LOOK or not self._members:
                 self._look()
                 self._seen = time.monotonic()
             return self._members
 
     def members(self) -> Sequence[Member]:
-        """As `workers`; of none it waits for the first.
+        """Return the workers that are there. The first ever is waited for, up to 60 s.
 
         Raises:
             ProviderUnavailable: none comes; the scheduler is gone.
         """
         deadline = time.monotonic() + _FIRST
-        while not (found := self.workers()):
+        while not (found := self.workers()) and not self._ever:
             failed = self._failure()
             if failed is not None or self._strangers or time.monotonic() > deadline:
                 raise self._nobody(failed)
@@ -190,49 +192,52 @@ class Cluster:
         self, function: Callable[..., Any], text: str, of: Sequence[Member]
     ) -> Mapping[str, object]:
         """Return what a function gives that workers run, by their addresses; of one that is gone an
-        exception.
+        exception, of one that does not answer within 60 s a TimeoutError.
         """
         places = [each.address for each in of]
-        found: Mapping[str, object] = self._client.run(
-            function, text, workers=places, on_error="return"
-        )
+        try:
+            found: Mapping[str, object] = self._client.sync(
+                self._client._run,
+                function,
+                text,
+                workers=places,
+                on_error="return",
+                callback_timeout=_FIRST,
+            )
+        except (OSError, TimeoutError) as error:  # of a connection OSError
+            return dict.fromkeys(places, error)
         return found
 
     def begin(
         self, function: Callable[[str], None], text: str, nonce: Digest, of: Sequence[Member]
     ) -> Task:
-        """Submit a task to these workers, one of which runs the function.
+        """Submit a task: one of these workers is to run a function.
 
         Args:
-            nonce: from `new_nonce`.
+            text: what the function takes.
+            nonce: what its answer is called.
         """
         places = {each.address for each in of}
         heard: queue.SimpleQueue[object] = queue.SimpleQueue()
         with self._lock:
             self._heard[nonce] = heard
-
-        def submit() -> Future[None]:
-            return self._client.submit(
-                function,
-                text,
-                key=f"epctx-{nonce.hex}",
-                workers=sorted(places),
-                allow_other_workers=False,
-                pure=False,
-            )
-
-        def here() -> bool:
-            return any(each.address in places for each in self.workers())
-
-        return Task(nonce, submit, here, heard)
+        future = self._client.submit(
+            function,
+            text,
+            key=f"epctx-{of_bytes(nonce.hex.encode()).hex}",
+            workers=sorted(places),
+            allow_other_workers=False,
+            pure=False,
+        )
+        return Task(future, lambda: any(each.address in places for each in self.workers()), heard)
 
     def forget(self, nonce: Digest) -> None:
-        """A task has ended."""
+        """Drop what is heard of a task that has ended."""
         with self._lock:
             self._heard.pop(nonce, None)
 
     def _began(self, event: tuple[float, Any]) -> None:
-        """A job has come to a stage, perhaps of another's build."""
+        """Pass on that a job has come to a stage; it may be of another's build."""
         try:
             began = decoded(event[1], Began)
         except CompileError:
@@ -249,12 +254,13 @@ class Cluster:
             with suppress(Exception):  # whatever dask makes of a connection that is gone
                 found = self._client.sync(asked.identity, n_workers=-1, callback_timeout=_SILENCE)
         if found is None:
-            raise ProviderUnavailable(
+            self._gone = ProviderUnavailable(
                 "the scheduler is gone, or the network to it",
                 where=self.contact,
                 remedy="run the command again when it is there: what was built is in the cache",
                 code=Code.MACHINES,
             )
+            raise self._gone
         known = {each.address: each for each in self._members}
         self._members, self._strangers = [], []
         for address, told in found["workers"].items():
@@ -265,6 +271,7 @@ class Cluster:
                 )
             except CompileError:
                 self._strangers.append(address)
+        self._ever = self._ever or bool(self._members)
 
     def _nobody(self, failed: str | None) -> ProviderUnavailable:
         strange = [f"{address} was not started by this epctx" for address in self._strangers]
@@ -275,8 +282,3 @@ class Cluster:
             remedy=f"start workers with `epctx worker {self.contact}`",
             code=Code.MACHINES,
         )
-
-
-def new_nonce() -> Digest:
-    """Return a name that nobody can guess."""
-    return Digest("blake3", secrets.token_hex(32))

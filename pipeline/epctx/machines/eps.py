@@ -57,7 +57,7 @@ class WorkersEps:
         self._lock = threading.Lock()
         self._asked: dict[bytes, dict[str, Kind | EpctxError]] = {}
         self._kinds: dict[bytes, Kind] = {}
-        self._code = _own_code()
+        self._code = own_code()
 
     def described(self, spec: ProviderSpec) -> Described:
         """As `Eps` has it."""
@@ -110,14 +110,17 @@ class WorkersEps:
         found: dict[str, Kind | EpctxError] = {}
         for member in members:
             told = answers.get(member.address)
+            if isinstance(told, TimeoutError):
+                found[member.address] = _missing("does not answer", [])
             if not isinstance(told, str):
                 continue
             answer = decoded(told, Answer)
-            if answer.failure is not None:
+            if answer.failure is None:
+                eps = decoded(codec.encode(answer.results).decode(), tuple[Described, ...])
+                if len(eps) == len(specs):
+                    found[member.address] = Kind(eps, member.facts.cpu)
+            elif not answer.own:  # else it is asked again
                 found[member.address] = protocol.restore(answer.failure, log=Path())
-            else:
-                eps = tuple(codec.decode(bytes(each), Described) for each in answer.results)
-                found[member.address] = Kind(eps, member.facts.cpu)
         return found
 
     def _chosen(self, specs: Sequence[ProviderSpec]) -> Kind:
@@ -153,7 +156,11 @@ class WorkersEps:
 
 
 def _refuse_several(able: Sequence[tuple[Member, Kind]]) -> None:
-    """On one kind of host an EP has one fingerprint."""
+    """Refuse workers of one kind of host on which an EP has several fingerprints.
+
+    Raises:
+        ProviderUnavailable: there are such.
+    """
     seen: dict[bytes, tuple[Member, ProviderRecord]] = {}
     for member, record in ((member, ep.record) for member, kind in able for ep in kind.eps):
         name = codec.encode((record.provider, record.options, record.host))
@@ -169,7 +176,8 @@ def _refuse_several(able: Sequence[tuple[Member, Kind]]) -> None:
             )
 
 
-def _own_code() -> Mapping[str, Mapping[str, str]]:
+def own_code() -> Mapping[str, Mapping[str, str]]:
+    """Return what of epctx and its libraries an action's result depends on here, by action."""
     toolchain = Toolchain(FreshDigests())
     return {name: toolchain.of(*code) for name, code in CODE.items()}
 

@@ -17,6 +17,7 @@ import msgspec
 
 from epctx import codec
 from epctx.actions.action import Action, StageStarted
+from epctx.cache.digests import FreshDigests
 from epctx.engine.executor import Machines
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, Failure, LogTail, ProviderUnavailable
@@ -27,8 +28,8 @@ from epctx.machines import address as addresses
 from epctx.machines import blobs as shared_blobs
 from epctx.machines import local, portable
 from epctx.machines.address import Tls
-from epctx.machines.blobs import Blobs
-from epctx.machines.cluster import Cluster, Lost, Member, Task, new_nonce
+from epctx.machines.blobs import Blobs, new_nonce
+from epctx.machines.cluster import Cluster, Lost, Member, Task
 from epctx.machines.eps import WorkersEps
 from epctx.machines.messages import Answer, Began, Request, decoded, encoded
 from epctx.manifest import ProviderSpec
@@ -100,7 +101,7 @@ class Lane:
         if answer.failure is not None:
             raise self._restored(answer)
         self.peak_memory = answer.peak_memory
-        results = self._results(answer, job)
+        results = self._results(answer, job, less=budget is not None)
         for number, result in enumerate(results):
             finished(number, result)
         return results
@@ -110,7 +111,7 @@ class Lane:
         self._busy.cancel(reason)
 
     def dismiss(self) -> None:
-        """After the last job: nothing is to be done; processes of its own have ended."""
+        """Do nothing: processes of its own have ended."""
 
     def close(self) -> None:
         """As `dismiss`."""
@@ -164,11 +165,15 @@ class Lane:
             started(stage)
         return answer
 
-    def _results(self, answer: Answer, job: Sequence[Action[Any]]) -> list[Any]:
+    def _results(self, answer: Answer, job: Sequence[Action[Any]], *, less: bool) -> list[Any]:
+        """Return the results of a job, or of its first actions if there may be `less`."""
         try:
-            pairs = zip(job, answer.results, strict=False)
-            return [codec.decode(bytes(result), action.result) for action, result in pairs]
-        except msgspec.MsgspecError as error:
+            pairs = zip(job, answer.results, strict=not less)
+            found = [codec.decode(bytes(result), action.result) for action, result in pairs]
+            if len(found) < len(answer.results):
+                raise ValueError("there are more results than actions")
+            return found
+        except (msgspec.MsgspecError, ValueError) as error:
             raise CompileError(
                 "the worker broke its protocol",
                 where=self.machine,
@@ -179,7 +184,7 @@ class Lane:
     def _restored(self, answer: Answer) -> EpctxError:
         log = self._executor.log(self._label or "worker")
         text = codec.encode(answer.failure).decode()
-        if answer.log is not None:
+        if answer.log is not None and answer.log_file:
             with outputs.writing(log):
                 log.parent.mkdir(parents=True, exist_ok=True)
                 self._executor.blobs.fetch(answer.log, log)
@@ -193,13 +198,13 @@ class Lane:
         error = protocol.restore(failure, log=log)
         if isinstance(error, CompileError):
             error.starved, error.native = answer.starved, answer.native
-        if answer.log is not None:
+        if answer.log is not None and answer.log_file:
             error.log = LogTail(file=str(log), lines=answer.lines)
         return error
 
     def _killing(self, lost: int) -> CompileError:
         return CompileError(
-            f"{lost} workers or more were lost, one after the other, while they worked on it",
+            f"{lost} workers or more were lost to which it was given, one after the other",
             where=self._label,
             why=self.machine and f"the last was {self.machine}",
             remedy="build with `--on dask://local?workers=1` to see its log, or without --on",
@@ -238,7 +243,7 @@ class Remote:
         self._lanes.refuse()
 
     def close(self) -> None:
-        """After the last job: remove the answers."""
+        """Remove the answers, after the last job."""
         self.blobs.forget(self._nonces)
 
     def able(
@@ -294,7 +299,9 @@ def opened(
             yield _of_this_machine(where.workers, stack)
             return
         contact, security = addresses.contact(where, tls)
-        blobs = shared_blobs.shared(environment.get(shared_blobs.VARIABLE))
+        blobs = shared_blobs.shared(
+            environment.get(shared_blobs.VARIABLE), digest=FreshDigests().of
+        )
         cluster = Cluster(contact, security)
         stack.callback(cluster.close)
         eps = WorkersEps(cluster, blobs, decides)
@@ -323,7 +330,7 @@ def _of_this_machine(workers: int, stack: ExitStack) -> Machines:
                 contact, tls, running, url = stack.enter_context(local.cluster(workers))
                 cluster = Cluster(contact, tls, failure=lambda: running.failure)
                 stack.callback(cluster.close)
-                started.append((cluster, shared_blobs.shared(url)))
+                started.append((cluster, shared_blobs.shared(url, digest=FreshDigests().of)))
         cluster, blobs = started[0]
 
         def able(eps: Sequence[ProviderSpec]) -> Sequence[Member]:

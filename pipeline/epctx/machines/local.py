@@ -7,13 +7,12 @@ whose end is its end.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -66,7 +65,7 @@ class Workers:
 
     @property
     def failure(self) -> str | None:
-        """What the last of them printed, if none can be started."""
+        """What the last of them printed, if none runs."""
         if self._started < _MOST and any(each.poll() is None for each in self._running):
             return None
         found = sorted(self._logs.iterdir(), key=lambda path: path.stat().st_mtime)
@@ -87,7 +86,8 @@ class Workers:
             for number, process in enumerate(self._running):
                 if process.poll() is not None and self._started < _MOST:
                     process.end_rest()
-                    self._running[number] = self._new()
+                    with suppress(OSError):  # it is tried again
+                        self._running[number] = self._new()
 
     def _new(self) -> NativeProcess:
         self._started += 1
@@ -144,8 +144,6 @@ def cluster(count: int) -> Iterator[tuple[str, Security, Workers, str]]:
 def main() -> None:
     """Serve until stdin ends."""
     supervisor.supervise()  # before there is a second thread
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # in a terminal it reaches the build, too
-
     from epctx.machines import serving
 
     start = codec.decode(sys.stdin.buffer.readline(), Start)

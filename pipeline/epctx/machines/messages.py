@@ -139,7 +139,7 @@ def decoded(text: object, kind: type[T]) -> T:
 
 
 def _bounded(text: str) -> str:
-    if len(text) > limits.MACHINE_JOB.value:
+    if len(text.encode()) > limits.MACHINE_JOB.value:
         raise _strange(f"more than {limits.MACHINE_JOB}")
     return text
 

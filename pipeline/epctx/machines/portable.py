@@ -89,7 +89,7 @@ class _Found:
         return path
 
     def _read_below(self, folder: Path) -> None:
-        """A folder; an optimized model in it refers to files elsewhere."""
+        """Read a folder; an optimized model in it refers to files elsewhere."""
         self.folders.add(folder)
         for path in _files(folder):
             self._put(path)

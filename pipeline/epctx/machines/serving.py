@@ -32,14 +32,15 @@ from msgspec.structs import replace
 from epctx import codec
 from epctx._version import __version__
 from epctx.actions.action import StageStarted
-from epctx.actions.kinds import CODE
 from epctx.cache.digests import FreshDigests
+from epctx.engine.executor import Cancelled
 from epctx.errors import CompileError, EpctxError, Failure, StorageError
 from epctx.files import outputs
 from epctx.keys.toolchain import Toolchain
 from epctx.machines import blobs as shared_blobs
 from epctx.machines.address import unreachable
 from epctx.machines.blobs import Blobs
+from epctx.machines.eps import own_code
 from epctx.machines.messages import (
     CALM,
     FACTS,
@@ -57,7 +58,6 @@ from epctx.providers.onnxruntime import host
 from epctx.worker import protocol
 from epctx.worker.pool import Lane, Pool
 
-logging.getLogger("distributed").setLevel(logging.ERROR)
 _REACHED: Final = 30
 """Seconds within which a scheduler must answer."""
 _AGAIN: Final = 2.0
@@ -66,7 +66,6 @@ _REST: Final = 5.0
 """Seconds without a job after which processes end that others' jobs could use."""
 _DONE: Final = frozenset({"memory", "error"})
 _PLUGIN: Final = "epctx"
-_ENDED: Final = EpctxError("the build has ended", remedy="run the command again")
 
 
 class Site:
@@ -145,17 +144,18 @@ class Site:
             return encoded(self._answered(described))
 
     def cancel(self, key: str) -> None:
-        """Nobody waits for a task any more; what carries it out ends."""
+        """End what carries out a task that nobody waits for any more."""
         with self._lock:
             self._ended.add(key)
             lane = self._lanes.get(key)
         if lane is not None:
-            lane.cancel(_ENDED)
+            lane.cancel(_ended())
 
     def close(self) -> None:
-        """End everything."""
+        """End every process, and remove what they have left."""
         self._rested.cancel()
-        self._pool.cancel(_ENDED)
+        self._pool.cancel(_ended())
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextmanager
     def _home(self) -> Iterator[Path]:
@@ -174,13 +174,14 @@ class Site:
             self._rested.cancel()
             self._lanes[key] = lane
             if key in self._ended:
-                lane.cancel(_ENDED)
+                lane.cancel(_ended())
         try:
             yield lane
         finally:
             lane.abandon()
             with self._lock:
                 del self._lanes[key]
+                self._ended.discard(key)
                 if not self._lanes:
                     self._rested = threading.Timer(_REST, self._rest)
                     self._rested.daemon = True
@@ -190,8 +191,9 @@ class Site:
         with self._lock:
             if not self._lanes:
                 self._pool.close()
-                self._blobs.tidy()
                 self._ended.clear()
+                for each in ("work", "logs"):
+                    shutil.rmtree(self._folder / each, ignore_errors=True)
 
     def _answered(self, answer: Callable[[], Answer]) -> Answer:
         """Return an answer; one that says what failed, if something did."""
@@ -236,13 +238,17 @@ class Site:
         return Answer(
             address=self._address,
             failure=error.failure,
-            own=error is _ENDED or isinstance(error, StorageError),
+            own=isinstance(error, Cancelled | StorageError),
             starved=crashed is not None and crashed.starved,
             native=None if crashed is None else crashed.native,
             log_file="" if tail is None else tail.file,
             log=log,
             lines=() if tail is None else tail.lines,
         )
+
+
+def _ended() -> Cancelled:
+    return Cancelled("the build has ended", remedy="run the command again")
 
 
 class _Plugin(WorkerPlugin):
@@ -284,11 +290,10 @@ def _site(worker: Worker) -> Site:
 
 def facts(*, name: str | None = None, jobs: int = 0) -> Facts:
     """Return what this process says of itself; `jobs` 0: one for each core."""
-    toolchain = Toolchain(FreshDigests())
     return Facts(
         name=name or f"{socket.gethostname()}:{os.getpid()}",
         epctx=__version__,
-        code={name: toolchain.of(*code) for name, code in CODE.items()},
+        code=own_code(),
         cpu=host.cpu(),
         jobs=jobs or len(host.cores()) or os.cpu_count() or 1,
     )
@@ -318,6 +323,7 @@ def serve(
         UsageError: the shared cache is none.
         ProviderUnavailable: there never was a scheduler.
     """
+    logging.getLogger("distributed").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="epctx-worker-", ignore_cleanup_errors=True) as scratch:
         blobs = shared_blobs.shared(store, None if once else Path(scratch) / "kept")
         found = facts(name=name, jobs=jobs)

@@ -7,7 +7,8 @@ import pytest
 from epctx.actions.action import StageStarted
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
 from epctx.machines import cluster
-from epctx.machines.cluster import Cluster, Lost, Task, new_nonce
+from epctx.machines.blobs import new_nonce
+from epctx.machines.cluster import Cluster, Lost, Task
 from epctx.machines.messages import Began
 
 pytestmark = pytest.mark.needs("module distributed", "the extra [dask]")
@@ -42,7 +43,7 @@ def task(*heard: object, here: Callable[[], bool] = lambda: True) -> tuple[Task,
     said: queue.SimpleQueue[object] = queue.SimpleQueue()
     for each in heard:
         said.put(each)
-    return Task(new_nonce(), lambda: future, here, said), future
+    return Task(future, here, said), future
 
 
 def gone() -> bool:
@@ -102,6 +103,27 @@ def test_what_a_worker_cannot_run_is_told() -> None:
     with pytest.raises(CompileError, match="could not carry out a task") as told:
         found.wait(lambda event: None)
     assert told.value.why == "no such function"
+
+
+def test_a_scheduler_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lane looks who is there: else each would wait until it may be called gone."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as scheduler:
+        found = Cluster(scheduler.scheduler_address, None)
+        looks: list[None] = []
+
+        def silent(*arguments: object, **rest: object) -> None:
+            looks.append(None)
+            raise TimeoutError
+
+        monkeypatch.setattr(found._client, "sync", silent)
+        for _ in range(3):
+            with pytest.raises(ProviderUnavailable, match="the scheduler is gone"):
+                found.workers()
+        assert len(looks) == 1
+        monkeypatch.undo()
+        found.close()
 
 
 def test_where_there_is_no_scheduler_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def ep(version: str, **host: str) -> Described:
     return Described(record=record, traits=traits, drivers={})
 
 
-GONE = ep("gone")
+GONE, SILENT = ep("gone"), ep("silent")
 
 
 class FakeCluster:
@@ -53,6 +53,8 @@ class FakeCluster:
         found = self.answers[address][1]
         if found is GONE:
             return OSError("gone")
+        if found is SILENT:
+            return TimeoutError()
         answer = Answer(address=address)
         if found is None:
             error = ProviderUnavailable("is not installed", remedy="install it")
@@ -125,3 +127,12 @@ def test_a_worker_that_is_gone_takes_nothing_and_one_that_came_later_does(tmp_pa
     assert names(found) == ["z"]
     cluster.answers["tcp://old"] = member("old"), ep("2")
     assert names(found) == ["z"]
+
+
+def test_a_worker_that_does_not_answer_takes_nothing(tmp_path: Path) -> None:
+    found, cluster = made(tmp_path, [(member("x"), SILENT), (member("y"), ep("1"))])
+    assert names(found) == ["y"] == names(found)
+    assert cluster.asked == ["tcp://x", "tcp://y"]
+    with pytest.raises(ProviderUnavailable, match="no worker can take P") as told:
+        made(tmp_path, [(member("x"), SILENT)])[0].described(SPEC)
+    assert told.value.why == "x: does not answer"

@@ -1,7 +1,7 @@
 import pytest
 
 from epctx.errors import CompileError
-from epctx.machines.cluster import new_nonce
+from epctx.machines.blobs import new_nonce
 from epctx.machines.messages import Answer, Request, decoded, encoded
 from epctx.machines.portable import Files
 
@@ -27,6 +27,6 @@ def test_a_message_that_is_too_large_is_neither_sent_nor_read(
 ) -> None:
     monkeypatch.setenv("EPCTX_LIMIT_MACHINE_JOB", "100")
     with pytest.raises(CompileError, match="more than 100 bytes"):
-        encoded(Answer(address="", log_file="x" * 100))
+        encoded(Answer(address="", log_file="ü" * 50))
     with pytest.raises(CompileError, match="more than 100 bytes"):
         decoded(" " * 101, Answer)

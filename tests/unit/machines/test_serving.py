@@ -11,8 +11,7 @@ from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.errors import ProviderUnavailable
 from epctx.keys.toolchain import Described
 from epctx.machines import blobs, portable, serving
-from epctx.machines.blobs import Blobs
-from epctx.machines.cluster import new_nonce
+from epctx.machines.blobs import Blobs, new_nonce
 from epctx.machines.messages import Answer, Facts, Question, Request, decoded, encoded
 from epctx.machines.serving import Site
 from epctx.manifest import ModelSource, OptimizeSettings, ProviderSpec
@@ -34,7 +33,7 @@ def site(tmp_path: Path, shared: Blobs, monkeypatch: pytest.MonkeyPatch) -> Iter
     made = Site(tmp_path / "site", shared, {"Absent": failure}, "tcp://w", lambda topic, text: None)
     yield made
     made.close()
-    assert not list((tmp_path / "site").glob("j*")), "nothing of a job is left"
+    assert not (tmp_path / "site").exists(), "nothing is left"
 
 
 def job(folder: Path) -> Optimize:
@@ -119,6 +118,8 @@ def test_processes_that_rest_end_and_are_started_again(
         while site._pool._alive and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not site._pool._alive
+        site._rested.join()
+        assert not list((tmp_path / "site").iterdir())
 
 
 def test_an_ep_is_described_or_said_not_to_be_ready(
