@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from epctx.machines import eps
 from epctx.machines.cluster import Member
-from epctx.machines.messages import Facts
+from epctx.machines.messages import Facts, own_code
 from epctx.providers.onnxruntime.host import Cpu
 
 INTEL, AMD = (Cpu(vendor=name, family="6", model="1", flags=()) for name in ("Intel", "AMD"))
-HERE = eps.own_code()
+HERE = own_code()
 
 
 def member(name: str, cpu: Cpu = INTEL, jobs: int = 1) -> Member:

@@ -16,16 +16,14 @@ from typing import Final
 from msgspec import Struct
 
 from epctx import codec
-from epctx.actions.kinds import CODE
-from epctx.cache.digests import FreshDigests
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.keys.records import ProviderRecord
-from epctx.keys.toolchain import Described, Toolchain
+from epctx.keys.toolchain import Described
 from epctx.machines import portable
 from epctx.machines.blobs import Blobs
 from epctx.machines.cluster import Cluster, Member
-from epctx.machines.messages import Answer, Question, decoded, encoded
+from epctx.machines.messages import Answer, Question, decoded, encoded, own_code
 from epctx.manifest import ProviderSpec
 from epctx.providers.onnxruntime import host
 from epctx.worker import protocol
@@ -174,12 +172,6 @@ def _refuse_several(able: Sequence[tuple[Member, Kind]]) -> None:
                 "which",
                 code=Code.MACHINES,
             )
-
-
-def own_code() -> Mapping[str, Mapping[str, str]]:
-    """Return what of epctx and its libraries an action's result depends on here, by action."""
-    toolchain = Toolchain(FreshDigests())
-    return {name: toolchain.of(*code) for name, code in CODE.items()}
 
 
 def _name(specs: Sequence[ProviderSpec]) -> bytes:

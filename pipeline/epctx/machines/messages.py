@@ -13,8 +13,11 @@ from msgspec import Struct, field
 
 from epctx import codec, limits
 from epctx.actions.action import StageStarted
+from epctx.actions.kinds import CODE
+from epctx.cache.digests import FreshDigests
 from epctx.errors import CompileError, Failure
 from epctx.files.digest import Digest
+from epctx.keys.toolchain import Toolchain
 from epctx.machines.blobs import Blob
 from epctx.machines.portable import Files
 from epctx.manifest import ProviderSpec
@@ -121,6 +124,12 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     log: Blob | None = None
     lines: tuple[str, ...] = ()
     stages: tuple[StageStarted, ...] = ()
+
+
+def own_code() -> Mapping[str, Mapping[str, str]]:
+    """Return what of epctx and its libraries an action's result depends on here, by action."""
+    toolchain = Toolchain(FreshDigests())
+    return {name: toolchain.of(*code) for name, code in CODE.items()}
 
 
 def encoded(message: Struct) -> str:

@@ -40,7 +40,6 @@ from epctx.keys.toolchain import Toolchain
 from epctx.machines import blobs as shared_blobs
 from epctx.machines.address import unreachable
 from epctx.machines.blobs import Blobs
-from epctx.machines.eps import own_code
 from epctx.machines.messages import (
     CALM,
     FACTS,
@@ -52,6 +51,7 @@ from epctx.machines.messages import (
     Request,
     decoded,
     encoded,
+    own_code,
 )
 from epctx.machines.portable import Placed, moved_in
 from epctx.providers.onnxruntime import host
