@@ -148,7 +148,8 @@ def test_a_verdict_without_numbers_is_none_where_they_are_required(here: Path) -
     text = HEAD % "a: {path: a.onnx}" + group % (0, "numbers")
     for out in ("dist", "new", "new"):
         said = refused(here, text, "--out", out)
-        assert "g@default: a_ctx.onnx: numbers: required numbers were not run: budget (0 s" in said
+        assert "g@default: a_ctx.onnx: numbers: required numbers were not run: " in said
+        assert "budget (0 s" in said, "of the whole, or of the set that it had come to"
         assert "-> raise `verify.budget`" in said
     assert not (here / "new" / "m").exists()
     (why,) = api.plan(here / "m.yaml").groups[0].because
