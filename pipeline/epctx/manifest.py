@@ -8,7 +8,7 @@ here; if it can change what is built, it is a field of an action, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -260,6 +260,17 @@ class CompileMemory(Struct, frozen=True, kw_only=True):
     base: int
     first: Mapping[str, float]
     further: Mapping[str, float]
+
+    def of(self, models: Sequence[Mapping[str, int]]) -> int:
+        """Return the bytes that the compile of models into one context takes.
+
+        Args:
+            models: of each, how many weights it has, by kind.
+        """
+        rates = [self.first, *[self.further] * (len(models) - 1)]
+        pairs = zip(rates, models, strict=True)
+        needed = sum(rate[kind] * each[kind] for rate, each in pairs for kind in each)
+        return self.base + round(needed)
 
 
 class Pieces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -32,11 +32,13 @@ class OptimizeResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         digest: of the optimized graph and its weights' content.
+        weights: how many it has, by kind (`graph.weights.kinds`).
         notes: as `LoadedModel` has them.
     """
 
     digest: Digest
     passes: tuple[PassRecord, ...]
+    weights: Mapping[str, int] = {}
     notes: tuple[str, ...] = ()
 
 
@@ -107,6 +109,7 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         not the one that was asked for.
         """
         from epctx.graph.optimized import store
+        from epctx.graph.weights import kinds
         from epctx.stages import load, optimize
 
         name = self.source.name
@@ -122,6 +125,7 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         return OptimizeResult(
             digest=optimized.digest,
             passes=optimized.passes,
+            weights=kinds.counts(optimized.model.graph.initializers.values()),
             notes=(
                 *loaded.notes,
                 *loaded.corrected(optimized.model.graph),

@@ -15,6 +15,7 @@ from epctx.errors import ManifestError
 from epctx.graph.model import CutPlan, OptimizedModel
 from epctx.graph.partition import pieces, surgery
 from epctx.graph.serde import canonical
+from epctx.graph.weights.kinds import kind_and_count
 from epctx.manifest import CompileMemory, Pieces
 from epctx.stages.report import PieceReport
 
@@ -59,11 +60,10 @@ def run(
             _require_embeddable(model)
 
     def cost(value: ir.Value) -> int:
-        kind, count = _weights(value)
         if memory is None:
             return _size(value)
-        each = memory.first[kind] + memory.further[kind] * (len(models) - 1)
-        return round(each * count)
+        kind, count = kind_and_count(value)
+        return memory.of([{kind: count}] * len(models)) - memory.base
 
     plans = pieces.choose(
         {model.name: model.model for model in models},
@@ -100,18 +100,6 @@ def _cut(model: OptimizedModel, plan: CutPlan, memory: CompileMemory | None) -> 
     return InPieces(name=model.name, plan=plan, pieces=tuple(made), reports=tuple(reports))
 
 
-def _weights(value: ir.Value) -> tuple[str, int]:
-    """Return the kind of the weights that an initializer holds, and how many they are."""
-    assert value.const_value is not None
-    count, dtype = value.const_value.size, value.const_value.dtype
-    users = [use.node for use in value.uses()]
-    if any(node.op_type == "MatMulNBits" for node in users) and dtype == ir.DataType.UINT8:
-        return "4-bit", 2 * count
-    if dtype.bitwidth <= 4:
-        return "4-bit", count
-    return ("integer" if dtype.is_integer() else "float"), count
-
-
 def _size(value: ir.Value) -> int:
     return 0 if value.const_value is None else value.const_value.nbytes
 
@@ -119,7 +107,7 @@ def _size(value: ir.Value) -> int:
 def _require_embeddable(model: OptimizedModel) -> None:
     """Refuse contexts that cannot be in the model; an EP may keep floats in two bytes."""
     held = (value for value in model.model.graph.initializers.values())
-    size = sum(min(_size(value), 2 * _weights(value)[1]) for value in held)
+    size = sum(min(_size(value), 2 * kind_and_count(value)[1]) for value in held)
     if size >= _MOST_EMBEDDED:
         raise ManifestError(
             f"the contexts of its pieces have {size:,} bytes of weights, more than an ONNX file",

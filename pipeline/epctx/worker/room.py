@@ -5,14 +5,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import psutil
 
+from epctx.error_codes import Code
+from epctx.errors import CompileError
+from epctx.text import size_words
+
+_TOO_HIGH: Final = 1.25
+"""An estimate may be so many times what a job takes."""
+_SHARE: Final = 4
+"""Pieces of the size that an error proposes fit into memory beside each other."""
+
 
 class Room:
-    """The memory that is free, shared by jobs that run models. Used by many threads.
+    """The memory that is free, shared by jobs. Used by many threads.
 
-    One may always run, however large it is.
+    One may always run that this machine can hold.
     """
 
     def __init__(self) -> None:
@@ -22,7 +32,12 @@ class Room:
 
     @contextmanager
     def taken(self, size: int) -> Iterator[None]:
-        """Wait until so many bytes are free beside those that others are known to need."""
+        """Wait until so many bytes are free beside those that others are known to need.
+
+        Raises:
+            CompileError: this machine has less in all, swap included.
+        """
+        _require(size)
         with self._changed:
             while self._running and size > self._left():
                 self._changed.wait(timeout=1.0)
@@ -40,6 +55,19 @@ class Room:
         if not self._running:
             return _available()
         return min(_available(), self._free - sum(self._running))
+
+
+def _require(size: int) -> None:
+    machine = psutil.virtual_memory().total + psutil.swap_memory().total
+    if size > _TOO_HIGH * machine:
+        proposed = max(1, psutil.virtual_memory().total // _SHARE // 1_000_000_000)
+        raise CompileError(
+            f"it is estimated to take {size_words(size)} of memory, and this machine has "
+            f"{size_words(machine)} with its swap",
+            remedy=f"compile it in pieces: `partition: {{pieces: {{max_memory: {proposed}GB}}}}`; "
+            "or on a larger machine",
+            code=Code.OUT_OF_MEMORY,
+        )
 
 
 def _available() -> int:

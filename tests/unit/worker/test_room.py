@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import psutil
 import pytest
 
+from epctx.errors import CompileError
 from epctx.worker import room
 from epctx.worker.room import Room
 
@@ -33,3 +35,15 @@ def test_what_fits_runs_at_once_and_what_does_not_waits(free: None) -> None:
 def test_one_may_always_run(free: None) -> None:
     with Room().taken(1000):
         pass
+
+
+def test_what_this_machine_cannot_hold_is_refused_with_a_size_that_fits(free: None) -> None:
+    machine = psutil.virtual_memory().total + psutil.swap_memory().total
+    with (
+        pytest.raises(CompileError, match="is estimated to take") as told,
+        Room().taken(2 * machine),
+    ):
+        pass
+    assert told.value.code == "E0602"
+    proposed = max(1, psutil.virtual_memory().total // 4 // 10**9)
+    assert f"max_memory: {proposed}GB" in told.value.remedy

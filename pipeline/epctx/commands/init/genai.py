@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from epctx.commands.init import estimate
 from epctx.errors import ModelError
 from epctx.manifest import GENAI_CONFIG
 from epctx.parsing import genai
@@ -84,9 +85,14 @@ def group(found: GenaiFolder, provider: str, alias: str, source: str) -> Iterato
     yield f"    verify: {{inputs: {{ranges: {{{shown}}}}}}}"
     yield ""
     yield "targets:"
+    taken = estimate.of_model(found.model, provider, models=2)
+    yield from (f"  # {line}" for line in (() if taken is None else taken.words))
+    limit = None if taken is None else taken.max_memory
     passes = ", ".join(_known(provider).optimize)
-    settings = f"model_groups: {{llm: {{optimize: {{level: [{passes}]}}}}}}" if passes else ""
-    yield f"  {alias}: {{{settings}}}"
+    settings = [f"optimize: {{level: [{passes}]}}"] if passes else []
+    settings += [f"partition: {{pieces: {{max_memory: {limit}}}}}"] if limit else []
+    own = f"model_groups: {{llm: {{{', '.join(settings)}}}}}" if settings else ""
+    yield f"  {alias}: {{{own}}}"
     yield "  # The same two models, not compiled: onnxruntime-genai runs them on any CPU."
     yield "  cpu: {model_groups: {llm: {execution_providers: []}}}"
     yield ""

@@ -36,6 +36,7 @@ from epctx.files import outputs
 from epctx.files.entries import open_entry
 from epctx.keys.source_digests import refuse_changed
 from epctx.manifest import ModelGroup, ModelSource
+from epctx.parsing.schema import providers
 from epctx.stages.report import ModelReport
 from epctx.verification.findings import FolderReport
 
@@ -215,6 +216,7 @@ class Compiling:
                 job,
                 entered=entered.append,
                 budget=progress.planned.group.verify.budget,
+                memory=_memory(progress.planned.group, known),
                 pace=self._actions.pace([known]),
             )
             return _Made.of(results, records=any(isinstance(each, Record) for each in job))
@@ -267,6 +269,13 @@ def _refuse_changed(known: SessionState) -> None:
 
 def _is_large(source: ModelSource) -> bool:
     return source.path.is_file() and source.path.stat().st_size >= _LARGE
+
+
+def _memory(group: ModelGroup, known: SessionState) -> int | None:
+    """Bytes that its compile is estimated to take; None if its EPs were not measured."""
+    measured = providers.compile_memory(each.provider for each in group.execution_providers)
+    weights = [model.result.weights for model in known.models if model.result is not None]
+    return None if measured is None or not weights else measured.of(weights)
 
 
 def _size(known: SessionState) -> int:

@@ -82,6 +82,20 @@ class CompilesOn(Struct, frozen=True, kw_only=True):
     extra: str = ""
 
 
+class Context(Struct, frozen=True, kw_only=True):
+    """What a compile makes, as measured on the version that `compile_memory` names.
+
+    Attributes:
+        most: bytes of a context that a device loads.
+        size: bytes a weight, by its kind: float, integer or 4-bit.
+        seconds: of one core for a billion weights of one model, likewise.
+    """
+
+    most: int
+    size: Mapping[str, float]
+    seconds: Mapping[str, float]
+
+
 class Knowledge(Struct, frozen=True, kw_only=True):
     """`x-epctx` of an option schema.
 
@@ -96,6 +110,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
         advised: options that `epctx validate` warns about where they are left out.
         compiles_on: what a host must be.
         compile_memory: what its compile takes; None if it was not measured.
+        context: what comes of it; None if that was not measured.
     """
 
     provider: str
@@ -108,6 +123,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     advised: tuple[Advised, ...] = ()
     compiles_on: CompilesOn = field(default_factory=CompilesOn)
     compile_memory: CompileMemory | None = None
+    context: Context | None = None
 
 
 class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
