@@ -17,6 +17,8 @@ def kind_and_count(value: ir.Value) -> tuple[str, int]:
     users = [use.node for use in value.uses()]
     if any(node.op_type == "MatMulNBits" for node in users) and dtype == ir.DataType.UINT8:
         return "4-bit", 2 * count
+    if dtype == ir.DataType.STRING:  # they have no width, and no EP that was measured takes them
+        return "integer", count
     if dtype.bitwidth <= 4:
         return "4-bit", count
     return ("integer" if dtype.is_integer() else "float"), count

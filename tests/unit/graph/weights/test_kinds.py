@@ -24,6 +24,7 @@ def model(op_type: str, dtype: int, dims: list[int]) -> ir.Model:
         ("MatMulNBits", TensorProto.UINT8, {"4-bit": 48}),
         ("MatMulNBits", TensorProto.FLOAT, {"float": 24}),
         ("DequantizeLinear", TensorProto.INT4, {"4-bit": 24}),
+        ("StringNormalizer", TensorProto.STRING, {"integer": 24}),
     ],
 )
 def test_weights_are_counted_by_kind_and_not_read(
