@@ -32,7 +32,7 @@ class OptimizeResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         digest: of the optimized graph and its weights' content.
-        weights: how many it has, by kind (`graph.weights.kinds`).
+        weights: how many it has, by kind (`graph.weights.tensors`).
         notes: as `LoadedModel` has them.
     """
 
@@ -109,7 +109,7 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         not the one that was asked for.
         """
         from epctx.graph.optimized import store
-        from epctx.graph.weights import kinds
+        from epctx.graph.weights import tensors
         from epctx.stages import load, optimize
 
         name = self.source.name
@@ -125,7 +125,7 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         return OptimizeResult(
             digest=optimized.digest,
             passes=optimized.passes,
-            weights=kinds.counts(optimized.model.graph.initializers.values()),
+            weights=tensors.counts_by_kind(optimized.model.graph.initializers.values()),
             notes=(
                 *loaded.notes,
                 *loaded.corrected(optimized.model.graph),

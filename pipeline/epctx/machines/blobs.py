@@ -1,4 +1,4 @@
-"""Where the files and the answers of jobs are between machines: in a store that all of them see."""
+"""Files and answers of jobs, in a store that all machines see."""
 
 from __future__ import annotations
 

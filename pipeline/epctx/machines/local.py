@@ -65,7 +65,7 @@ class Workers:
 
     @property
     def failure(self) -> str | None:
-        """What the last of them printed, if none runs."""
+        """Text that the last of them printed, if none runs."""
         if self._started < _MOST and any(each.poll() is None for each in self._running):
             return None
         found = sorted(self._logs.iterdir(), key=lambda path: path.stat().st_mtime)

@@ -28,8 +28,8 @@ T = TypeVar("T")
 FACTS: Final = "epctx"
 """Where the scheduler has a worker's facts."""
 TOPIC: Final = "epctx-stages"
-"""Of the events that tell which stage a job has begun: one for all, since a scheduler forgets none
-of its topics, and of each only what is old."""
+"""Topic of the events that tell which stage a job has begun. It is one for all builds: a scheduler
+forgets none of its topics, and of each only what is old."""
 CALM: Final[Mapping[str, object]] = {
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.admin.tick.interval": "500ms",
@@ -37,7 +37,7 @@ CALM: Final[Mapping[str, object]] = {
     "distributed.admin.low-level-log-length": 1000,
     "distributed.worker.profile.enabled": False,
 }
-"""What dask does besides, which takes a third of a core and is of no use here."""
+"""Settings of dask without the work that is of no use here and takes a third of a core."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What are these EPs on a worker?"""
+    """A question to a worker: fingerprints and traits of these EPs there."""
 
     eps: tuple[ProviderSpec, ...]
     files: Files

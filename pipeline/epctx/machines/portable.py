@@ -31,7 +31,7 @@ _OPTIMIZES: Final = (Optimize, Cut)
 
 
 class Files(Struct, frozen=True, kw_only=True):
-    """What a job reads and writes, by paths of the machine that has asked, with `/`.
+    """Files that a job reads and writes, by paths of the machine that has asked, with `/`.
 
     Attributes:
         roots: folders in which all of that is; none is in another.
@@ -50,7 +50,7 @@ class Files(Struct, frozen=True, kw_only=True):
 
 
 class _Found:
-    """What values that hold paths read and write."""
+    """Collects the files that actions, or other values with paths, read and write."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs

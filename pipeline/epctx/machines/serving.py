@@ -69,7 +69,7 @@ _PLUGIN: Final = "epctx"
 
 
 class Site:
-    """What this process has for builds. Used by many threads.
+    """Carries out jobs with the processes of this machine. Used by many threads.
 
     Args:
         folder: its scratch: its own, and empty.
@@ -168,7 +168,7 @@ class Site:
 
     @contextmanager
     def _running(self, request: Request, key: str) -> Iterator[Lane]:
-        """What a request is carried out in. After the last one processes rest, and then end."""
+        """Open a lane for a request; some seconds after the last one idle processes end."""
         lane = Lane(self._pool, request.label, request.kind)
         with self._lock:
             self._rested.cancel()

@@ -15,7 +15,7 @@ from epctx.errors import ManifestError
 from epctx.graph.model import CutPlan, OptimizedModel
 from epctx.graph.partition import pieces, surgery
 from epctx.graph.serde import canonical
-from epctx.graph.weights.kinds import kind_and_count
+from epctx.graph.weights.tensors import kind_and_count
 from epctx.manifest import CompileMemory, Pieces
 from epctx.stages.report import PieceReport
 

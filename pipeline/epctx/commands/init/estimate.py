@@ -1,4 +1,4 @@
-"""What the compile of a model would take, by its weights: an estimate, from what was measured."""
+"""Estimates of what a compile takes, from a model's weights and what was measured."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from epctx.parsing.schema import providers
 from epctx.text import size_words
 
 _SHARE: Final = 0.8
-"""Of this machine's memory, what a compile may take."""
+"""Part of this machine's memory that a compile may take."""
 _BESIDE: Final = 4
 """Pieces that are to fit into this machine's memory beside each other."""
 _GB: Final = 1_000_000_000
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What the compile of models over the same weights would take.
+    """Memory, size and time of a compile of models over the same weights.
 
     Attributes:
         weights: how many.
@@ -74,7 +74,7 @@ def of_model(path: Path, provider: str, models: int) -> Estimate | None:
     import onnx_ir as ir
 
     from epctx.graph.serde import skeleton
-    from epctx.graph.weights import kinds
+    from epctx.graph.weights import tensors
 
     schema = providers.find(provider)
     if schema is None or (memory := schema.knowledge.compile_memory) is None:
@@ -82,8 +82,8 @@ def of_model(path: Path, provider: str, models: int) -> Estimate | None:
     if (made := schema.knowledge.context) is None:
         return None
     values = ir.from_proto(skeleton.read(path)).graph.initializers.values()
-    known = kinds.counts(values)
-    each = [dict([kinds.kind_and_count(value)]) for value in values]
+    known = tensors.counts_by_kind(values)
+    each = [dict([tensors.kind_and_count(value)]) for value in values]
     return Estimate(
         weights=sum(known.values()),
         memory=memory.of([known] * models),
