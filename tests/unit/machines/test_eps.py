@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.errors import ProviderUnavailable
+from epctx.errors import ProviderUnavailable, StorageError
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Described, Traits
 from epctx.machines import blobs
@@ -30,7 +30,7 @@ def ep(version: str, **host: str) -> Described:
     return Described(record=record, traits=traits, drivers={})
 
 
-GONE, SILENT = ep("gone"), ep("silent")
+GONE, SILENT, FULL = ep("gone"), ep("silent"), ep("full")
 
 
 class FakeCluster:
@@ -56,6 +56,9 @@ class FakeCluster:
         if found is SILENT:
             return TimeoutError()
         answer = Answer(address=address)
+        if found is FULL:
+            full = StorageError("its disk is full", remedy="free some space").failure
+            return encoded(replace(answer, failure=full, own=True))
         if found is None:
             error = ProviderUnavailable("is not installed", remedy="install it")
             return encoded(replace(answer, failure=error.failure))
@@ -127,6 +130,14 @@ def test_a_worker_that_is_gone_takes_nothing_and_one_that_came_later_does(tmp_pa
     assert names(found) == ["z"]
     cluster.answers["tcp://old"] = member("old"), ep("2")
     assert names(found) == ["z"]
+
+
+def test_a_worker_that_fails_for_its_own_reasons_is_asked_again(tmp_path: Path) -> None:
+    x, y = member("x"), member("y")
+    found, cluster = made(tmp_path, [(x, FULL), (y, ep("1"))])
+    assert names(found) == ["y"]
+    cluster.answers[x.address] = x, ep("1")
+    assert names(found) == ["x", "y"]
 
 
 def test_a_worker_that_does_not_answer_takes_nothing(tmp_path: Path) -> None:

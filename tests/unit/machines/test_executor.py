@@ -173,13 +173,14 @@ def test_a_job_that_its_budget_has_ended_has_less(tmp_path: Path) -> None:
 
 
 def test_what_is_no_result_is_the_workers_fault(tmp_path: Path) -> None:
-    for results in ((msgspec.Raw(b'{"ran": 3}'),), (), DONE.results * 2):
+    wrong = msgspec.Raw(b'{"ran": 3}')
+    for results, budget in (((wrong,), None), ((), None), (DONE.results * 2, 1.0)):
         made, _ = remote(tmp_path, replace(DONE, results=results))
         with (
             pytest.raises(CompileError, match="broke its protocol") as told,
             made.lane(None) as lane,
         ):
-            lane.run([JOB])
+            lane.run([JOB], budget=budget)
         assert told.value.where == "y"
 
 
