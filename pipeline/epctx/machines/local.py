@@ -126,6 +126,7 @@ def cluster(count: int) -> Iterator[tuple[str, Security, Workers, str]]:
             protocol="tls://",
             security=safe,
             dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # two builds at a time
             silence_logs=SILENT,
         ) as scheduler,
     ):

@@ -6,7 +6,7 @@ import pytest
 
 from epctx.actions.action import StageStarted
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
-from epctx.machines import cluster
+from epctx.machines import cluster, local
 from epctx.machines.blobs import new_nonce
 from epctx.machines.cluster import Cluster, Lost, Task
 from epctx.machines.messages import Began
@@ -107,10 +107,8 @@ def test_what_a_worker_cannot_run_is_told() -> None:
 
 def test_a_scheduler_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each lane looks who is there: else each would wait until it may be called gone."""
-    from distributed import LocalCluster
-
-    with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as scheduler:
-        found = Cluster(scheduler.scheduler_address, None)
+    with local.cluster(1) as (contact, tls, *_):
+        found = Cluster(contact, tls)
         looks: list[None] = []
 
         def silent(*arguments: object, **rest: object) -> None:

@@ -31,6 +31,14 @@ def test_a_worker_that_ends_is_replaced_and_all_end_with_the_cluster() -> None:
     assert not psutil.pid_exists(process.pid) or process.poll() is not None
 
 
+def test_two_clusters_at_a_time_do_not_get_into_each_others_way(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    with local.cluster(1) as (one, *_), local.cluster(1) as (other, *_):
+        assert one != other
+    assert not [str(each.message) for each in recwarn if "Port" in str(each.message)]
+
+
 def test_a_worker_ends_with_what_started_it(tmp_path: Path) -> None:
     start = Start(
         contact="tls://127.0.0.1:1",
