@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from epctx.actions.action import RUNNING, SESSIONS, Action, Code, StageStarted, WorkerContext
 from epctx.files import digest
 from epctx.files.digest import Digest
-from epctx.manifest import Calibration, ModelGroup, ModelSource, Preset, QuantizeSettings
+from epctx.manifest import (
+    Calibration,
+    ModelGroup,
+    ModelSource,
+    Pieces,
+    Preset,
+    QuantizeSettings,
+)
 from epctx.quantization.report import QuantizeReport
 
 if TYPE_CHECKING:
@@ -46,6 +53,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
     Attributes:
         model: digest of the optimized float model.
         preset: whose settings, resolved.
+        pieces: in which its quantized form is compiled; None: it is compiled, and quantized, whole.
         settings: of its group; those that change bytes are in the key.
         ranges: of its tensors, as they were found before; None: they are to be found, or only
             weights are quantized.
@@ -64,6 +72,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
 
     model: str
     preset: Preset
+    pieces: Pieces | None
     settings: QuantizeSettings
     ranges: str | None
     samples: tuple[str, ...]
@@ -85,6 +94,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
         return cls(
             model=str(model),
             preset=group.preset,
+            pieces=group.pieces,
             settings=group.quantize,
             ranges=ranges,
             samples=tuple(map(str, samples)),
@@ -110,6 +120,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
             self.settings,
             self.preset,
             self.folder,
+            pieces=self.pieces,
             ranges=self.ranges,
             others=self.others,
         )

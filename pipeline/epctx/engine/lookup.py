@@ -152,7 +152,7 @@ class Lookup:
         if plain.result is None:
             return state
         if settings.calibrated:
-            asked = make.calibration(plain.result.digest, settings, group.preset, samples)
+            asked = make.calibration(plain.result.digest, group, samples)
             state = replace(state, calibration=key(asked))
         ranges = self.ranges_of(state)
         if state.calibration is not None:

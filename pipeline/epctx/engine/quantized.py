@@ -70,7 +70,7 @@ def _model(
     digest = loading.optimize(job, lambda job: one(lane, job)).digest
     known = None
     if settings.calibrated:
-        asked = make.calibration(digest, settings, group.preset, samples)
+        asked = make.calibration(digest, group, samples)
         known = ranges.find(key(asked))
         if known is None and not calibrate:
             raise ManifestError(

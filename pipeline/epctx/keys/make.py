@@ -23,7 +23,6 @@ from epctx.manifest import (
     CompositionPart,
     ModelGroup,
     ModelSource,
-    QuantizeSettings,
     VerifyInputs,
 )
 
@@ -31,24 +30,26 @@ Facts = Mapping[str, str]
 
 
 def calibration(
-    optimized: Digest, settings: QuantizeSettings, preset: str, samples: Sequence[Digest]
+    optimized: Digest, group: ModelGroup, samples: Sequence[Digest]
 ) -> CalibrationRecord:
     """What the ranges of a float model are found with.
 
     Args:
         optimized: digest of the optimized model.
-        settings: of its group.
-        preset: whose settings, resolved.
+        group: of the model; it is quantized.
         samples: digests of the files with samples.
     """
+    settings = group.quantize
+    assert settings is not None
     asked = settings.calibration
     shaping = {
         "exclude_nodes": sorted(set(settings.exclude_nodes)),
+        "pieces": group.pieces,
         "weight_only": settings.weight_only,
     }
     return CalibrationRecord(
         model=str(optimized),
-        preset=preset,
+        preset=group.preset,
         settings={
             "activations": settings.activations,
             "exclude_op_types": sorted(set(settings.exclude_op_types)),

@@ -8,7 +8,7 @@ the DequantizeLinear behind it, where there is one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,22 +27,26 @@ _SAVED: Final = "_ReshapedSavedOutput"
 
 
 def measure(
-    plain: Path, quantized: Path, sample: Feeds, scratch: Path
+    pieces: Sequence[tuple[Path, Path]], outputs: Sequence[str], sample: Feeds, scratch: Path
 ) -> tuple[tuple[TensorLoss, ...], tuple[TensorLoss, ...]]:
     """The loss of the outputs, in their order, and of every other tensor, the worst first.
 
     Args:
-        plain: the float model that was quantized.
-        quantized: what it became.
+        pieces: of the model in their order, each with what it became.
+        outputs: names of the outputs of the whole model.
         sample: what both are run on.
         scratch: a folder for the models that are run.
     """
-    right = _activations(plain, sample, scratch / "float-all.onnx")
-    actual = _activations(quantized, sample, scratch / "quantized-all.onnx")
-    model = onnx.load(plain, load_external_data=False)
-    makers = {name: node.op_type for node in model.graph.node for name in node.output}
-    outputs = [value.name for value in model.graph.output]
-    found = {each.name: each for each in _losses(right, actual, makers) if each.name in makers}
+    found: dict[str, TensorLoss] = {}
+    float_values, values = dict(sample), dict(sample)
+    for plain, quantized in pieces:
+        right = _activations(plain, float_values, scratch / "float-all.onnx")
+        actual = _activations(quantized, values, scratch / "quantized-all.onnx")
+        model = onnx.load(plain, load_external_data=False)
+        makers = {name: node.op_type for node in model.graph.node for name in node.output}
+        for each in _losses(right, actual, makers):
+            if each.name in makers:
+                found.setdefault(each.name, each)
     others = sorted(
         (each for name, each in found.items() if name not in outputs),
         key=lambda each: (math.inf if each.sqnr is None else each.sqnr, each.name),
@@ -50,16 +54,21 @@ def measure(
     return tuple(found[name] for name in outputs if name in found), tuple(others)
 
 
-def _activations(model: Path, sample: Feeds, augmented: Path) -> dict[str, Array]:
+def _activations(model: Path, values: dict[str, Array], augmented: Path) -> dict[str, Array]:
+    """The float tensors of a model, flat, by what they are called in the augmented model. Its
+    outputs are added to the values that it is run on.
+    """
     qdq_loss_debug.modify_model_output_intermediate_tensors(
         model, augmented, save_as_external_data=model.with_suffix(".onnx.data").exists()
     )
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(augmented, options, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_outputs() if value.name.endswith(_SAVED)]
-    values = session.run(names, sample)
-    return {name.removesuffix(_SAVED): value for name, value in zip(names, values, strict=True)}
+    names = [value.name for value in session.get_outputs()]
+    feeds = {value.name: values[value.name] for value in session.get_inputs()}
+    made = dict(zip(names, session.run(names, feeds), strict=True))
+    values |= {name: value for name, value in made.items() if not name.endswith(_SAVED)}
+    return {n.removesuffix(_SAVED): each for n, each in made.items() if n.endswith(_SAVED)}
 
 
 def _losses(

@@ -30,6 +30,8 @@ TYPES: Final[Mapping[str, QuantType]] = {
     "uint4": QuantType.QUInt4,
     "int4": QuantType.QInt4,
 }
+Override = Mapping[str, Any]
+"""Of a tensor, as `onnxruntime.quantization` takes it in `TensorQuantOverrides`."""
 _METHODS: Final[Mapping[str, CalibrationMethod]] = {
     "minmax": CalibrationMethod.MinMax,
     "entropy": CalibrationMethod.Entropy,
@@ -80,6 +82,7 @@ def config(
     *,
     exclude: Sequence[str],
     op_types: Sequence[str],
+    fixed: Mapping[str, Override] = {},
 ) -> StaticQuantConfig:
     """The configuration for a model; it has no samples in it.
 
@@ -87,6 +90,7 @@ def config(
         model: prepared; its weights are not read.
         exclude: names of nodes that stay float.
         op_types: those that may be quantized; none: all that can be.
+        fixed: of tensors, what they are quantized with whatever their ranges are.
     """
     chosen = choose(settings, preset)
     common: dict[str, Any] = {
@@ -99,11 +103,12 @@ def config(
         "op_types_to_quantize": list(op_types) or None,
         "nodes_to_exclude": list(exclude),
     }
-    overrides = {name: [_override(each)] for name, each in settings.overrides.items()} or None
+    overrides = {name: [_override(each)] for name, each in settings.overrides.items()}
+    overrides |= {name: [dict(each)] for name, each in fixed.items()}
     if preset == "qnn":
-        found = get_qnn_qdq_config(model, None, init_overrides=overrides, **common)
+        found = get_qnn_qdq_config(model, None, init_overrides=overrides or None, **common)
     else:
-        found = get_qdq_config(model, None, tensor_quant_overrides=overrides, **common)
+        found = get_qdq_config(model, None, tensor_quant_overrides=overrides or None, **common)
     # Standard operators: the model is of an opset that has them for every type.
     found.extra_options.pop("UseQDQContribOps", None)
     found.extra_options["CalibStridedMinMax"] = 1  # one sample at a time, whatever the method
@@ -111,7 +116,7 @@ def config(
     return found
 
 
-def _override(given: TensorOverride) -> dict[str, Any]:
+def _override(given: TensorOverride) -> Override:
     found: dict[str, Any] = {}
     if given.type is not None:
         found["quant_type"] = TYPES[given.type]

@@ -16,6 +16,7 @@ from typing import Final
 
 import onnx
 from msgspec import Struct
+from msgspec.structs import replace
 from onnx import version_converter
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, quantize_static
 from onnxruntime.quantization.calibrate import create_calibrator
@@ -31,6 +32,7 @@ from epctx.manifest import Preset, QuantizeSettings
 from epctx.providers.default import registered
 from epctx.quantization import batchnorms, constants, norms, presets
 from epctx.quantization import ranges as ranges_
+from epctx.quantization.presets import Override
 from epctx.quantization.ranges import Ranges
 from epctx.quantization.samples import Samples
 from epctx.text import did_you_mean
@@ -42,8 +44,10 @@ INTEGER_OPS: Final = (
 """What tells that a model, or a node's input, is quantized."""
 _NEAR: Final = 10
 """Tensors that a message lists."""
-_FOUR_BITS: Final = 21
+_SMALL_TYPES: Final = 21
 """The first opset in which QuantizeLinear has integers of 4 and 16 bits."""
+_NO_OP: Final = "no op type"
+"""In the place of op types, where none is left: onnxruntime takes an empty list for all."""
 _OTHER_FLOATS: Final = (
     onnx.TensorProto.FLOAT16,
     onnx.TensorProto.BFLOAT16,
@@ -52,7 +56,7 @@ _OTHER_FLOATS: Final = (
 
 
 class Quantizer(Struct, frozen=True, kw_only=True):
-    """Quantizes one model.
+    """Quantizes one model, or a piece of one.
 
     Attributes:
         name: of the model, for messages.
@@ -64,19 +68,17 @@ class Quantizer(Struct, frozen=True, kw_only=True):
     settings: QuantizeSettings
     preset: Preset
 
-    def prepare(self) -> Path:
-        """The model as it is quantized: fused where the preset's EP has an operator for it, its
-        weights in blocks of few bits where that is asked for.
+    def fuse(self) -> tuple[Path, Mapping[str, str]]:
+        """The model, fused where the preset's EP has an operator for it, and its metadata as far as
+        that was taken out.
 
         Raises:
-            ManifestError: a pattern or an op type of the settings is not in the model.
             ModelError: it is no float model, or onnxruntime's tools fail on it.
         """
         self._refuse_others()
         prepared = self.plain.with_name("prepared.onnx")
         large = is_large(self.plain)
         data = f"{prepared.name}.data"
-        metadata: Mapping[str, str] = {}
         with self._blamed("preparing it"):
             if self.preset == "qnn":
                 source, metadata = self._bare()
@@ -87,18 +89,17 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                     all_tensors_to_one_file=True,
                     external_data_location=data,
                 )
-                prepared = prepared if changed else source
-            else:
-                quant_pre_process(
-                    self.plain,
-                    prepared,
-                    skip_optimization=large,
-                    skip_symbolic_shape=True,
-                    save_as_external_data=large,
-                    all_tensors_to_one_file=True,
-                    external_data_location=data,
-                )
-            return self._changed(prepared, metadata)
+                return prepared if changed else source, metadata
+            quant_pre_process(
+                self.plain,
+                prepared,
+                skip_optimization=large,
+                skip_symbolic_shape=True,
+                save_as_external_data=large,
+                all_tensors_to_one_file=True,
+                external_data_location=data,
+            )
+            return prepared, {}
 
     def _bare(self) -> tuple[Path, dict[str, str]]:
         """The model as onnxruntime's preprocessing for QNN takes it: without BatchNormalization
@@ -120,8 +121,14 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         named = any(fnmatchcase(node.name, pattern) for pattern in self.settings.exclude_nodes)
         return named or node.op_type in self.settings.exclude_op_types
 
+    def finish(self, prepared: Path, metadata: Mapping[str, str]) -> Path:
+        """The fused model with its metadata, and what its EP, its types and blocks of weights ask
+        for. Raises as `fuse`.
+        """
+        with self._blamed("preparing it"):
+            return self._changed(prepared, metadata)
+
     def _changed(self, prepared: Path, metadata: Mapping[str, str]) -> Path:
-        """The model with its metadata, and what its EP, its types and blocks of weights ask for."""
         model = onnx.load(prepared)
         self._refuse_few_values(model)
         changed = bool(metadata)
@@ -131,10 +138,11 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         if self.preset == "qnn":
             divided, separated = norms.divide(model), constants.separate(model)
             changed = changed or divided or separated
-        bits = (self.settings.weights, *(o.type for o in self.settings.overrides.values()))
+        kinds = {each.type for each in self.settings.overrides.values()}
+        newer = kinds & {"int16", "uint16"} or {*kinds, self.settings.weights} & {"int4", "uint4"}
         opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
-        if opset < _FOUR_BITS and any(each in ("int4", "uint4") for each in bits):
-            model, changed = version_converter.convert_version(model, _FOUR_BITS), True
+        if opset < _SMALL_TYPES and newer:  # in every piece, whatever tensors it has
+            model, changed = version_converter.convert_version(model, _SMALL_TYPES), True
         if self.settings.weight_only is not None:
             model, changed = self._in_blocks(model), True
         if not changed:
@@ -149,7 +157,6 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         assert asked is not None
         excluded = self._excluded(model)
         kinds = self.settings.exclude_op_types
-        self._refuse_unknown(kinds, {n.op_type: 0 for n in model.graph.node}, "exclude.op_types")
         excluded += [n.name for n in model.graph.node if n.op_type in kinds]
         quantizer = MatMulNBitsQuantizer(
             model,
@@ -184,15 +191,19 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         self._refuse_infinite(found)
         return found
 
-    def run(self, prepared: Path, output: Path, ranges: Ranges) -> None:
+    def run(
+        self, prepared: Path, output: Path, ranges: Ranges, given: Mapping[str, Override] = {}
+    ) -> None:
         """Quantize activations and weights, into `output` and `<output>.data` of a large model.
 
+        Args:
+            given: what inputs of the model are quantized with already.
+
         Raises:
-            ManifestError: an op type, a pattern or a tensor of the settings is not in the model, or
-                the override of a tensor does nothing.
-            ModelError: onnxruntime's tools fail on it, or find nothing to quantize.
+            ManifestError: there is no range of a tensor.
+            ModelError: onnxruntime's tools fail on it.
         """
-        config = self._config(prepared)
+        config = self._config(prepared, given)
         kept = self.plain.with_name("ranges.json")
         ranges_.write(ranges_.raised(ranges, self.settings.range_floor), kept)
         with self._blamed("quantizing it"):
@@ -200,33 +211,63 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                 _quantize_static(prepared, output, config, kept)
             except (KeyError, ValueError) as error:
                 raise self._no_range(error, prepared, ranges) from error
-        self.refuse_nothing(output)
-        self._refuse_idle(prepared, output)
 
-    def refuse_nothing(self, output: Path) -> None:
-        """What came out is quantized, somewhere.
+    def require_known(self, prepared: Sequence[Path]) -> None:
+        """Refuse settings that name nothing in the fused pieces of the model.
 
         Raises:
-            ModelError: it is not.
+            ManifestError: an op type or a pattern is in none of them.
+        """
+        nodes = [node for path in prepared for node in _bare_graph(path).node]
+        names = [node.name for node in nodes]
+        for pattern in self.settings.exclude_nodes:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise self._nothing("exclude.nodes", pattern, names)
+        kinds = dict.fromkeys(node.op_type for node in nodes)
+        self._refuse_unknown(self.settings.exclude_op_types, kinds, "exclude.op_types")
+
+    def require_tensors(self, prepared: Sequence[Path]) -> None:
+        """Refuse overrides of tensors that no finished piece of the model has.
+
+        Raises:
+            ManifestError: there is such an override.
+        """
+        every = [name for path in prepared for name in _tensors(_bare_graph(path))]
+        self._refuse_unknown(self.settings.overrides, every, "overrides")
+
+    def require_effect(self, prepared: Sequence[Path], output: Path) -> None:
+        """Refuse what is not quantized anywhere, and overrides that have no effect.
+
+        Args:
+            prepared: the pieces of the model.
+            output: what it became.
+
+        Raises:
+            ManifestError: the override of a tensor does nothing.
+            ModelError: nothing is quantized.
         """
         model = onnx.load(output, load_external_data=False)
         if not quantized_nodes(model):
             raise self._nothing_left(model)
+        if self.settings.calibrated:
+            every = [name for path in prepared for name in _tensors(_bare_graph(path))]
+            self._refuse_idle(model, dict.fromkeys(every))
 
-    def _config(self, prepared: Path) -> StaticQuantConfig:
+    def _config(self, prepared: Path, given: Mapping[str, Override] = {}) -> StaticQuantConfig:
         model = onnx.load(prepared, load_external_data=False)
         exclude = self._excluded(model)
         op_types: Sequence[str] = ()
         if self.settings.exclude_op_types:
             every = dict.fromkeys(node.op_type for node in model.graph.node)
-            self._refuse_unknown(self.settings.exclude_op_types, every, "exclude.op_types")
             op_types = [each for each in every if each not in self.settings.exclude_op_types]
-            if not op_types:
-                raise self._nothing_left(model)
-        self._refuse_unknown(self.settings.overrides, _tensors(model), "overrides")
+            op_types = op_types or [_NO_OP]
+        own = set(_tensors(model.graph))
+        overrides = {n: each for n, each in self.settings.overrides.items() if n in own}
+        settings = replace(self.settings, overrides=overrides)
+        fixed = {name: each for name, each in given.items() if name in own}
         with self._blamed("quantizing it"):
             return presets.config(
-                prepared, self.settings, self.preset, exclude=exclude, op_types=op_types
+                prepared, settings, self.preset, exclude=exclude, op_types=op_types, fixed=fixed
             )
 
     def _refuse_others(self) -> None:
@@ -300,10 +341,11 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                 code=Code.NOT_QUANTIZED,
             )
 
-    def _refuse_idle(self, prepared: Path, output: Path) -> None:
-        """Refuse an override of a tensor that has no range or type of its own in the output."""
-        owners = ranges_.owners(onnx.load(output, load_external_data=False))
-        every = _tensors(onnx.load(prepared, load_external_data=False))
+    def _refuse_idle(self, output: onnx.ModelProto, every: Iterable[str]) -> None:
+        """Refuse an override of a tensor, of every one, that has no range or type of its own in the
+        output.
+        """
+        owners = ranges_.owners(output)
         place = {name: number for number, name in enumerate(every)}
         for name, given in self.settings.overrides.items():
             owner, kind = owners.get(name, ("", 0))
@@ -324,7 +366,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
 
     def _no_range(self, error: Exception, prepared: Path, ranges: Ranges) -> Exception:
         """What to tell of an error that names a tensor without a range; else the error itself."""
-        names = _tensors(onnx.load(prepared, load_external_data=False))
+        names = _tensors(_bare_graph(prepared))
         said = f" {error.args[0]}. "
         name = next((n for n in names if n not in ranges and f" {n}. " in said), None)
         if name is None:
@@ -338,13 +380,9 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         )
 
     def _excluded(self, model: onnx.ModelProto) -> list[str]:
-        """The nodes that stay float; each pattern has some."""
+        """The nodes that stay float."""
         names = [node.name for node in model.graph.node]
-        found = {p: [n for n in names if fnmatchcase(n, p)] for p in self.settings.exclude_nodes}
-        for pattern, matching in found.items():
-            if not matching:
-                raise self._nothing("exclude.nodes", pattern, names)
-        return [name for matching in found.values() for name in matching]
+        return [n for p in self.settings.exclude_nodes for n in names if fnmatchcase(n, p)]
 
     def _refuse_unknown(self, wanted: Iterable[str], known: Iterable[str], key: str) -> None:
         every = list(known)
@@ -425,11 +463,31 @@ def is_large(model: Path) -> bool:
     return model.with_name(f"{model.name}.data").exists()
 
 
-def _tensors(model: onnx.ModelProto) -> list[str]:
-    found = dict.fromkeys(tensor.name for tensor in model.graph.initializer)
-    found |= dict.fromkeys(value.name for value in model.graph.input)
-    found |= dict.fromkeys(name for node in model.graph.node for name in node.output)
+def _bare_graph(model: Path) -> onnx.GraphProto:
+    return onnx.load(model, load_external_data=False).graph
+
+
+def _tensors(graph: onnx.GraphProto) -> list[str]:
+    found = dict.fromkeys(tensor.name for tensor in graph.initializer)
+    found |= dict.fromkeys(value.name for value in graph.input)
+    found |= dict.fromkeys(name for node in graph.node for name in node.output)
     return list(found)
+
+
+def prepare(pieces: Sequence[Quantizer]) -> list[Path]:
+    """The pieces of a model as they are quantized: fused, their weights in blocks of few bits where
+    that is asked for.
+
+    Raises:
+        ManifestError: a pattern, an op type or a tensor of the settings is not in the model.
+        ModelError: it is no float model, or onnxruntime's tools fail on it.
+    """
+    fused = [piece.fuse() for piece in pieces]
+    pieces[0].require_known([path for path, _ in fused])
+    finished = [piece.finish(*each) for piece, each in zip(pieces, fused, strict=True)]
+    if pieces[0].settings.calibrated:
+        pieces[0].require_tensors(finished)
+    return finished
 
 
 def move(prepared: Path, output: Path) -> None:

@@ -48,11 +48,11 @@ class Samples:
         if self._next >= self._end:
             return None
         self._next += 1
-        return self._makers[self._next - 1]()
+        return self.feeds(self._next - 1)
 
-    def first(self) -> Feeds:
-        """The first one."""
-        return self._makers[0]()
+    def feeds(self, number: int) -> Feeds:
+        """One of them, from 0 on."""
+        return self._makers[number]()
 
 
 def of(

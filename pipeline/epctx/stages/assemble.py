@@ -18,9 +18,7 @@ from epctx.graph.epcontext import is_epcontext
 from epctx.graph.model import CutPlan, OptimizedModel, Replacement
 from epctx.graph.partition import contexts, pieces, surgery
 from epctx.graph.serde import canonical
-from epctx.graph.weights import tensors
 from epctx.graph.weights.data_file import DataFile
-from epctx.graph.weights.mapped import MappedTensor
 from epctx.providers.base import ContextBinary
 from epctx.stages.compile import CompiledGroup
 
@@ -50,7 +48,7 @@ def run(
         surgery.splice(
             model.model,
             [
-                Replacement(partition=part, fragment=_read(file))
+                Replacement(partition=part, fragment=canonical.read_mapped(file))
                 for part, file in zip(parts, files, strict=True)
             ],
         )
@@ -78,23 +76,6 @@ def _tell_largest(graph: ir.Graph) -> None:
     if told:
         largest = max(node.attributes[_SIZE].as_int() for node in told)
         told[0].attributes[_SIZE] = ir.AttrInt64(_SIZE, largest)
-
-
-def _read(path: Path) -> ir.Model:
-    """Read what a piece was compiled into; its weights are mapped."""
-    model = canonical.read(DataFile.open(path))
-    files: dict[str, DataFile] = {}
-
-    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        if not isinstance(tensor, ir.ExternalTensor) or isinstance(tensor, MappedTensor):
-            return tensor
-        location = str(tensor.location)
-        if location not in files:
-            files[location] = DataFile.open(path.parent / location)
-        return MappedTensor.like(tensor, files[location], tensor.offset or 0)
-
-    tensors.replace_all(model, mapped)
-    return model
 
 
 def _binary(path: Path) -> ContextBinary:

@@ -14,16 +14,22 @@ from pathlib import Path
 from typing import Final
 
 import onnx
+import onnx_ir as ir
 from msgspec import Struct
 
 from epctx.files import digest, outputs
-from epctx.graph.model import OptimizedModel, SourceFile
+from epctx.graph.model import OptimizedModel, Partition, SourceFile
+from epctx.graph.partition import surgery
 from epctx.graph.serde import canonical, data_files, protos
-from epctx.manifest import Calibration, ModelSource, Preset, QuantizeSettings
+from epctx.manifest import Calibration, ModelSource, Pieces, Preset, QuantizeSettings
 from epctx.quantization import loss, presets, quantizer, samples
+from epctx.quantization import pieces as in_pieces
+from epctx.quantization.pieces import Crossing
+from epctx.quantization.presets import Override
 from epctx.quantization.quantizer import Quantizer
 from epctx.quantization.ranges import Ranges, below, parse, text
 from epctx.quantization.report import QuantizeReport
+from epctx.quantization.samples import Samples
 
 FILE: Final = "model.onnx"
 _PLAIN: Final = "float.onnx"
@@ -47,6 +53,7 @@ def run(
     preset: Preset,
     folder: Path,
     *,
+    pieces: Pieces | None,
     ranges: str | None,
     others: Sequence[ModelSource],
 ) -> QuantizedModel:
@@ -54,6 +61,7 @@ def run(
 
     Args:
         optimized: the float model, which is used up.
+        pieces: where its quantized form is cut to be compiled; None: it is quantized whole.
         ranges: of its tensors, as they were found before; None: it is calibrated.
         others: the other models of its group: samples may be of them.
 
@@ -62,23 +70,33 @@ def run(
         ModelError: onnxruntime's tools fail on it; a sample cannot be read.
         StorageError: the disk refuses.
     """
-    output = folder / FILE
+    output, model = folder / FILE, optimized.model
+    outputs_, nodes = [value.name or "" for value in model.graph.outputs], len(model.graph)
     with _scratch(folder) as scratch:
-        plain = _write(optimized, scratch / _PLAIN)
-        tool = Quantizer(name=optimized.name, plain=plain, settings=settings, preset=preset)
-        prepared = tool.prepare()
+        parts = in_pieces.cut(model, pieces)
+        tools = [
+            Quantizer(name=optimized.name, plain=plain, settings=settings, preset=preset)
+            for plain in _write_pieces(model, parts, scratch)
+        ]
         asked = settings.calibration if settings.calibrated else Calibration(random=True, count=1)
-        given = samples.of(plain, optimized.name, asked, others)
+        given = samples.of(scratch / _PLAIN, optimized.name, asked, others)
+        prepared = quantizer.prepare(tools)
+        made_of = [each.with_name(FILE) for each in prepared] if parts else [output]
         found: Ranges | None = None
         if settings.calibrated:
-            found = parse(ranges) if ranges is not None else tool.calibrate(prepared, given)
-            tool.run(prepared, output, found)
+            found = _quantize(tools, prepared, made_of, given, ranges, scratch)
         else:
-            quantizer.move(prepared, output)
-            tool.refuse_nothing(output)
-        ends, rest = loss.measure(plain, output, given.first(), scratch)
-        nodes = len(onnx.load(plain, load_external_data=False).graph.node)
-        float_size = sum(path.stat().st_size for path in scratch.glob(f"{_PLAIN}*"))
+            for each, quantized in zip(prepared, made_of, strict=True):
+                quantizer.move(each, quantized)
+        pairs = [(tool.plain, each) for tool, each in zip(tools, made_of, strict=True)]
+        ends, rest = loss.measure(pairs, outputs_, given.feeds(0), scratch)
+        if parts:
+            in_pieces.join(model, parts, made_of)
+            _write(model, output)
+        tools[0].require_effect(prepared, output)
+        float_size = sum(
+            path.stat().st_size for tool in tools for path in tool.plain.parent.glob(f"{_PLAIN}*")
+        )
     made = onnx.load(output, load_external_data=False)
     chosen, blocks = presets.choose(settings, preset), settings.weight_only
     files = tuple(map(_file, sorted(folder.iterdir(), key=lambda path: path.name != FILE)))
@@ -125,14 +143,50 @@ def _limited(found: Ranges | None, settings: QuantizeSettings) -> list[str]:
     return [] if found is None else below(found, floor)
 
 
-def _write(optimized: OptimizedModel, path: Path) -> Path:
-    """The float model as onnxruntime's tools read it."""
-    model = optimized.model
+def _quantize(
+    tools: Sequence[Quantizer],
+    prepared: Sequence[Path],
+    quantized: Sequence[Path],
+    given: Samples,
+    ranges: str | None,
+    scratch: Path,
+) -> Ranges:
+    """Quantize piece after piece, which are calibrated if `ranges` is None; return the ranges."""
+    found = {} if ranges is None else parse(ranges)
+    crossing = Crossing(given, scratch / "crossing")
+    fixed: dict[str, Override] = {}
+    taken = [set(in_pieces.inputs(each)) for each in prepared]
+    for number, (tool, piece) in enumerate(zip(tools, prepared, strict=True)):
+        later = set[str]().union(*taken[number + 1 :])
+        if ranges is None:
+            found = {**tool.calibrate(piece, crossing.samples(piece)), **found}
+            if later:
+                crossing.run(piece, later)
+        tool.run(piece, quantized[number], found, fixed)
+        fixed |= in_pieces.overrides(quantized[number], later)
+    return found
+
+
+def _write_pieces(model: ir.Model, parts: Sequence[Partition], scratch: Path) -> list[Path]:
+    """Write the float model, or each of its pieces and of the whole what holds no weights."""
+    pieces = [surgery.extract(model, part) for part in parts]
+    whole = _write(model, scratch / _PLAIN, data=not parts)
+    if not parts:
+        return [whole]
+    places = [scratch / str(number) / _PLAIN for number in range(len(parts))]
+    for place, piece in zip(places, pieces, strict=True):
+        place.parent.mkdir()
+        _write(piece, place)
+    return places
+
+
+def _write(model: ir.Model, path: Path, *, data: bool = True) -> Path:
+    """Write a model as onnxruntime's tools read it, or `data` of it nowhere."""
     weights = (value.const_value for value in model.graph.initializers.values())
-    if sum(tensor.nbytes for tensor in weights if tensor is not None) > _ONE_FILE:
-        data = data_files.place(model, f"{path.name}.data", keep=data_files.inference_may_read)
-        if data is not None:
-            outputs.write(path.with_name(f"{path.name}.data"), data.chunks())
+    if not data or sum(tensor.nbytes for tensor in weights if tensor is not None) > _ONE_FILE:
+        file = data_files.place(model, f"{path.name}.data", keep=data_files.inference_may_read)
+        if file is not None and data:
+            outputs.write(path.with_name(f"{path.name}.data"), file.chunks())
     outputs.write(path, canonical.chunks(model))
     return path
 

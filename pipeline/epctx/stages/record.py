@@ -201,7 +201,7 @@ def _keep_pieces(
         for number, case in enumerate(cases, start=1):
             feeds = recordings.named(given, source.place(0), case) or {}
             known = feeds | source.read(feeds, model.inputs - feeds.keys())
-            if known.keys() < model.inputs:
+            if not known.keys() >= model.inputs:
                 continue
             try:
                 outputs = compute(label, known, number, len(cases))

@@ -33,6 +33,7 @@ from epctx.manifest import (
     ModelSource,
     OptimizeSettings,
     PartitionSettings,
+    Pieces,
     ProviderSpec,
     QuantizeSettings,
     Reference,
@@ -583,7 +584,7 @@ def test_the_form_of_keys_is_pinned(case: Case) -> None:
     assert [key(record).hex[:16] for record in make(fixed)] == PINNED
 
 
-def test_ranges_are_those_of_the_nodes_that_are_quantized() -> None:
+def test_ranges_are_those_of_the_nodes_and_pieces_that_are_quantized(case: Case) -> None:
     model = digest.of_bytes(b"model")
     settings = (
         QuantizeSettings(),
@@ -592,5 +593,7 @@ def test_ranges_are_those_of_the_nodes_that_are_quantized() -> None:
         QuantizeSettings(weight_only=WeightOnly()),
         QuantizeSettings(weight_only=WeightOnly(block_size=64)),
     )
-    plain, same, *others = (key(making.calibration(model, each, "qnn", ())) for each in settings)
-    assert plain == same and len({plain, *others}) == 4
+    groups = [replace(case.group, quantize=each) for each in settings]
+    groups += [replace(groups[0], pieces=Pieces(count=count)) for count in (2, 3)]
+    plain, same, *others = (key(making.calibration(model, each, ())) for each in groups)
+    assert plain == same and len({plain, *others}) == 6

@@ -37,7 +37,7 @@ def test_outputs_are_apart_and_the_worst_tensor_is_first(tmp_path: Path) -> None
         onnx.save(onnx_text.proto(text), tmp_path / f"{name}.onnx")
     x = np.array([1.25, -2.5, 30.1, 4], np.float32)
     outputs, others = loss.measure(
-        tmp_path / "plain.onnx", tmp_path / "quantized.onnx", {"x": x}, tmp_path
+        [(tmp_path / "plain.onnx", tmp_path / "quantized.onnx")], ["y"], {"x": x}, tmp_path
     )
     assert [(each.name, each.op_type) for each in outputs] == [("y", "Abs")]
     assert [(each.name, each.op_type) for each in others] == [("h", "Neg")]
@@ -52,5 +52,6 @@ def test_weights_beside_the_model_are_read(tmp_path: Path) -> None:
     model.graph.initializer.append(weight)
     path = tmp_path / "m.onnx"
     onnx.save(model, path, save_as_external_data=True, location="m.onnx.data", size_threshold=0)
-    (output,), others = loss.measure(path, path, {"x": np.ones(4, np.float32)}, tmp_path)
+    x = np.array([1, 2, 3, 4], np.float32)
+    (output,), others = loss.measure([(path, path)], ["y"], {"x": x}, tmp_path)
     assert output.sqnr is None and others == ()

@@ -37,10 +37,11 @@ def tool(
 
 
 def run(made: Quantizer) -> onnx.ModelProto:
-    prepared = made.prepare()
+    prepared = quantizer.prepare([made])[0]
     given = samples.of(made.plain, "a", RANDOM)
     output = made.plain.with_name("output.onnx")
     made.run(prepared, output, made.calibrate(prepared, given))
+    made.require_effect([prepared], output)
     return onnx.load(output)
 
 
@@ -53,12 +54,14 @@ def inputs_of(model: onnx.ModelProto, node: str) -> Counter[str]:
 
 def test_the_same_ranges_give_the_same_bytes(tmp_path: Path) -> None:
     first, again = (tool(tmp_path / name) for name in "ab")
-    prepared = first.prepare()
+    prepared = quantizer.prepare([first])[0]
     given = samples.of(first.plain, "a", RANDOM)
     found = first.calibrate(prepared, given)
     assert {"x", "y"} <= found.keys()
     first.run(prepared, tmp_path / "first.onnx", found)
-    again.run(again.prepare(), tmp_path / "again.onnx", dict(reversed([*found.items()])))
+    again.run(
+        quantizer.prepare([again])[0], tmp_path / "again.onnx", dict(reversed([*found.items()]))
+    )
     assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes()
     assert first.calibrate(prepared, given) == found
 
@@ -184,7 +187,7 @@ def test_weights_in_blocks_and_the_rest_by_ranges(tmp_path: Path) -> None:
 
 def test_what_is_excluded_is_in_no_block(tmp_path: Path) -> None:
     made = tool(tmp_path, weight_only=WeightOnly(), exclude_nodes=("mm0",))
-    ops = Counter(node.op_type for node in onnx.load(made.prepare()).graph.node)
+    ops = Counter(node.op_type for node in onnx.load(quantizer.prepare([made])[0]).graph.node)
     assert (ops["MatMulNBits"], ops["MatMul"]) == (1, 1)
 
 
@@ -220,7 +223,7 @@ def test_what_the_tools_raise_is_told_and_nothing_of_theirs_stays(
     monkeypatch.setattr(quantizer, "qnn_preprocess_model", fails)
     before = tempfile.tempdir
     with pytest.raises(ModelError, match="fails at preparing it") as caught:
-        tool(tmp_path).prepare()
+        quantizer.prepare([tool(tmp_path)])[0]
     assert caught.value.failure.why == "KeyError: 'axis'"
     assert tempfile.tempdir == before
     assert logging.root.manager.disable == logging.NOTSET
@@ -234,7 +237,7 @@ def test_values_that_are_not_finite_are_no_ranges(tmp_path: Path) -> None:
 
 def test_a_range_that_is_not_there_is_told_by_its_tensor(tmp_path: Path) -> None:
     made = tool(tmp_path)
-    prepared = made.prepare()
+    prepared = quantizer.prepare([made])[0]
     found = dict(made.calibrate(prepared, samples.of(made.plain, "a", RANDOM)))
     del found["r0"]
     with pytest.raises(ManifestError, match="there is no range of its tensor 'r0'"):

@@ -48,7 +48,7 @@ def test_one_after_the_other_in_the_manifests_order(model: Path, tmp_path: Path)
     files = write(tmp_path, *map(sample, range(4)))
     found = read(model, *reversed(files), count=3)
     assert len(found) == 3
-    assert found.first()["n"] == [3]
+    assert found.feeds(0)["n"] == [3]
     found.set_range(1, 9)
     given = [*iter(found.get_next, None)]
     assert [each["n"][0] for each in given if each is not None] == [2, 1]
@@ -105,10 +105,10 @@ def test_files_of_another_model_of_the_group_are_left_to_it(model: Path, tmp_pat
 def test_random_samples_are_the_same_each_time(model: Path) -> None:
     first, again = (read(model, random=True) for _ in range(2))
     assert len(first) == samples.RANDOM
-    np.testing.assert_equal(first.first(), again.first())
+    np.testing.assert_equal(first.feeds(0), again.feeds(0))
     first.set_range(1, 2)
     other = first.get_next()
-    assert other is not None and not np.array_equal(other["x"], again.first()["x"])
+    assert other is not None and not np.array_equal(other["x"], again.feeds(0)["x"])
 
 
 def test_for_some_inputs_nothing_can_be_generated(tmp_path: Path) -> None:

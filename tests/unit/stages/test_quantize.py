@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from epctx.errors import ManifestError, ModelError
-from epctx.manifest import Calibration, QuantizeSettings, WeightOnly
+from epctx.manifest import Calibration, Pieces, QuantizeSettings, WeightOnly
 from epctx.quantization.loss import sqnr
 from epctx.stages import quantize
 from epctx.stages.quantize import QuantizedModel
@@ -23,12 +23,17 @@ RANDOM = Calibration(random=True, count=4)
 
 
 def run(
-    folder: Path, model: onnx.ModelProto, *, ranges: str | None = None, **settings: Any
+    folder: Path,
+    model: onnx.ModelProto,
+    *,
+    ranges: str | None = None,
+    pieces: Pieces | None = None,
+    **settings: Any,
 ) -> QuantizedModel:
     folder.mkdir(parents=True)
     optimized = optimizing.optimized(model, "basic", scratch=folder.parent)
     asked = QuantizeSettings(**{"calibration": RANDOM, **settings})
-    return quantize.run(optimized, asked, "qnn", folder, ranges=ranges, others=())
+    return quantize.run(optimized, asked, "qnn", folder, pieces=pieces, ranges=ranges, others=())
 
 
 def test_what_comes_out_computes_what_went_in_but_for_its_noise(tmp_path: Path) -> None:

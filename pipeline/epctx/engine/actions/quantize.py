@@ -76,7 +76,8 @@ class Quantizing:
 
     def _model(self, progress: GroupProgress, source: ModelSource) -> _Model:
         group = progress.planned.group
-        name = codec.encode((replace(source, name=""), group.optimize, group.quantize))
+        plain = replace(source, name="")
+        name = codec.encode((plain, group.optimize, group.quantize, group.pieces))
         with self._lock:
             return self._models.setdefault(name + group.preset.encode(), _Model())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Final
@@ -46,6 +46,10 @@ class Layout:
 
     Nodes are integers of `flow`; place `p` is the one before node `p`.
 
+    Args:
+        model: changed: its nodes are put in order.
+        following: op types whose nodes may not be cut from what makes their inputs.
+
     Attributes:
         flow: the nodes in this order.
         again: for each node, whether it is computed in every piece that needs it.
@@ -58,8 +62,9 @@ class Layout:
         toll: for each place, the bytes that cross it.
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, following: Collection[str] = ()) -> None:
         self.graph = model.graph
+        self._following = following
         flow = Dataflow(model)
         order = _order(flow, model.graph)
         if order != [*range(len(order))]:
@@ -117,6 +122,8 @@ class Layout:
                 continue
             for user in self.flow.consumers[value]:
                 node, made = self.flow.nodes[user], self.flow.nodes[user].outputs[0]
+                if node.op_type in self._following:
+                    yield (start, user), f'"{value.name}" would cross: {node.op_type} follows it'
                 if node.op_type == "QuantizeLinear" and not _barrier(made):
                     reason = f'"{made.name}" is made by quantizing it'
                     yield (start, user), f'"{value.name}" would cross: {reason}'

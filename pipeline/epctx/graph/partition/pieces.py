@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Final
@@ -39,6 +39,7 @@ def choose(
     count: int | None = None,
     max_memory: int | None = None,
     at: Sequence[str] = (),
+    following: Collection[str] = (),
 ) -> dict[str, CutPlan]:
     """Decide where models are cut that share contexts, or where one model is.
 
@@ -54,12 +55,13 @@ def choose(
         max_memory: bytes for the largest piece; the number of pieces is the smallest that fits.
         at: values; each cut comes right after the node that makes one. Used if neither of the
             others is given.
+        following: op types whose nodes may not be cut from what makes their inputs.
 
     Raises:
         ManifestError: the first model cannot be cut as asked.
         ModelError: another model cannot be cut where the first one can, or in unequal pieces only.
     """
-    layouts = {name: Layout(model) for name, model in models.items()}
+    layouts = {name: Layout(model, following) for name, model in models.items()}
     first = next(iter(layouts.values()))
     by_hand = count is None and max_memory is None
     places = _named_places(first, at) if by_hand else first.candidates

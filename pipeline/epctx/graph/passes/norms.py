@@ -39,7 +39,9 @@ class SplitNormsPass(CountingPass):
 
 
 def _split(node: ir.Node, editor: edit.Editor) -> bool:
-    """Take one apart; not one whose mean or deviation is used."""
+    """Take one apart; not one whose mean or deviation is used. The sum and the norm keep their
+    names: what crosses a cut is then found in the source.
+    """
     out, statistics, sums = node.outputs[0], node.outputs[1:3], node.outputs[3:]
     if any(value.uses() or value.is_graph_output() for value in statistics):
         return False
@@ -54,6 +56,8 @@ def _split(node: ir.Node, editor: edit.Editor) -> bool:
     norm.attributes.add(ir.AttrInt64("axis", -1))
     edit.graph_of(out).insert_before(node, [*made, norm])
     for old, new in ((out, norm.outputs[0]), *((each, total) for each in sums)):
+        if old.name and not old.is_graph_output():
+            new.name, old.name = old.name, None
         editor.substitute(old, new)
     edit.remove(node)
     return True

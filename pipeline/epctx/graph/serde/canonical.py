@@ -121,6 +121,23 @@ def _content(message: wire.Message, tensor: ir.TensorProtocol) -> None:
         message.encoded(wire.external(str(content_digest(tensor))))
 
 
+def read_mapped(path: Path) -> ir.Model:
+    """The model in a file, its weights mapped, in whichever files they lie. Raises ModelError."""
+    model = read(DataFile.open(path))
+    files: dict[str, DataFile] = {}
+
+    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if not isinstance(tensor, ir.ExternalTensor) or isinstance(tensor, MappedTensor):
+            return tensor
+        location = str(tensor.location)
+        if location not in files:
+            files[location] = DataFile.open(path.parent / location)
+        return MappedTensor.like(tensor, files[location], tensor.offset or 0)
+
+    tensors.replace_all(model, mapped)
+    return model
+
+
 def read(file: DataFile) -> ir.Model:
     """The model in a file that epctx wrote, its large tensors mapped, references to other files
     left alone.

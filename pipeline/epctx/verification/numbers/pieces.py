@@ -162,7 +162,7 @@ class Pieces:
         """
         crossing = self.crossing.intersection(step.inputs)
         found = values.read(feeds, crossing)
-        if found.keys() < crossing:
+        if not found.keys() >= crossing:
             return None
         return found | {name: feeds[name] for name in step.inputs if name in feeds}
 

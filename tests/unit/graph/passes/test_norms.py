@@ -58,6 +58,17 @@ def test_a_sum_and_a_norm_give_the_same(
         assert np.abs(one - other).max() < 1e-5
 
 
+def test_the_sum_and_the_norm_keep_their_names() -> None:
+    source = model("SkipSimplifiedLayerNormalization", ["scale"], ["", "", "sum"])
+    node = source.graph.node[0]
+    node.output[0], node.output[3] = "normed", "total"
+    for name, end in (("normed", "y"), ("total", "sum")):
+        source.graph.node.append(helper.make_node("Neg", [name], [end]))
+    made = optimizing.optimized(source, "split-norms").model.graph
+    names = {node.op_type: node.outputs[0].name for node in made if node.op_type != "Neg"}
+    assert names == {"Add": "total", "SimplifiedLayerNormalization": "normed"}
+
+
 def test_statistics_that_are_used_keep_it_whole() -> None:
     source = model("SkipLayerNormalization", ["scale", "beta"], ["mean"])
     assert not optimizing.changes(optimizing.optimized(source, "split-norms"))

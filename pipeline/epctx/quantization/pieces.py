@@ -1,0 +1,177 @@
+"""A float model that is quantized in pieces: one is open at a time, and they are joined again.
+
+onnxruntime's tools hold what they are given several times over. So a model that is compiled in
+pieces is quantized in pieces, too. Values that cross from a piece to the next lie on disk while it
+is calibrated. A later piece takes them with the scale that the earlier one gives them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+from onnx import numpy_helper
+from onnxruntime.quantization.operators.activation import QDQRemovableActivation
+from onnxruntime.quantization.operators.direct_q8 import QDQDirect8BitOp
+from onnxruntime.quantization.operators.gather import QDQGather
+from onnxruntime.quantization.operators.pad import QDQPad
+from onnxruntime.quantization.operators.split import QDQSplit
+from onnxruntime.quantization.operators.where import QDQWhere
+from onnxruntime.quantization.registry import QDQRegistry
+
+from epctx.files.digest import Digest
+from epctx.graph import uses
+from epctx.graph.model import Partition, Replacement
+from epctx.graph.partition import pieces, surgery
+from epctx.graph.partition.layout import Layout
+from epctx.graph.serde import canonical
+from epctx.graph.weights.mapped import content_digest
+from epctx.graph.weights.tensors import kind_and_count
+from epctx.manifest import CompileMemory, Pieces
+from epctx.quantization.presets import TYPES, Override
+from epctx.quantization.samples import Samples
+from epctx.runtime.feeds import Feeds
+
+MEMORY: Final = CompileMemory(
+    measured_on="onnxruntime 1.32.0",
+    base=300_000_000,
+    first={"float": 28.0, "integer": 0.0, "4-bit": 0.0},
+    further={},
+)
+"""Memory that quantizing a model takes, calibration included."""
+_FOLLOWING: Final = frozenset(
+    op
+    for op, kind in QDQRegistry.items()
+    if issubclass(
+        kind, (QDQDirect8BitOp, QDQGather, QDQPad, QDQRemovableActivation, QDQSplit, QDQWhere)
+    )
+)
+"""Op types that onnxruntime quantizes if what makes their input is, or fuses with that."""
+
+
+def cut(model: ir.Model, wanted: Pieces | None) -> list[Partition]:
+    """The pieces in which a float model is quantized; none: it is quantized whole. Nodes of the
+    model are put in their order.
+
+    With `count` or `at` there are as many pieces as its quantized form is compiled in, with
+    `max_memory` as many as keep to it, or as near as the model can be cut.
+    """
+    if wanted is None:
+        return []
+    count = wanted.count or len(wanted.at) + 1
+    if wanted.max_memory is not None:
+        room = max(wanted.max_memory - MEMORY.base, 1)
+        needed = sum(map(_memory, model.graph.initializers.values()))
+        count = math.ceil(needed / room)
+    count = min(count, len(Layout(model, _FOLLOWING).candidates) + 1)
+    if count < 2:
+        return []
+    plan = pieces.choose(
+        {"": model}, base=MEMORY.base, cost=_memory, count=count, following=_FOLLOWING
+    )
+    return pieces.divide(model, plan[""])
+
+
+def _memory(weight: ir.Value) -> int:
+    kind, count = kind_and_count(weight)
+    return MEMORY.of([{kind: count}]) - MEMORY.base
+
+
+class Crossing:
+    """What a float model computes on its samples, as far as later pieces need it, on disk.
+
+    Args:
+        samples: of the whole model.
+        folder: for the values; need not exist.
+    """
+
+    def __init__(self, samples: Samples, folder: Path) -> None:
+        self._samples = samples
+        self._folder = folder
+        self._names: dict[str, int] = {}
+
+    def samples(self, piece: Path) -> Samples:
+        """The samples of a piece; those before it were run."""
+        names, count = inputs(piece), len(self._samples)
+        return Samples([partial(self._feeds, number, names) for number in range(count)])
+
+    def run(self, piece: Path, wanted: Collection[str]) -> None:
+        """Run a piece on its samples, and keep the wanted ones of its outputs."""
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = ort.InferenceSession(piece, options, providers=["CPUExecutionProvider"])
+        names = [each.name for each in session.get_outputs() if each.name in wanted]
+        own = self.samples(piece)
+        for number in range(len(own)):
+            place = self._folder / str(number)
+            place.mkdir(parents=True, exist_ok=True)
+            for name, value in zip(names, session.run(names, own.feeds(number)), strict=True):
+                place_of_value = self._names.setdefault(name, len(self._names))
+                np.save(place / f"{place_of_value}.npy", value)
+
+    def _feeds(self, number: int, names: Iterable[str]) -> Feeds:
+        given = self._samples.feeds(number)
+        return {
+            name: np.load(self._folder / str(number) / f"{self._names[name]}.npy")
+            if name in self._names
+            else given[name]
+            for name in names
+        }
+
+
+def inputs(piece: Path) -> list[str]:
+    """The names of what a piece is given."""
+    return [value.name for value in onnx.load(piece, load_external_data=False).graph.input]
+
+
+def overrides(output: Path, names: Collection[str]) -> dict[str, Override]:
+    """With what the named outputs of a quantized piece are quantized, for the pieces after it."""
+    graph = onnx.load(output, load_external_data=False).graph
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    types = {int(each.tensor_type): each for each in TYPES.values()}
+    found: dict[str, Override] = {}
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear" and node.output[0] in names:
+            scale, zero = (tensors[name] for name in node.input[1:])
+            found[node.output[0]] = {
+                "quant_type": types[zero.data_type],
+                "scale": numpy_helper.to_array(scale),
+                "zero_point": numpy_helper.to_array(zero),
+            }
+    return found
+
+
+def join(model: ir.Model, parts: Sequence[Partition], quantized: Sequence[Path]) -> None:
+    """Put what the pieces became in their place in a model. What crosses is quantized once."""
+    fragments = [canonical.read_mapped(each) for each in quantized]
+    for each in fragments:
+        each.graph.sort()  # the tools do not look into bodies
+    model.opset_imports[""] = fragments[0].opset_imports[""]  # the tools may convert a model
+    surgery.splice(
+        model,
+        [Replacement(partition=p, fragment=f) for p, f in zip(parts, fragments, strict=True)],
+    )
+    for node in list(model.graph):
+        if node.op_type != "DequantizeLinear":
+            continue
+        value = node.outputs[0]
+        for user in [user for user, _ in value.uses() if user.op_type == "QuantizeLinear"]:
+            if None not in _parameters(node) and _parameters(user) == _parameters(node):
+                assert node.inputs[0] is not None
+                uses.replace_all(user.outputs[0], node.inputs[0])
+                uses.remove(user)
+        if not value.uses() and not value.is_graph_output():
+            uses.remove(node)
+
+
+def _parameters(node: ir.Node) -> list[Digest | None]:
+    """Digests of a node's scale and zero point; None where one is computed."""
+    tensors = [None if value is None else value.const_value for value in node.inputs[1:]]
+    return [None if tensor is None else content_digest(tensor) for tensor in tensors]
