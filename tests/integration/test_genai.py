@@ -5,10 +5,13 @@ generates with it and with what was built.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from epctx.runtime import InferenceSession
 from scripts import genai_folder
 from scripts.genai_folder import Config
 from tests.kit import generating
@@ -92,6 +95,50 @@ def test_sizes_that_cannot_generate_are_told_before_anything_is_compiled(tmp_pat
     assert "compile" not in ran.stderr and not (tmp_path / "dist" / "llama").exists()
 
 
+def test_the_reference_ep_gives_the_tokens_of_the_source_in_pieces(tmp_path: Path) -> None:
+    source = genai_folder.write(tmp_path / "llama", Config(layers=4))
+    run(tmp_path, "init", "llama", *REFERENCE)
+    manifest = tmp_path / "epctx.yaml"
+    text = manifest.read_text(encoding="utf-8")
+    text = text.replace("  cpu: {", "  # cpu: {")
+    pieces = text.replace("    verify:", "    partition: {pieces: {count: 4}}\n    verify:")
+    manifest.write_text(pieces, encoding="utf-8")
+    run(tmp_path, "build", "epctx.yaml", "--only", "llm@reference")
+    made = tmp_path / "dist" / "llama" / "reference" / "llm"
+    assert len([*made.glob("*.bin")]) == 4
+    prompts = generating.PROMPTS[1:5]
+    assert greedy(made, prompts) == generating.tokens(source, prompts)
+
+
+def greedy(folder: Path, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The 12 most likely tokens after each prompt, of EPContext models in `epctx.runtime`."""
+    prefill, decode = (
+        InferenceSession(folder / f"{name}_ctx.onnx") for name in ("prefill", "decode")
+    )
+    outputs = [value.name for value in decode.get_outputs()]
+    past = {v.name: v.shape for v in decode.get_inputs() if v.name.startswith("past")}
+    found = []
+    for prompt in prompts:
+        cache = {name: np.zeros(shape, np.float32) for name, shape in past.items()}
+        tokens, known = list(prompt), 0
+        while known < len(prompt) + 12 - 1:
+            window = 64 if known < len(prompt) else 1
+            given = tokens[known : known + window]
+            mask = np.arange(256) < known + window  # padding is written over by what follows
+            feeds = {
+                "input_ids": np.array([given + [3] * (window - len(given))], np.int64),
+                "attention_mask": mask.astype(np.int64)[None],
+            }
+            made = (prefill if window > 1 else decode).run(outputs, feeds | cache)
+            values = dict(zip(outputs, made, strict=True))
+            cache = {name: values[name.replace("past_key_values", "present")] for name in cache}
+            known += len(given)
+            if known >= len(prompt):
+                tokens.append(int(values["logits"][0, len(given) - 1].argmax()))
+        found.append(tokens[len(prompt) :])
+    return found
+
+
 @pytest.mark.needs_device("QNNExecutionProvider")
 def test_qnn_gives_the_same_tokens_where_its_simulator_loads_the_contexts(tmp_path: Path) -> None:
     """Of float16, which the HTP computes in, the first tokens; a shared context needs an NPU."""
@@ -114,9 +161,13 @@ def test_qnn_gives_the_same_tokens_where_its_simulator_loads_the_contexts(tmp_pa
     text = manifest.read_text(encoding="utf-8")
     assert "sharing_groups: {main: [prefill, decode]}" in text
     alone = text.replace("sharing_groups: {main: [prefill, decode]}", "sharing_groups: {}")
-    manifest.write_text(alone.replace("  cpu: {", "  # cpu: {"), encoding="utf-8")
-    run(tmp_path, "package", "epctx.yaml")
+    alone = alone.replace("  cpu: {", "  # cpu: {")
     options = {"QNN": {"backend_path": qnn.get_qnn_htp_path()}}
     prompts = generating.PROMPTS[2:3]
     expected = generating.tokens(source, prompts, count=4)
-    assert generating.tokens(shared, prompts, count=4, options=options) == expected
+    pieces = alone.replace("    verify:", "    partition: {pieces: {count: 4}}\n    verify:")
+    for text, contexts in ((alone, 2), (pieces, 8)):
+        manifest.write_text(text, encoding="utf-8")
+        run(tmp_path, "package", "epctx.yaml")
+        assert len([*shared.glob("*.bin")]) == contexts
+        assert generating.tokens(shared, prompts, count=4, options=options) == expected
