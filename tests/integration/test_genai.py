@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from epctx.graph.inputs import Array
 from epctx.runtime import InferenceSession
 from scripts import genai_folder
 from scripts.genai_folder import Config
@@ -116,16 +117,16 @@ def greedy(folder: Path, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         InferenceSession(folder / f"{name}_ctx.onnx") for name in ("prefill", "decode")
     )
     outputs = [value.name for value in decode.get_outputs()]
-    past = {v.name: v.shape for v in decode.get_inputs() if v.name.startswith("past")}
+    past = [value.name for value in decode.get_inputs() if value.name.startswith("past")]
     found = []
     for prompt in prompts:
-        cache = {name: np.zeros(shape, np.float32) for name, shape in past.items()}
+        cache: dict[str, Array] = dict.fromkeys(past, np.zeros((1, 2, 256, 16), np.float32))
         tokens, known = list(prompt), 0
         while known < len(prompt) + 12 - 1:
             window = 64 if known < len(prompt) else 1
             given = tokens[known : known + window]
             mask = np.arange(256) < known + window  # padding is written over by what follows
-            feeds = {
+            feeds: dict[str, Array] = {
                 "input_ids": np.array([given + [3] * (window - len(given))], np.int64),
                 "attention_mask": mask.astype(np.int64)[None],
             }
