@@ -8,7 +8,7 @@ the DequantizeLinear behind it, where there is one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,13 +40,14 @@ def measure(
     found: dict[str, TensorLoss] = {}
     float_values, values = dict(sample), dict(sample)
     for plain, quantized in pieces:
-        right = _activations(plain, float_values, scratch / "float-all.onnx")
-        actual = _activations(quantized, values, scratch / "quantized-all.onnx")
-        model = onnx.load(plain, load_external_data=False)
-        makers = {name: node.op_type for node in model.graph.node for name in node.output}
+        graph = onnx.load(plain, load_external_data=False).graph
+        makers = {name: node.op_type for node in graph.node for name in node.output}
+        wanted = {*makers, *(name + DEQUANT_OUTPUT_SUFFIX for name in makers)}
+        del graph
+        right = _activations(plain, float_values, wanted, scratch / "float-all.onnx")
+        actual = _activations(quantized, values, wanted, scratch / "quantized-all.onnx")
         for each in _losses(right, actual, makers):
-            if each.name in makers:
-                found.setdefault(each.name, each)
+            found.setdefault(each.name, each)
     others = sorted(
         (each for name, each in found.items() if name not in outputs),
         key=lambda each: (math.inf if each.sqnr is None else each.sqnr, each.name),
@@ -54,9 +55,11 @@ def measure(
     return tuple(found[name] for name in outputs if name in found), tuple(others)
 
 
-def _activations(model: Path, values: dict[str, Array], augmented: Path) -> dict[str, Array]:
-    """The float tensors of a model, flat, by what they are called in the augmented model. Its
-    outputs are added to the values that it is run on.
+def _activations(
+    model: Path, values: dict[str, Array], wanted: Collection[str], augmented: Path
+) -> dict[str, Array]:
+    """The wanted float tensors of a model, flat, by name. Its outputs are added to the values that
+    it is run on.
     """
     qdq_loss_debug.modify_model_output_intermediate_tensors(
         model, augmented, save_as_external_data=model.with_suffix(".onnx.data").exists()
@@ -65,6 +68,7 @@ def _activations(model: Path, values: dict[str, Array], augmented: Path) -> dict
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(augmented, options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_outputs()]
+    names = [n for n in names if not n.endswith(_SAVED) or n.removesuffix(_SAVED) in wanted]
     feeds = {value.name: values[value.name] for value in session.get_inputs()}
     made = dict(zip(names, session.run(names, feeds), strict=True))
     values |= {name: value for name, value in made.items() if not name.endswith(_SAVED)}

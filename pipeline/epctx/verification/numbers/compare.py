@@ -5,7 +5,6 @@ Strings, booleans and integers are exact, unless a limit allows integers a diffe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -56,8 +55,7 @@ def compare(
     top_k = None
     if kind != "c":
         noise = 0.0 if found.sqnr is None else found.power * 10 ** (-found.sqnr / 10)
-        error = math.sqrt(noise / expected.size)
-        top_k = evidence.top_k(expected, actual, scale, tolerance, error)
+        top_k = evidence.top_k(expected, actual, scale, tolerance, noise)
     share = evidence.share(expected, scale, tolerance)
     if scale.probabilities and top_k is not None and (top_k.rows == 1 or top_k.winners > 1):
         share = max(share, top_k.decided / top_k.rows)

@@ -63,7 +63,7 @@ def share(expected: Array, scale: Scale, tolerance: Tolerance) -> float:
 
 
 def top_k(
-    expected: Array, actual: Array, scale: Scale, tolerance: Tolerance, error: float
+    expected: Array, actual: Array, scale: Scale, tolerance: Tolerance, noise: float
 ) -> TopK | None:
     """Whether the largest elements of each row of scores are the same; None: there are no rows.
 
@@ -73,11 +73,12 @@ def top_k(
     largest element may be another one if the error of all elements explains it.
 
     Args:
-        error: of all elements, the root of the mean square, relative to their scales.
+        noise: of all elements, the sum of the squares of errors relative to their scales.
     """
     rows = _rows(expected.shape)
     if rows is None:
         return None
+    error = math.sqrt(noise / _computed(expected, actual))
     outer, classes, inner = rows
     decided = agreeing = exchanged = 0
     winners = np.zeros(classes, np.bool_)
@@ -117,6 +118,19 @@ def top_k(
         winners=int(np.count_nonzero(winners)),
         exchanged=exchanged,
     )
+
+
+def _computed(expected: Array, actual: Array) -> int:
+    """The elements of an output that looks like scores, without those that are only copied: of a
+    cache of keys and values all positions but the last, which have no error.
+    """
+    differs, axis = expected != actual, 1 if expected.ndim > 3 else expected.ndim - 1
+    sizes = [
+        np.count_nonzero(differs.any(axis=tuple(set(range(expected.ndim)) - {each})))
+        for each in range(expected.ndim)
+        if each != axis
+    ]
+    return max(1, math.prod(sizes) * expected.shape[axis])
 
 
 def _largest(values: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.intp]:

@@ -226,6 +226,16 @@ def test_the_best_of_a_row_may_not_change_without_an_error_that_explains_it() ->
     assert found.outcome == "fail" and "in 1 of 1 rows, by more than the error" in found.message
 
 
+def test_the_error_of_a_cache_is_that_of_the_position_that_is_computed() -> None:
+    rng = np.random.default_rng(0)
+    right = rng.standard_normal((1, 8, 1024, 64)).astype(np.float32)
+    right[0, :, -1, :8] = 2 + np.arange(8)[:, None] * 0.012
+    actual = right.copy()
+    actual[:, :, -1] += rng.standard_normal((1, 8, 64)).astype(np.float32) / 100
+    found = summed_up(judge(asked=NPU), (right, actual))
+    assert [each.outcome for each in found] == ["pass"]
+
+
 def test_each_output_has_the_limits_of_its_own_precision() -> None:
     close = {name: right * np.float32(1 + 1e-3) for name, right in STOCK.items()}
     assert told(judge(precision={"a": "float32", "b": "float16"}), close) == [("fail", "a")]
