@@ -136,6 +136,22 @@ def test_norms_and_masks_are_computed_right(built: Path) -> None:
     assert model["coverage"] == 1.0
 
 
+def test_in_pieces_it_has_the_ranges_and_the_numbers_of_the_whole(folder: Path) -> None:
+    pieces = "    partition: {pieces: {count: 3}}\n"
+    Path("m.yaml").write_text(MANIFEST + pieces, encoding="utf-8")
+    (whole,) = json.loads(Path("m.ranges.json").read_bytes())["calibrations"].values()
+    exit_code, output = epctx("build", "m.yaml")
+    assert exit_code == 0, output
+    (known,) = json.loads(Path("m.ranges.json").read_bytes())["calibrations"].values()
+    assert known == whole
+    (group,) = report()["groups"]
+    told = {each["sessions"]: each["comparison"] for each in group["verify"]["numbers"]}
+    assert told["quantized"]["sqnr"] > 30 and told["pieces"]["cosine"] > 0.999
+    assert len(list(Path("dist/m/default/g").glob("*.bin"))) == 3
+    exit_code, output = epctx("build", "m.yaml", "--locked")
+    assert exit_code == 0 and "nothing to do" in output
+
+
 def test_the_lock_gives_the_same_bytes_without_a_calibration(folder: Path) -> None:
     published = {p.name: p.read_bytes() for p in (folder / "dist/m/default/g").iterdir()}
     shutil.rmtree("dist")

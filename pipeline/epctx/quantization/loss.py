@@ -7,6 +7,7 @@ the DequantizeLinear behind it, where there is one.
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -64,6 +65,7 @@ def _activations(
     qdq_loss_debug.modify_model_output_intermediate_tensors(
         model, augmented, save_as_external_data=model.with_suffix(".onnx.data").exists()
     )
+    gc.collect()  # objects of the tool refer to each other, and to the model
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(augmented, options, providers=["CPUExecutionProvider"])

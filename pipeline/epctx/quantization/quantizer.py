@@ -6,6 +6,7 @@ is a function of the model, the settings and the ranges; and who is to blame if 
 
 from __future__ import annotations
 
+import gc
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -422,6 +423,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         finally:
             tempfile.tempdir = before
             logging.disable(logging.NOTSET)
+            gc.collect()  # objects of the tools refer to each other, and to the model
 
 
 def _quantize_static(prepared: Path, output: Path, config: StaticQuantConfig, kept: Path) -> None:
