@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -14,11 +15,13 @@ import pytest
 
 from epctx.errors import CompileError, Failure
 from epctx.graph.dataflow import Dataflow
+from epctx.graph.inputs import Array
 from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
 from epctx.graph.serde import types
 from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
 from epctx.providers.base import PartitionedModel
+from epctx.providers.onnxruntime.whole_model import GeneratingModel
 from epctx.stages import record
 from epctx.stages.compile import CompiledGroup
 from epctx.verification.numbers import recordings
@@ -170,3 +173,15 @@ def test_devices_are_run_one_after_the_other_as_far_as_they_compile(group: Group
         ("C", False, None),
     ]
     assert [group.right(each.place) for each in variants] == [[True] * 2, [True] * 2, [None] * 2]
+
+
+def test_a_piece_to_which_the_source_has_no_value_to_give_is_passed_over(tmp_path: Path) -> None:
+    given, feeds = tmp_path / "given", {name: np.zeros(1, np.float32) for name in ("x", "mask")}
+    recordings.write(given, "m/pieces/0", feeds, feeds)
+    piece = cast(GeneratingModel, SimpleNamespace(inputs={"x", "renamed"}))
+
+    def never(*_: object) -> dict[str, Array]:
+        raise AssertionError
+
+    assert record._keep_pieces({"m.2": piece}, given, tmp_path / "made", never) == ()
+    assert not (tmp_path / "made").exists()
