@@ -176,7 +176,8 @@ def test_devices_are_run_one_after_the_other_as_far_as_they_compile(group: Group
 
 
 def test_a_piece_to_which_the_source_has_no_value_to_give_is_passed_over(tmp_path: Path) -> None:
-    given, feeds = tmp_path / "given", {name: np.zeros(1, np.float32) for name in ("x", "mask")}
+    given = tmp_path / "given"
+    feeds: dict[str, Array] = {name: np.zeros(1, np.float32) for name in ("x", "mask")}
     recordings.write(given, "m/pieces/0", feeds, feeds)
     piece = cast(GeneratingModel, SimpleNamespace(inputs={"x", "renamed"}))
 

@@ -126,11 +126,11 @@ def _computed(expected: Array, actual: Array) -> int:
     """
     differs, axis = expected != actual, 1 if expected.ndim > 3 else expected.ndim - 1
     sizes = [
-        np.count_nonzero(differs.any(axis=tuple(set(range(expected.ndim)) - {each})))
+        int(np.count_nonzero(differs.any(axis=tuple({*range(expected.ndim)} - {each}))))
         for each in range(expected.ndim)
         if each != axis
     ]
-    return max(1, int(math.prod(sizes)) * expected.shape[axis])
+    return max(1, math.prod(sizes) * expected.shape[axis])
 
 
 def _largest(values: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.intp]:
