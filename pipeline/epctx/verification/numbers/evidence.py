@@ -130,7 +130,7 @@ def _computed(expected: Array, actual: Array) -> int:
         for each in range(expected.ndim)
         if each != axis
     ]
-    return max(1, math.prod(sizes) * expected.shape[axis])
+    return max(1, math.prod(sizes) * int(expected.shape[axis]))
 
 
 def _largest(values: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.intp]:
