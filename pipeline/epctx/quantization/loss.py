@@ -73,7 +73,8 @@ def _activations(
     names = [n for n in names if not n.endswith(_SAVED) or n.removesuffix(_SAVED) in wanted]
     feeds = {value.name: values[value.name] for value in session.get_inputs()}
     made = dict(zip(names, session.run(names, feeds), strict=True))
-    values |= {name: value for name, value in made.items() if not name.endswith(_SAVED)}
+    # An array of onnxruntime keeps all memory of its session.
+    values |= {name: each.copy() for name, each in made.items() if not name.endswith(_SAVED)}
     return {n.removesuffix(_SAVED): each for n, each in made.items() if n.endswith(_SAVED)}
 
 
