@@ -236,7 +236,7 @@ class Files:
         """Run a piece on what is missing, in one session. It is loaded at least once."""
         name, step, files = name_of(model), pieces.steps[number - 1], self._kept.files
         alone, chain = Values(files, name), Values(files, name, CHAIN)
-        which, place = words_of(number, len(pieces.steps)), alone.place(number)
+        which, place = words_of(number, of=len(pieces.steps)), alone.place(number)
         missing = [
             (values, to.place(number), replace(case, label=f"{case.label}, {which}{after}"))
             for values, to, after in (
@@ -333,9 +333,9 @@ class Files:
         return True
 
 
-def words_of(piece: int, of: int) -> str:
-    """Return what messages call a piece: `piece 2 of 4`."""
-    return f"piece {piece} of {of}"
+def words_of(*pieces: int, of: int) -> str:
+    """Return what messages call pieces: `piece 2 of 4`, `pieces 2, 3, 4 of 6`."""
+    return f"{'pieces' if pieces[1:] else 'piece'} {', '.join(map(str, pieces))} of {of}"
 
 
 def name_of(model: ContextModel) -> str:

@@ -109,9 +109,9 @@ def _alone(
         inner=frozenset(crossing),
     )
     cases = {case.label: case for case in task.cases}
-    late: set[str] = set()
+    late: dict[str, list[int]] = {}
     for number, step in enumerate(steps, start=1):
-        which, place = words_of(number, len(steps)), values.place(number)
+        which, place = words_of(number, of=len(steps)), values.place(number)
         yield from _lost(model, which, step, lost)
         if number in refused or not step.outputs or not lost.isdisjoint(step.inputs):
             continue
@@ -131,10 +131,12 @@ def _alone(
             elif actual is not None:
                 given = {name: value for name, value in actual.items() if name not in lost}
                 yield from own.judge(case.label, known[case.label], _as_numbers(given, zeros))
-            elif case.label not in late:
-                late.add(case.label)
-                yield budget(model, seconds, replace(case, label=f"{case.label}, {which}"))
+            else:
+                late.setdefault(case.label, []).append(number)
         yield from own.summary()
+    for label, numbers in late.items():
+        listed = f"{label}, {words_of(*numbers, of=len(steps))}"
+        yield budget(model, seconds, replace(cases[label], label=listed))
 
 
 def _chain(
