@@ -79,8 +79,8 @@ def run(
             for plain in _write_pieces(model, parts, scratch)
         ]
         asked = settings.calibration if settings.calibrated else Calibration(random=True, count=1)
-        given = samples.of(scratch / _PLAIN, optimized.name, asked, others)
         prepared = quantizer.prepare(tools)
+        given = samples.of(scratch / _PLAIN, optimized.name, asked, others)
         made_of = [each.with_name(FILE) for each in prepared] if parts else [output]
         found: Ranges | None = None
         if settings.calibrated:
