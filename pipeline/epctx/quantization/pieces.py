@@ -87,7 +87,7 @@ def _memory(weight: ir.Value) -> int:
 
 
 class Crossing:
-    """What a float model computes on its samples, as far as later pieces need it, on disk.
+    """Values that cross from pieces of a float model to later ones, on disk, for each sample.
 
     Args:
         samples: of the whole model.
@@ -115,8 +115,8 @@ class Crossing:
             place = self._folder / str(number)
             place.mkdir(parents=True, exist_ok=True)
             for name, value in zip(names, session.run(names, own.feeds(number)), strict=True):
-                place_of_value = self._names.setdefault(name, len(self._names))
-                np.save(place / f"{place_of_value}.npy", value)
+                index = self._names.setdefault(name, len(self._names))
+                np.save(place / f"{index}.npy", value)
 
     def _feeds(self, number: int, names: Iterable[str]) -> Feeds:
         given = self._samples.feeds(number)
@@ -134,7 +134,9 @@ def inputs(piece: Path) -> list[str]:
 
 
 def overrides(output: Path, names: Collection[str]) -> dict[str, Override]:
-    """With what the named outputs of a quantized piece are quantized, for the pieces after it."""
+    """Scales, zero points and types of the named outputs of a quantized piece, as overrides for the
+    pieces after it.
+    """
     graph = onnx.load(output, load_external_data=False).graph
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     types = {int(each.tensor_type): each for each in TYPES.values()}
@@ -151,7 +153,9 @@ def overrides(output: Path, names: Collection[str]) -> dict[str, Override]:
 
 
 def join(model: ir.Model, parts: Sequence[Partition], quantized: Sequence[Path]) -> None:
-    """Put what the pieces became in their place in a model. What crosses is quantized once."""
+    """Put the quantized pieces into the model that was cut. A value that crosses is quantized
+    once.
+    """
     fragments = [canonical.read_mapped(each) for each in quantized]
     for each in fragments:
         each.graph.sort()  # the tools do not look into bodies

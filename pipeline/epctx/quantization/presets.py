@@ -31,7 +31,7 @@ TYPES: Final[Mapping[str, QuantType]] = {
     "int4": QuantType.QInt4,
 }
 Override = Mapping[str, Any]
-"""Of a tensor, as `onnxruntime.quantization` takes it in `TensorQuantOverrides`."""
+"""Settings of a tensor, as `onnxruntime.quantization` takes them in `TensorQuantOverrides`."""
 _METHODS: Final[Mapping[str, CalibrationMethod]] = {
     "minmax": CalibrationMethod.MinMax,
     "entropy": CalibrationMethod.Entropy,

@@ -233,8 +233,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         Raises:
             ManifestError: there is such an override.
         """
-        every = [name for path in prepared for name in _tensors(_bare_graph(path))]
-        self._refuse_unknown(self.settings.overrides, every, "overrides")
+        self._refuse_unknown(self.settings.overrides, _tensors_of(prepared), "overrides")
 
     def require_effect(self, prepared: Sequence[Path], output: Path) -> None:
         """Refuse what is not quantized anywhere, and overrides that have no effect.
@@ -251,8 +250,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         if not quantized_nodes(model):
             raise self._nothing_left(model)
         if self.settings.calibrated:
-            every = [name for path in prepared for name in _tensors(_bare_graph(path))]
-            self._refuse_idle(model, dict.fromkeys(every))
+            self._refuse_idle(model, _tensors_of(prepared))
 
     def _config(self, prepared: Path, given: Mapping[str, Override] = {}) -> StaticQuantConfig:
         model = onnx.load(prepared, load_external_data=False)
@@ -467,6 +465,10 @@ def is_large(model: Path) -> bool:
 
 def _bare_graph(model: Path) -> onnx.GraphProto:
     return onnx.load(model, load_external_data=False).graph
+
+
+def _tensors_of(pieces: Iterable[Path]) -> list[str]:
+    return list(dict.fromkeys(name for piece in pieces for name in _tensors(_bare_graph(piece))))
 
 
 def _tensors(graph: onnx.GraphProto) -> list[str]:

@@ -168,7 +168,9 @@ def _quantize(
 
 
 def _write_pieces(model: ir.Model, parts: Sequence[Partition], scratch: Path) -> list[Path]:
-    """Write the float model, or each of its pieces and of the whole what holds no weights."""
+    """Write the float model; or each of its pieces, and the whole without weights. Return the files
+    that are quantized.
+    """
     pieces = [surgery.extract(model, part) for part in parts]
     whole = _write(model, scratch / _PLAIN, data=not parts)
     if not parts:
@@ -181,7 +183,7 @@ def _write_pieces(model: ir.Model, parts: Sequence[Partition], scratch: Path) ->
 
 
 def _write(model: ir.Model, path: Path, *, data: bool = True) -> Path:
-    """Write a model as onnxruntime's tools read it, or `data` of it nowhere."""
+    """Write a model as onnxruntime's tools read it; without `data`, its weights are left out."""
     weights = (value.const_value for value in model.graph.initializers.values())
     if not data or sum(tensor.nbytes for tensor in weights if tensor is not None) > _ONE_FILE:
         file = data_files.place(model, f"{path.name}.data", keep=data_files.inference_may_read)

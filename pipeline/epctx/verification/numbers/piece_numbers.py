@@ -134,9 +134,10 @@ def _alone(
             else:
                 late.setdefault(case.label, []).append(number)
         yield from own.summary()
-    for label, numbers in late.items():
-        listed = f"{label}, {words_of(*numbers, of=len(steps))}"
-        yield budget(model, seconds, replace(cases[label], label=listed))
+    for case, _ in task.ready:
+        if case.label in late:
+            listed = f"{case.label}, {words_of(*late[case.label], of=len(steps))}"
+            yield budget(model, seconds, replace(case, label=listed))
 
 
 def _chain(
