@@ -162,10 +162,30 @@ def test_what_no_piece_has_is_refused(
 
 
 def test_a_type_of_one_piece_is_an_opset_of_all(tmp_path: Path) -> None:
-    overrides = {"r3": TensorOverride(type="uint16")}
-    run(tmp_path / "q", mlp(width=32, layers=6), Pieces(count=3), preset="cpu", overrides=overrides)
+    model = piece_models.unet()
+    assert model.opset_import[0].version < 21
+    overrides = {model.graph.output[0].name: TensorOverride(type="uint16")}
+    run(tmp_path / "q", model, Pieces(count=3), preset="cpu", overrides=overrides)
     made = onnx.load(tmp_path / "q" / quantize.FILE)
     assert made.opset_import[0].version >= 21
+
+
+def test_a_piece_of_which_all_op_types_are_excluded_stays_float(tmp_path: Path) -> None:
+    names = ["x", "a", "b", "c", "y"]
+    kinds = ["MatMul", "MatMul", "Gemm", "Gemm"]
+    nodes = [
+        helper.make_node(kind, [names[i], f"w{i}"], [names[i + 1]], f"n{i}")
+        for i, kind in enumerate(kinds)
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 32]) for n in ("x", "y")]
+    weights = [numpy_helper.from_array(normal((32, 32)), f"w{i}") for i in range(4)]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    run(tmp_path / "q", model, Pieces(count=2), exclude_op_types=("MatMul",))
+    found = onnx.load(tmp_path / "q" / quantize.FILE).graph
+    makers = {node.output[0]: node.op_type for node in found.node}
+    whole = {n.op_type: {makers.get(name) for name in n.input} for n in found.node}
+    assert whole["MatMul"] <= {None, "MatMul"} and whole["Gemm"] == {"DequantizeLinear"}
 
 
 def test_weights_in_blocks(tmp_path: Path) -> None:
