@@ -60,6 +60,16 @@ def test_two_groups_of_one_model_share_it(one: Project) -> None:
     assert quantizations(one) == 1
 
 
+def test_a_group_in_pieces_has_a_quantized_model_of_its_own(one: Project) -> None:
+    """One job at a time: here all jobs run in one process, of which the tools change the state."""
+    plain, groups = one.section("model_groups", "g"), one.section("model_groups")
+    pieces = {"pieces": {"count": 2}}
+    groups["h"] = {**plain, "node_name_prefix": "h_", "partition": pieces}
+    assert quantizations(one, jobs=1) == 2
+    assert len(json.loads((one.folder / "m.ranges.json").read_bytes())["calibrations"]) == 2
+    assert quantizations(one, jobs=1) == 0
+
+
 def test_other_samples_are_another_calibration(one: Project) -> None:
     one.build()
     before = json.loads((one.folder / "m.ranges.json").read_bytes())["calibrations"]
