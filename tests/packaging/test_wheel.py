@@ -69,11 +69,14 @@ def test_the_version_is_in_one_place(wheel: Path) -> None:
     assert "version" not in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def test_the_wheel_has_exactly_these_files(wheel: Path) -> None:
+def test_the_wheel_has_every_module_and_exactly_these_other_files(wheel: Path) -> None:
     names = sorted(zipfile.ZipFile(wheel).namelist())
+    others = [name for name in names if not name.endswith(".py")]
     if os.environ.get("EPCTX_UPDATE_GOLDEN"):
-        GOLDEN.write_text("\n".join(names) + "\n", encoding="utf-8")
-    assert names == GOLDEN.read_text(encoding="utf-8").splitlines()
+        GOLDEN.write_text("\n".join(others) + "\n", encoding="utf-8")
+    assert others == GOLDEN.read_text(encoding="utf-8").splitlines()
+    modules = (path.relative_to(ROOT / "pipeline") for path in ROOT.glob("pipeline/epctx/**/*.py"))
+    assert {*names} - {*others} == {module.as_posix() for module in modules}
 
 
 READ_DATA_FILES = [
