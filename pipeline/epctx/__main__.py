@@ -10,10 +10,6 @@ def main() -> None:
     nothing is imported before.
     """
     try:
-        if any(each.partition("=")[0] == "--profile" for each in sys.argv):
-            from epctx.worker import sampling
-
-            sampling.start()  # it is to see the imports
         from epctx.cli.app import main as command
 
         command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 from msgspec.structs import replace
 
 from epctx.cache.opening import Shared
-from epctx.cli import github, profiled, progress, step_summary, summary
+from epctx.cli import github, progress, step_summary, summary
 from epctx.cli.options import (
     AllowOutside,
     Attest,
@@ -34,7 +33,7 @@ from epctx.cli.options import (
     located,
     tls,
 )
-from epctx.cli.paths import Existing, Written
+from epctx.cli.paths import Existing
 from epctx.cli.plan import plan
 from epctx.cli.render import UI
 from epctx.commands import build as command
@@ -104,14 +103,6 @@ def build(
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     insecure: Insecure = False,
-    profile: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write what each process did, each 2 ms, as a trace for https://ui.perfetto.dev.",
-        ),
-        Written(),
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done and why, as `epctx plan`.")
     ] = False,
@@ -150,41 +141,16 @@ def build(
     machines = None
     if on is not None:
         machines = On(url=on, tls=tls(tls_ca, tls_cert, tls_key, insecure))
-    with profiled.written(ui, profile):
-        _build(
-            ui,
-            manifest,
-            options,
-            only=only or (),
-            cached=not no_cache,
-            shared=Shared(url=remote_cache, trust=trust),
-            allow_outside=allow_outside,
-            on=machines,
-        )
-
-
-def _build(
-    ui: UI,
-    manifest: Path,
-    options: Options,
-    *,
-    only: Sequence[str],
-    cached: bool,
-    shared: Shared,
-    allow_outside: bool,
-    on: On | None,
-) -> None:
-    """Carry it out, and tell what came of it."""
     with progress.live(ui) as shown:
         done = command.run(
             manifest,
             replace(options, expect=shown.expect),
             listener=shown,
-            only=only,
-            cached=cached,
-            shared=shared,
+            only=only or (),
+            cached=not no_cache,
+            shared=Shared(url=remote_cache, trust=trust),
             allow_outside=allow_outside,
-            on=on,
+            on=machines,
         )
     ui.emit(done.report)
     summary.summary(ui, done.report, options.out)

@@ -1,4 +1,4 @@
-"""`python -m epctx.worker`: a worker's process. Nothing is imported before it may be sampled."""
+"""`python -m epctx.worker`: the process of a worker."""
 
 from __future__ import annotations
 
@@ -33,11 +33,6 @@ class _Seldom:
 
 def main() -> None:
     """Carry out jobs until stdin ends."""
-    samples = os.environ.pop("EPCTX_SAMPLES", None)
-    if samples is not None:
-        from epctx.worker import sampling
-
-        sampling.start(samples, "worker")
     # Else Python's collector walks all modules again and again while they are imported.
     gc.set_threshold(10_000)
     from epctx.providers.onnxruntime import supervisor
@@ -47,8 +42,6 @@ def main() -> None:
     from epctx.worker import listener
 
     listener.main()
-    if samples is not None:
-        sampling.end()
 
 
 def leave() -> None:

@@ -26,7 +26,7 @@ from epctx.errors import CompileError, EpctxError, LogTail, TimedOut
 from epctx.graph.native import Allowance, Work
 from epctx.providers.onnxruntime import crash, host
 from epctx.providers.onnxruntime.native_process import NativeProcess
-from epctx.worker import protocol, sampling, watchdog
+from epctx.worker import protocol, watchdog
 from epctx.worker.environment import environment
 from epctx.worker.protocol import Message
 from epctx.worker.watchdog import Guard
@@ -75,8 +75,7 @@ class Worker:
         self.log = log
         log.write_bytes(b"")
         self._job = _Job(log)
-        own = environment(variables) | sampling.variables()
-        own |= {} if place is None else {host.PLACE: str(place)}
+        own = environment(variables) | ({} if place is None else {host.PLACE: str(place)})
         with log.open("ab") as stream:  # appending: what shortens it does not leave a hole
             self._process = NativeProcess(
                 [sys.executable, "-P", "-m", "epctx.worker"],
