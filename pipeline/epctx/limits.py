@@ -1,7 +1,7 @@
 """What epctx takes at most: sizes, counts, depths, times. All limits are here, and nowhere else.
 
 They bound what a file made by somebody else can cost in memory and time. Each can be set for one
-run by an environment variable, `EPCTX_LIMIT_<NAME>`, a whole number; SECURITY.md lists them. A
+run by an environment variable, `EPCTX_LIMIT_<NAME>`, a whole number; `epctx env` lists them. A
 limit decides whether something is refused, it changes no byte of what is built, so none is in a
 key; those of native work decide besides how much is inferred of a model on which inference does not
 end, and the report says so. What a format or a system cannot go beyond is a fact, not a limit, and

@@ -1,4 +1,4 @@
-"""The table of artifacts in SECURITY.md: what tells a change of each, with the lock and without.
+"""The tables of docs/reference/trust.md: what detects a change, with the lock and without.
 
 Whoever changes something here knows of SHA256SUMS, and writes it anew.
 """
