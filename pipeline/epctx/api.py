@@ -38,8 +38,8 @@ from epctx.commands.reproduce.result import Reproduction, variations_of
 from epctx.commands.validate import command as validate_command
 from epctx.commands.verify import folders as group_folders
 from epctx.engine import ranges as calibrated
-from epctx.engine.asked import Options, Release
 from epctx.engine.events import Listener
+from epctx.engine.options import BuildOptions, ReleaseOptions
 from epctx.engine.output import reading
 from epctx.engine.report import BuildReport
 from epctx.errors import UsageError, Violation, require_list
@@ -151,7 +151,7 @@ def build(
     require_list("only", only)
     done = command.run(
         Path(manifest),
-        Options(
+        BuildOptions(
             out=Path(out),
             jobs=jobs or 0,
             keep_going=keep_going,
@@ -160,7 +160,7 @@ def build(
             from_cache=from_cache,
             reports=None if reports is None else Path(reports),
             recalibrate=recalibrate,
-            release=Release(
+            release=ReleaseOptions(
                 golden=golden,
                 archive=archive,
                 attest=attest,
@@ -216,12 +216,12 @@ def package(
     """
     done, failure = package_command.run(
         Path(manifest),
-        Options(
+        BuildOptions(
             out=Path(out),
             jobs=jobs or 0,
             numbers=verify,
             locked=locked,
-            release=Release(attest=attest, packaged=True, builder=builder),
+            release=ReleaseOptions(attest=attest, packaged=True, builder=builder),
         ),
         cached=cache,
         shared=_shared(remote_cache, trust),

@@ -126,8 +126,8 @@ def findings(seeds: Sequence[int], folder: Path) -> Iterator[str]:
         for seed in seeds:
             place = folder / str(seed)
             place.mkdir()
-            with pool.lane(None) as lane:
-                found = finding(model(seed), place, lambda job: one(lane, job, timeout=TIMEOUT))
+            with pool.lease(None) as lease:
+                found = finding(model(seed), place, lambda job: one(lease, job, timeout=TIMEOUT))
             if found is not None:
                 yield f"seed {seed}: {found}"
     finally:

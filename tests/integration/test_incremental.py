@@ -23,7 +23,7 @@ from epctx.cache import Cache, locate
 from epctx.cli.app import main
 from epctx.commands import build as building
 from epctx.engine import staleness
-from epctx.engine.asked import Options
+from epctx.engine.options import BuildOptions
 from epctx.engine.staleness import Memo
 from epctx.engine.state import GroupState
 from epctx.errors import CompileError, EpctxError
@@ -197,7 +197,7 @@ def test_it_is_known_how_long_a_group_took_when_it_was_compiled(project: Project
     expected: list[Mapping[str, float | None]] = []
 
     def build() -> Mapping[str, float | None]:
-        options = Options(out=project.folder / "dist", expect=expected.append)
+        options = BuildOptions(out=project.folder / "dist", expect=expected.append)
         project.write()
         building.run(project.manifest, options, listener=lambda event: None)
         return expected[-1]

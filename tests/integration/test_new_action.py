@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from epctx.cache import Cache, locate
 from epctx.engine import plan, staleness
 from epctx.engine.actions.base import files_in
-from epctx.engine.asked import Options
 from epctx.engine.building import Building
 from epctx.engine.executor import Machines
+from epctx.engine.options import BuildOptions
 from epctx.engine.progress import GroupProgress
 from epctx.engine.staleness import LockedSources, PlannedAction
 from epctx.engine.state import Known
@@ -37,7 +37,7 @@ class Process:
 
     def __init__(self, project: Project, hook: Path) -> None:
         own = {"PYTHONPATH": f"{hook}:{ROOT}"}
-        options = Options(out=project.folder / "dist", variables=own)
+        options = BuildOptions(out=project.folder / "dist", variables=own)
         planned = plan.read(project.manifest)
         cache = Cache(locate(), pytest.fail)
         self.building = Building(planned, options, Machines(Pool), cache, lambda event: None)
@@ -59,8 +59,8 @@ class Process:
 
         def run(known: Known[ListingResult]) -> Known[ListingResult]:
             job = replace(action, folder=actions.new_folder("l"))
-            with actions.shared_lane() as lane:
-                made = progress.run(lane, "g", job)
+            with actions.shared_lease() as lease:
+                made = progress.run(lease, "g", job)
             files = files_in(job.folder, [job.folder])
             return actions.store(known, Listing.kind, made, folder=job.folder, files=files)
 

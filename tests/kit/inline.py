@@ -47,7 +47,7 @@ class Inline:
         """As `epctx.worker.process.Worker.run`; an action that runs when the budget ends is waited
         for.
         """
-        asked = protocol.actions(Message(job=protocol.asked(job)))
+        asked = protocol.actions(Message(job=protocol.encode(job)))
         results: list[Any] = []
         answers = cast(Generator[Any, None, None], carry_out(asked, started))
         ends = float("inf")

@@ -48,7 +48,7 @@ class Board(Shown):
             self._live.refresh()  # else what is short is over before it is shown
 
     def __rich__(self) -> RenderableType:
-        standing = self.tally.standing()
+        standing = self.tally.snapshot()
         table = Table.grid(padding=(0, 1))
         for each in standing.running[:_SHOWN]:
             time = Text(time_words(each.seconds), style="dim")

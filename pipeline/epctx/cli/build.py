@@ -38,7 +38,7 @@ from epctx.cli.plan import plan
 from epctx.cli.render import UI
 from epctx.commands import build as command
 from epctx.commands.build import On
-from epctx.engine.asked import Options, Release
+from epctx.engine.options import BuildOptions, ReleaseOptions
 from epctx.signing.keys import Signer
 
 
@@ -121,7 +121,7 @@ def build(
             trust=trust,
         )
         return
-    options = Options(
+    options = BuildOptions(
         out=out,
         jobs=jobs,
         keep_going=keep_going,
@@ -130,7 +130,7 @@ def build(
         from_cache=from_cache,
         reports=reports,
         recalibrate=recalibrate,
-        release=Release(
+        release=ReleaseOptions(
             golden=golden,
             archive=archive,
             attest=attest,

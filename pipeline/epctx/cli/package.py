@@ -29,7 +29,7 @@ from epctx.cli.options import (
 from epctx.cli.render import UI, table
 from epctx.commands.package import command
 from epctx.commands.package.report import PackagedVariant, PackageReport
-from epctx.engine.asked import Options, Release
+from epctx.engine.options import BuildOptions, ReleaseOptions
 from epctx.signing.keys import Signer
 from epctx.text import size_words
 
@@ -66,13 +66,13 @@ def package(
     with progress.live(ui) as shown:
         done, failure = command.run(
             located(manifest),
-            Options(
+            BuildOptions(
                 out=out,
                 jobs=jobs,
                 numbers=not no_verify,
                 locked=locked,
                 expect=shown.expect,
-                release=Release(attest=attest, packaged=True, builder=builder_id),
+                release=ReleaseOptions(attest=attest, packaged=True, builder=builder_id),
             ),
             cached=not no_cache,
             shared=Shared(url=remote_cache, trust=trust),

@@ -72,7 +72,7 @@ class _Log(Shown):
             self._say(line(event))
         elif event.state not in ("running", "done") and event.group not in self._told:
             self._told.add(event.group)
-            self._say(line(event).append(count(self.tally.standing()), "not bold default"))
+            self._say(line(event).append(count(self.tally.snapshot()), "not bold default"))
 
     def _say(self, line: Text) -> None:
         with self._lock:
@@ -83,5 +83,5 @@ class _Log(Shown):
         while not self._ended:
             if not self._wake.wait(SILENCE):
                 with self._lock:
-                    self._ui.note(heartbeat(self.tally.standing()))
+                    self._ui.note(heartbeat(self.tally.snapshot()))
             self._wake.clear()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from rich.text import Text
 
 from epctx.engine.events import Event
-from epctx.engine.tally import Running, Standing, Tally
+from epctx.engine.tally import Running, Snapshot, Tally
 from epctx.text import time_words
 
 STATE_STYLES = {
@@ -47,7 +47,7 @@ def name(running: Running) -> str:
     return f"{running.group}{subject}: {running.stage}"
 
 
-def far(standing: Standing) -> Iterator[str]:
+def far(standing: Snapshot) -> Iterator[str]:
     """How far a build is, in words."""
     if standing.groups is not None and standing.groups > 1:
         yield f"{standing.done} of {standing.groups} groups"
@@ -66,12 +66,12 @@ def _roughly(seconds: float) -> str:
     return time_words(60 * minutes) if minutes >= 60 else f"{minutes} min"
 
 
-def count(standing: Standing) -> str:
+def count(standing: Snapshot) -> str:
     """After a group's line: how far the build is, where it has several."""
     return f" ({', '.join(far(standing))})" if (standing.groups or 0) > 1 else ""
 
 
-def heartbeat(standing: Standing) -> Text:
+def heartbeat(standing: Snapshot) -> Text:
     """That it is still at work, and at what."""
     text = f"still at work: {', '.join(far(standing))}"
     if standing.running:

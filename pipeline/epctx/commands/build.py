@@ -13,9 +13,9 @@ from epctx import lockfile
 from epctx.cache import Cache
 from epctx.cache.opening import Shared
 from epctx.engine import build, plan
-from epctx.engine.asked import Options
 from epctx.engine.events import Listener
 from epctx.engine.executor import Machines
+from epctx.engine.options import BuildOptions
 from epctx.engine.plan import Plan
 from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
@@ -48,7 +48,7 @@ class Done(Struct, frozen=True, kw_only=True):
 
 def run(
     manifest: Path,
-    options: Options,
+    options: BuildOptions,
     *,
     listener: Listener,
     only: Sequence[str] = (),

@@ -18,16 +18,16 @@ from epctx.actions.verify import Verify
 from epctx.cache import Cache, Location
 from epctx.cache.opening import Shared, opened
 from epctx.cache.remote import threads
-from epctx.engine import elsewhere, ending
+from epctx.engine import ending, from_cache
 from epctx.engine.actions.compose import Composing
-from epctx.engine.asked import Options
 from epctx.engine.build_groups import GroupBuilder
 from epctx.engine.building import Building
 from epctx.engine.events import Listener, notices
 from epctx.engine.executor import Cancelled, Machines
 from epctx.engine.lock import locked_mode, packaged
+from epctx.engine.options import BuildOptions
 from epctx.engine.output import record
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan, PlannedComposition
 from epctx.engine.report import BuildReport
 from epctx.engine.staleness import look_at_composition
@@ -45,7 +45,7 @@ _ASKED: Final = 8
 
 def run(
     plan: Plan,
-    options: Options,
+    options: BuildOptions,
     *,
     listener: Listener,
     machines: Machines,
@@ -70,7 +70,7 @@ def run(
     """
     _refuse(plan, options, cache)
     if cache is None and len({planned.target for planned in plan.groups}) > 1:
-        place = Place(out=options.out.resolve(), name=plan.manifest.name)
+        place = OutputPaths(out=options.out.resolve(), name=plan.manifest.name)
         cache = Cache(Location(folder=place.staging / "cache"), notices(listener))
     with outputs.refusals():
         build = Building(plan, options, machines, cache, listener)
@@ -102,7 +102,7 @@ def _run(build: Building) -> tuple[BuildReport, EpctxError | None]:
             build.memo.save()
 
 
-def open_cache(listener: Listener, shared: Shared, options: Options) -> Cache:
+def open_cache(listener: Listener, shared: Shared, options: BuildOptions) -> Cache:
     """The user's cache; what is found corrupt in it is told to `listener`.
 
     A release takes nothing from it that nobody who is trusted has signed.
@@ -114,7 +114,7 @@ def open_cache(listener: Listener, shared: Shared, options: Options) -> Cache:
     return opened(notices(listener), shared, signed=signed)
 
 
-def _refuse(plan: Plan, options: Options, cache: Cache | None) -> None:
+def _refuse(plan: Plan, options: BuildOptions, cache: Cache | None) -> None:
     """Refuse what contradicts itself, before anything is looked at."""
     options.release.refuse(plan)
     if options.requires:
@@ -185,7 +185,7 @@ def _find(build: Building) -> list[GroupState]:
             break
     build.remember_files()
     if build.options.from_cache:
-        elsewhere.refuse_missing(found, build.lookup.elsewhere, build.lookup.toolchain)
+        from_cache.refuse_missing(found, build.lookup.remote_builds, build.lookup.toolchain)
     return found
 
 

@@ -13,7 +13,7 @@ from epctx.engine.actions.compile import Compiling
 from epctx.engine.actions.numbers import Numbers
 from epctx.engine.actions.verify import verify
 from epctx.engine.executor import Cancelled
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.output.published import contents_of
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
@@ -38,7 +38,7 @@ class GroupBuilder:
         self,
         actions: Actions,
         scheduler: Scheduler,
-        place: Place,
+        place: OutputPaths,
         events: Events,
         *,
         manifest: Path,

@@ -11,14 +11,14 @@ from pathlib import Path
 from epctx import lockfile
 from epctx.cache import Cache
 from epctx.cache.digests import FileDigests, FreshDigests
-from epctx.engine import elsewhere, ranges
+from epctx.engine import from_cache, ranges
 from epctx.engine.actions.base import Actions
-from epctx.engine.asked import Options
-from epctx.engine.elsewhere import Elsewhere
 from epctx.engine.events import Event, Listener
 from epctx.engine.executor import Machines
+from epctx.engine.from_cache import RemoteBuilds
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import Place
+from epctx.engine.options import BuildOptions
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.progress import Events
 from epctx.engine.scheduler import Scheduler
@@ -44,7 +44,7 @@ class Building:
     def __init__(
         self,
         plan: Plan,
-        options: Options,
+        options: BuildOptions,
         machines: Machines,
         cache: Cache | None,
         listener: Listener,
@@ -54,7 +54,7 @@ class Building:
         self.events = Events(listener)
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.repaired = False
-        self.place = Place(out=options.out.resolve(), name=plan.manifest.name)
+        self.place = OutputPaths(out=options.out.resolve(), name=plan.manifest.name)
         # What is locked is read anew; what is remembered is good enough for anything else.
         trusting = cache is not None and not options.locked
         digests: FileDigests = FreshDigests()
@@ -67,8 +67,8 @@ class Building:
             numbers=options.numbers,
             ranges=self.ranges,
             eps=machines.eps,
-            elsewhere=self._elsewhere(digests) if options.from_cache else None,
-            gathers=options.from_cache,
+            remote_builds=self._remote_builds(digests) if options.from_cache else None,
+            from_cache=options.from_cache,
         )
         self.memo = Memo(
             self.lookup,
@@ -134,9 +134,9 @@ class Building:
         """Tell something of the build."""
         self.events.emit(Event(group=self.plan.manifest.name, state="notice", detail=text))
 
-    def _elsewhere(self, digests: FileDigests) -> Elsewhere | None:
+    def _remote_builds(self, digests: FileDigests) -> RemoteBuilds | None:
         if self.options.reports is not None:
-            return elsewhere.of_reports(self.options.reports, self.plan.manifest.name, digests)
+            return from_cache.of_reports(self.options.reports, self.plan.manifest.name, digests)
         if self.options.locked:
-            return elsewhere.of_lock(lockfile.read(self.lock_file), self.lock_file, digests)
+            return from_cache.of_lock(lockfile.read(self.lock_file), self.lock_file, digests)
         return None

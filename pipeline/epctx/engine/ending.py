@@ -117,7 +117,7 @@ def report(
         if old is None:
             build.ranges.write(whole=True)
             keep(new, build.lock_file, build.memo, build.notice)
-    if new is not None and build.options.release.asked:
+    if new is not None and build.options.release.requested:
         made = _released(build, made, old, new)
         _write(build, made, failures)
     made = _pushed(build, made, failures)

@@ -1,7 +1,7 @@
 """Where the jobs of a build are carried out, as the engine sees it.
 
 This machine's processes are one implementation (`epctx.worker.pool.Pool`), other machines another
-(`epctx.machines`). The engine asks for a lane, gives it jobs, watches their stages, and can cancel
+(`epctx.machines`). The engine asks for a lease, gives it jobs, watches their stages, and can cancel
 them all; it knows no more.
 """
 
@@ -26,7 +26,7 @@ class Cancelled(EpctxError):
     """Why a job ended that did not fail itself: another failed, or the user stopped."""
 
 
-class Lane(Protocol):
+class WorkerLease(Protocol):
     """Where the jobs of one session group are carried out, one after the other. For one thread,
     `cancel` apart.
 
@@ -90,24 +90,24 @@ class Lane(Protocol):
 
 
 def one(
-    lane: Lane,
+    lease: WorkerLease,
     action: Action[R],
     *,
     started: Callable[[StageStarted], None] = lambda stage: None,
     timeout: float | None = None,
 ) -> R:
-    """Carry out a job of one action, and return its result. Raises what `Lane.run` raises."""
-    (result,) = lane.run([action], started=started, timeout=timeout)
+    """Carry out a job of one action and return its result; raises as `WorkerLease.run`."""
+    (result,) = lease.run([action], started=started, timeout=timeout)
     return cast(R, result)
 
 
 class Executor(Protocol):
     """Carries out jobs. Used by many threads."""
 
-    def lane(
+    def lease(
         self, label: str | None, eps: Sequence[ProviderSpec] = ()
-    ) -> AbstractContextManager[Lane]:
-        """Return a lane of its own, called `label`; None: one that shares what carries out others'
+    ) -> AbstractContextManager[WorkerLease]:
+        """Return a lease of its own, called `label`; None: one that shares what carries out others'
         jobs of the same EPs.
 
         At its end nothing of its own is left.

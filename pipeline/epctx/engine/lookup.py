@@ -18,7 +18,7 @@ from epctx.actions.record import Record, RecordResult
 from epctx.actions.verify import Check, Verify
 from epctx.cache import Cache
 from epctx.cache.digests import FileDigests
-from epctx.engine.elsewhere import Elsewhere
+from epctx.engine.from_cache import RemoteBuilds
 from epctx.engine.output.published import contents_of
 from epctx.engine.plan import SessionGroup
 from epctx.engine.ranges import Ranges
@@ -81,8 +81,8 @@ class Lookup:
         numbers: what `runs_models` is.
         ranges: what is known of models that are to be quantized.
         eps: of other machines; None: of this one.
-        elsewhere: what hosts said that built before; then their EPs count.
-        gathers: nothing is compiled, so what is known of sessions must do.
+        remote_builds: what hosts said that built before; then their EPs count.
+        from_cache: nothing is compiled, so what is known of sessions must do.
     """
 
     def __init__(
@@ -93,17 +93,17 @@ class Lookup:
         numbers: bool,
         ranges: Ranges | None = None,
         eps: Eps | None = None,
-        elsewhere: Elsewhere | None = None,
-        gathers: bool = False,
+        remote_builds: RemoteBuilds | None = None,
+        from_cache: bool = False,
     ) -> None:
         self.cache = cache
         self.ranges = ranges or Ranges(None)
         self.digests = digests
-        self.toolchain = Toolchain(digests, elsewhere or eps)
+        self.toolchain = Toolchain(digests, remote_builds or eps)
         self.sources = Sources(digests)
         self.runs_models = numbers
-        self.elsewhere = elsewhere
-        self._gathers = gathers
+        self.remote_builds = remote_builds
+        self._from_cache = from_cache
 
     def find(self, action: Action[R], *, here: bool = False) -> Known[R]:
         """Find the result of an action, as `known`. Raises what its `facts` raise."""
@@ -250,7 +250,7 @@ class Lookup:
                 known = self.find(action, here=here)
                 if known.stored is not None:
                     return known
-        return None if self._gathers else known  # of what is only gathered none is to come
+        return None if self._from_cache else known  # of what is only gathered none is to come
 
     def recording(self, group: ModelGroup, compiled: Digest, inputs: InputsRecord | None) -> Record:
         """Return the action that runs the sessions which compiled; without inputs, that they are
@@ -310,7 +310,7 @@ class Lookup:
 
     def devices(self, group: ModelGroup, compiled: str) -> Mapping[str, str]:
         """Return what runs models: where they were compiled, if that is known; else here."""
-        there = None if self.elsewhere is None else self.elsewhere.devices.get(compiled)
+        there = None if self.remote_builds is None else self.remote_builds.devices.get(compiled)
         return self.toolchain.devices(group.execution_providers) if there is None else there
 
     def inputs(self, group: ModelGroup) -> InputsRecord | None:

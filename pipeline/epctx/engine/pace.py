@@ -16,7 +16,7 @@ _QUIET = 2.0
 """Seconds between two things said of one job's runs."""
 
 
-class Paced(Struct, frozen=True, kw_only=True):
+class RunTime(Struct, frozen=True, kw_only=True):
     """What was measured of a model: seconds of a run on one input set; the largest resident size
     of its process, in bytes.
     """
@@ -25,7 +25,7 @@ class Paced(Struct, frozen=True, kw_only=True):
     peak_memory: int
 
 
-class Pace(Struct, frozen=True, kw_only=True):
+class RunTimes(Struct, frozen=True, kw_only=True):
     """What is known of models' runs.
 
     Attributes:
@@ -36,13 +36,13 @@ class Pace(Struct, frozen=True, kw_only=True):
     records: Records | None
     compiled: Mapping[str, Digest]
 
-    def find(self, model: str) -> Paced | None:
+    def find(self, model: str) -> RunTime | None:
         """What was measured last, on whatever host that was."""
         if self.records is None or model not in self.compiled:
             return None
-        return self.records.read("pace", self._name(model), Paced)
+        return self.records.read("pace", self._name(model), RunTime)
 
-    def note(self, model: str, measured: Paced) -> None:
+    def note(self, model: str, measured: RunTime) -> None:
         """Remember it.
 
         Raises:
@@ -55,10 +55,10 @@ class Pace(Struct, frozen=True, kw_only=True):
         return digest.of_json([str(self.compiled[model]), model]).hex
 
 
-class Timing:
+class Eta:
     """The runs of one job, as they are announced: which one it is, and how long the rest takes."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: RunTimes) -> None:
         self.measured: dict[str, float] = {}
         self._pace = pace
         self._now: tuple[StageStarted, float] | None = None
@@ -99,7 +99,7 @@ class Timing:
             StorageError: the cache cannot be written.
         """
         for model, seconds in self.measured.items():
-            self._pace.note(model, Paced(seconds=seconds, peak_memory=peak_memory))
+            self._pace.note(model, RunTime(seconds=seconds, peak_memory=peak_memory))
 
     def _seconds(self, run: StageStarted) -> float | None:
         """Guess when all models are done, as far as something is known of this one."""

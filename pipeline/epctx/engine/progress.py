@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from epctx.actions.action import Action, StageStarted
 from epctx.cache.action import Origin
 from epctx.engine.events import Event, Listener, State
-from epctx.engine.executor import Lane
-from epctx.engine.pace import Pace, Timing
+from epctx.engine.executor import WorkerLease
+from epctx.engine.pace import Eta, RunTimes
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.report import ActionReport, StageTime
 from epctx.files.digest import Digest
@@ -68,14 +68,14 @@ class Progress:
         self._timeout = timeout
         self._lock = threading.Lock()
 
-    def run(self, lane: Lane, subject: str, action: Action[R]) -> R:
+    def run(self, lease: WorkerLease, subject: str, action: Action[R]) -> R:
         """Have an action for `subject` carried out, as `run_all`."""
-        (result,) = self.run_all(lane, subject, [action])
+        (result,) = self.run_all(lease, subject, [action])
         return cast(R, result)
 
     def run_all(
         self,
-        lane: Lane,
+        lease: WorkerLease,
         subject: str,
         job: Sequence[Action[Any]],
         *,
@@ -83,23 +83,23 @@ class Progress:
         finished: Callable[[int, Any], None] = lambda number, result: None,
         budget: float | None = None,
         memory: int | None = None,
-        pace: Pace | None = None,
+        pace: RunTimes | None = None,
     ) -> list[Any]:
         """Have a job for `subject` carried out; `entered` hears of its stages.
 
         With a `pace` its runs are counted, and told. The rest, and what it raises, is as
-        `Lane.run` has it.
+        `WorkerLease.run` has it.
         """
         stage: str | None = None
         shown: str | None = None
         begun = 0.0
-        timing = None if pace is None else Timing(pace)
+        timing = None if pace is None else Eta(pace)
 
         def enter(next_stage: str | None, next_shown: str | None, now: float) -> None:
             nonlocal stage, shown, begun
             if stage is not None:
                 ended = StageTime(
-                    stage=stage, subject=subject, start=begun, end=now, machine=lane.machine
+                    stage=stage, subject=subject, start=begun, end=now, machine=lease.machine
                 )
                 with self._lock:
                     self.stages.append(ended)
@@ -125,7 +125,7 @@ class Progress:
             finished(number, result)
 
         try:
-            results = lane.run(
+            results = lease.run(
                 job,
                 started=started,
                 finished=ended,
@@ -136,9 +136,9 @@ class Progress:
         finally:
             enter(None, None, self._events.now())
         with self._lock:
-            self.peak_memory = max(self.peak_memory, lane.peak_memory)
+            self.peak_memory = max(self.peak_memory, lease.peak_memory)
         if timing is not None:
-            timing.note(lane.peak_memory)
+            timing.note(lease.peak_memory)
         return results
 
     def saw(self, models: Iterable[ModelReport]) -> None:

@@ -13,7 +13,7 @@ from epctx.cache import Cache
 from epctx.cache.action import Origin
 from epctx.cache.digests import FreshDigests
 from epctx.engine.executor import Cancelled
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.output.published import contents_of, difference
 from epctx.engine.report import ActionReport, GroupReport
 from epctx.engine.results import model_reports
@@ -26,7 +26,9 @@ from epctx.manifest import ModelGroup
 from epctx.stages.report import ModelReport
 
 
-def group(state: GroupState, place: Place, cache: Cache | None, *, wanted: bool) -> GroupReport:
+def group(
+    state: GroupState, place: OutputPaths, cache: Cache | None, *, wanted: bool
+) -> GroupReport:
     """What the report says of a group; one that was built is swapped in, if that is wanted.
 
     Raises:
@@ -77,7 +79,7 @@ def _buckets(group: ModelGroup) -> dict[str, dict[str, Mapping[str, int]]]:
     return found
 
 
-def _whole_group(report: GroupReport, state: GroupState, place: Place) -> GroupReport:
+def _whole_group(report: GroupReport, state: GroupState, place: OutputPaths) -> GroupReport:
     planned = state.planned
     return replace(
         report,
@@ -89,7 +91,7 @@ def _whole_group(report: GroupReport, state: GroupState, place: Place) -> GroupR
 
 
 def composition(
-    state: CompositionState, place: Place, cache: Cache | None, *, wanted: bool
+    state: CompositionState, place: OutputPaths, cache: Cache | None, *, wanted: bool
 ) -> GroupReport:
     """What the report says of a composition; one that was composed is swapped in, likewise.
 
@@ -142,7 +144,7 @@ def _whole(composed: CompositionState) -> ModelReport:
 
 
 def _swap(
-    target: str, group: str, files: Sequence[OutputFile], place: Place, cache: Cache | None
+    target: str, group: str, files: Sequence[OutputFile], place: OutputPaths, cache: Cache | None
 ) -> None:
     staged, published = place.staged(target, group), place.group(target, group)
     contents = contents_of(files)
@@ -156,7 +158,7 @@ def _swap(
             cache.digests.remember(place.group(target, group) / name, seen[name], content)
 
 
-def _log(error: EpctxError, place: Place) -> LogTail | None:
+def _log(error: EpctxError, place: OutputPaths) -> LogTail | None:
     """What the process printed that failed, by a path from the report; None: nothing."""
     if error.log is None or not error.log.lines:
         return None
@@ -181,5 +183,5 @@ def _session(state: GroupState, session: SessionState) -> tuple[ModelReport, ...
     return model_reports(session.result, state.planned.group, optimized, quantized)
 
 
-def _folder(target: str, group: str, place: Place) -> str:
+def _folder(target: str, group: str, place: OutputPaths) -> str:
     return place.group(target, group).relative_to(place.out).as_posix()

@@ -19,7 +19,7 @@ from epctx.errors import ManifestError
 from epctx.files.digest import Digest
 from epctx.keys import key, make
 from epctx.manifest import ModelGroup, ModelSource, QuantizeSettings
-from epctx.worker.pool import Lane
+from epctx.worker.pool import WorkerLease
 
 
 def again(
@@ -27,7 +27,7 @@ def again(
     ranges: Ranges,
     digests: FileDigests,
     folder: Path,
-    lane: Lane,
+    lease: WorkerLease,
     *,
     calibrate: bool = False,
 ) -> ModelGroup:
@@ -37,7 +37,7 @@ def again(
         ranges: those of its manifest.
         digests: how samples are digested.
         folder: gets the quantized models; need not exist.
-        lane: carries out the jobs.
+        lease: carries out the jobs.
         calibrate: find ranges that are not known, as those of a build that failed.
 
     Raises:
@@ -49,7 +49,7 @@ def again(
         return group
     samples = [make.sample(path, digests) for path in settings.calibration.files]
     models = tuple(
-        _model(group, settings, source, samples, ranges, folder / f"m{number}", lane, calibrate)
+        _model(group, settings, source, samples, ranges, folder / f"m{number}", lease, calibrate)
         for number, source in enumerate(group.models)
     )
     return replace(group, models=models)
@@ -62,12 +62,12 @@ def _model(
     samples: Sequence[Digest],
     ranges: Ranges,
     folder: Path,
-    lane: Lane,
+    lease: WorkerLease,
     calibrate: bool,
 ) -> ModelSource:
     plain, made = folder / "o", folder / "q"
     job = Optimize.of(source, group.optimize, plain)
-    digest = loading.optimize(job, lambda job: one(lane, job)).digest
+    digest = loading.optimize(job, lambda job: one(lease, job)).digest
     known = None
     if settings.calibrated:
         asked = make.calibration(digest, group, samples)
@@ -81,7 +81,7 @@ def _model(
                 code=Code.CALIBRATION,
             )
     one(
-        lane,
+        lease,
         replace(
             Quantize.of(group, digest, samples, known),
             name=source.name,

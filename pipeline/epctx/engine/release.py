@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from epctx import lockfile
 from epctx.actions.golden import Golden
-from epctx.engine.asked import Release
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor, Executors
 from epctx.engine.lock import locked_mode
+from epctx.engine.options import ReleaseOptions
 from epctx.engine.output import archive, artifacts, attestation, builder, record
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events, Progress
 from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
@@ -50,7 +50,7 @@ class Releasing:
     def __init__(
         self,
         plan: Plan,
-        place: Place,
+        place: OutputPaths,
         events: Events,
         lock: Lock,
         *,
@@ -67,7 +67,7 @@ class Releasing:
         self._signers = signers
         self._oci = lock.oci
 
-    def release(self, asked: Release, report: BuildReport) -> BuildReport:
+    def release(self, asked: ReleaseOptions, report: BuildReport) -> BuildReport:
         """Make what is asked for; return the report with it.
 
         What was released before and is not made now stays if it says the same of what is there;
@@ -128,7 +128,7 @@ class Releasing:
         """The lock with the artifact of the package."""
         return replace(self._lock, oci={hosts.label(hosts.kind(self._lock)): str(artifact)})
 
-    def package(self, asked: Release, report: BuildReport, artifact: Digest) -> BuildReport:
+    def package(self, asked: ReleaseOptions, report: BuildReport, artifact: Digest) -> BuildReport:
         """After a package was written: its artifact is in the lock, and in the attestation.
 
         Args:
@@ -149,7 +149,7 @@ class Releasing:
             atomic.replace(path, lockfile.text(added(lockfile.read(path))).encode())
             self._lock = new
 
-    def _builder(self, asked: Release) -> str:
+    def _builder(self, asked: ReleaseOptions) -> str:
         found = asked.builder or builder.identify(os.environ)
         if found is None:
             self._notice(
@@ -213,8 +213,8 @@ class Releasing:
     ) -> tuple[OutputFile, ...]:
         label = f"{group.group}@{group.target}"
         job = _job(planned[label], group, self._place)
-        with executor.lane(None) as lane:
-            made = Progress(label, self._events).run(lane, group.group, job)
+        with executor.lease(None) as lease:
+            made = Progress(label, self._events).run(lease, group.group, job)
         if self._locked:
             folder = f"{group.target}/{group.group}"
             locked = self._lock.golden[folder]
@@ -245,7 +245,7 @@ def _locked(files: Sequence[OutputFile]) -> dict[str, LockedFile]:
     }
 
 
-def _job(planned: Planned, report: GroupReport, place: Place) -> Golden:
+def _job(planned: Planned, report: GroupReport, place: OutputPaths) -> Golden:
     """The job that writes the golden files of what `report` is about."""
     group, composed = None, None
     if isinstance(planned, PlannedGroup):

@@ -33,7 +33,7 @@ from epctx.actions.verify import Verify
 from epctx.cache import StoredAction
 from epctx.cache.location import BEFORE
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.output.published import contents_of, difference
 from epctx.engine.plan import PlannedComposition, PlannedGroup
 from epctx.engine.state import (
@@ -66,7 +66,7 @@ _DATA = re.compile(r"data\[(\d+)\]")
 _PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")
 
 
-def look(planned: PlannedGroup, lookup: Lookup, place: Place) -> GroupState:
+def look(planned: PlannedGroup, lookup: Lookup, place: OutputPaths) -> GroupState:
     """Make the keys of a group's actions and look for their results and for its outputs.
 
     Raises:
@@ -91,7 +91,7 @@ def look_at_composition(
     planned: PlannedComposition,
     groups: Mapping[str, GroupState],
     lookup: Lookup,
-    place: Place,
+    place: OutputPaths,
 ) -> CompositionState:
     """Make the key of a composition whose groups are built, and look for its result and outputs.
 
@@ -191,7 +191,7 @@ class Memo:
     """
 
     def __init__(
-        self, lookup: Lookup, place: Place, manifest: Path, *, trusting: bool = True
+        self, lookup: Lookup, place: OutputPaths, manifest: Path, *, trusting: bool = True
     ) -> None:
         self.lookup = lookup
         self._place = place
@@ -492,7 +492,7 @@ def explain(known: GroupState, memo: Memo, locked: LockedSources) -> GroupPlan:
 
 
 def explain_composition(
-    planned: PlannedComposition, known: Mapping[str, GroupState], memo: Memo, place: Place
+    planned: PlannedComposition, known: Mapping[str, GroupState], memo: Memo, place: OutputPaths
 ) -> GroupPlan:
     """Tell what a build would do about a composition, as far as its parts are compiled.
 

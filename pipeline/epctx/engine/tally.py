@@ -33,7 +33,7 @@ class Running(Struct, frozen=True, kw_only=True):
     detail: str | None
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class Snapshot(Struct, frozen=True, kw_only=True):
     """How far a build has come.
 
     Attributes:
@@ -89,13 +89,13 @@ class Tally:
             elif event.state in _ENDS:
                 self._states[event.group] = event.state
 
-    def standing(self) -> Standing:
+    def snapshot(self) -> Snapshot:
         """How far it is now."""
         with self._lock:
             now = self._clock()
             running = [replace(r, seconds=now - r.seconds) for r in self._running.values()]
             groups = len(self._expected | self._states) if self._expected else None
-            return Standing(
+            return Snapshot(
                 running=tuple(sorted(running, key=lambda each: -each.seconds)),
                 states=Counter(self._states.values()),
                 groups=groups,

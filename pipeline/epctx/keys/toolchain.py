@@ -130,7 +130,7 @@ class Toolchain:
 
     def __init__(self, digests: FileDigests, eps: Eps | None = None) -> None:
         self._digests = digests
-        self._elsewhere = eps
+        self._remote_eps = eps
         self._actions = _Once[tuple[tuple[str, ...], tuple[str, ...]], Mapping[str, str]]()
         self._sources = _Once[str, Mapping[str, str]]()
         self._libraries = _Once[str, Mapping[str, str]]()
@@ -175,15 +175,15 @@ class Toolchain:
             ProviderUnavailable: it is not installed, or its package is broken.
             ManifestError: it refuses the options, or a path among them leads nowhere.
         """
-        if self._elsewhere is not None:
-            return self._elsewhere.described(spec).record
+        if self._remote_eps is not None:
+            return self._remote_eps.described(spec).record
         name = codec.encode((spec.provider, spec.options, spec.path_options))
         return self._providers.get(name, lambda: self._provider(spec))
 
     def traits(self, spec: ProviderSpec) -> Traits:
         """What the EP says of itself. Raises as `provider`."""
-        if self._elsewhere is not None:
-            return self._elsewhere.described(spec).traits
+        if self._remote_eps is not None:
+            return self._remote_eps.described(spec).traits
         name = codec.encode((spec.provider, spec.options))
         return self._traits.get(name, lambda: self._traits_of(spec))
 
@@ -216,7 +216,7 @@ class Toolchain:
 
     def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
         """The CPU of who carries out jobs for which these EPs are needed."""
-        return host.cpu() if self._elsewhere is None else self._elsewhere.cpu(specs)
+        return host.cpu() if self._remote_eps is None else self._remote_eps.cpu(specs)
 
     def own(self, patterns: Iterable[str]) -> str:
         """The digest of epctx's own files that match glob patterns below its package.
@@ -236,8 +236,8 @@ class Toolchain:
         return known
 
     def _drivers(self, spec: ProviderSpec) -> Mapping[str, str]:
-        if self._elsewhere is not None:
-            return self._elsewhere.described(spec).drivers
+        if self._remote_eps is not None:
+            return self._remote_eps.described(spec).drivers
         name = codec.encode((spec.provider, spec.options))
         return self._driven.get(name, lambda: self._driver(spec))
 

@@ -49,7 +49,7 @@ Able = Callable[[Sequence[ProviderSpec]], Sequence[Member]]
 """The workers that can take jobs of these EPs now; raises where there never was one."""
 
 
-class Lane:
+class WorkerLease:
     """Where the jobs of one session group are carried out, one after the other. For one thread,
     `cancel` apart.
 
@@ -82,7 +82,7 @@ class Lane:
 
         Raises:
             ProviderUnavailable: no worker can take it.
-            EpctxError: as `engine.executor.Lane.run` has it.
+            EpctxError: as `engine.executor.WorkerLease.run` has it.
         """
         blobs = self._executor.blobs
         files = portable.pack(blobs, job)
@@ -90,7 +90,7 @@ class Lane:
             Request,
             label=self._label,
             kind=kind(self._eps) if self._label is None else "",
-            job=protocol.asked(job),
+            job=protocol.encode(job),
             files=files,
             timeout=timeout,
             budget=budget,
@@ -226,21 +226,21 @@ class Remote:
         self._logs = logs
         self._numbers = itertools.count(1)
         self._nonces: list[Digest] = []
-        self._lanes = Cancelling[Lane](Lane.cancel)
+        self._leases = Cancelling[WorkerLease](WorkerLease.cancel)
 
     @contextmanager
-    def lane(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[Lane]:
-        """A lane of jobs for workers that have these EPs."""
-        with self._lanes.running(lambda: Lane(self, label, eps)) as lane:
-            yield lane
+    def lease(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[WorkerLease]:
+        """A lease of jobs for workers that have these EPs."""
+        with self._leases.running(lambda: WorkerLease(self, label, eps)) as lease:
+            yield lease
 
     def cancel(self, reason: EpctxError) -> None:
         """End every job at once; they, and all that are asked for later, raise `reason`."""
-        self._lanes.cancel(reason)
+        self._leases.cancel(reason)
 
     def refuse_if_cancelled(self) -> None:
         """Raise the reason that `cancel` was called with, if it was."""
-        self._lanes.refuse()
+        self._leases.refuse()
 
     def close(self) -> None:
         """Remove the answers, after the last job."""

@@ -22,7 +22,7 @@ from epctx.machines.blobs import Blob
 from epctx.machines.portable import Files
 from epctx.manifest import ProviderSpec
 from epctx.providers.onnxruntime.host import Cpu
-from epctx.worker.protocol import Asked
+from epctx.worker.protocol import EncodedAction
 
 T = TypeVar("T")
 FACTS: Final = "epctx"
@@ -79,7 +79,7 @@ class Request(Struct, frozen=True, kw_only=True):
     nonce: Digest
     label: str | None
     kind: str
-    job: tuple[Asked, ...]
+    job: tuple[EncodedAction, ...]
     files: Files
     timeout: float | None = None
     budget: float | None = None

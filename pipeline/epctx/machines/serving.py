@@ -56,7 +56,7 @@ from epctx.machines.messages import (
 from epctx.machines.portable import Placed, moved_in
 from epctx.providers.onnxruntime import host
 from epctx.worker import protocol
-from epctx.worker.pool import Lane, Pool
+from epctx.worker.pool import Pool, WorkerLease
 
 _REACHED: Final = 30
 """Seconds within which a scheduler must answer."""
@@ -68,7 +68,7 @@ _DONE: Final = frozenset({"memory", "error"})
 _PLUGIN: Final = "epctx"
 
 
-class Site:
+class WorkerService:
     """Carries out jobs with the processes of this machine. Used by many threads.
 
     Args:
@@ -95,7 +95,7 @@ class Site:
         self._toolchain = Toolchain(FreshDigests())
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._lanes: dict[str, Lane] = {}
+        self._leases: dict[str, WorkerLease] = {}
         self._ended: set[str] = set()
         self._rested = threading.Timer(0, self._rest)
 
@@ -117,8 +117,8 @@ class Site:
             event = Began(nonce=request.nonce, address=self._address, stage=stage)
             self._publish(TOPIC, encoded(event))
 
-        with self._home() as home, self._running(request, key) as lane:
-            answer = self._answered(lambda: self._worked(request, home, lane, started))
+        with self._home() as home, self._running(request, key) as lease:
+            answer = self._answered(lambda: self._worked(request, home, lease, started))
         now = time.monotonic()
         stages = tuple(replace(stage, ago=now - then) for then, stage in begun)
         try:
@@ -147,9 +147,9 @@ class Site:
         """End what carries out a task that nobody waits for any more."""
         with self._lock:
             self._ended.add(key)
-            lane = self._lanes.get(key)
-        if lane is not None:
-            lane.cancel(_ended())
+            lease = self._leases.get(key)
+        if lease is not None:
+            lease.cancel(_ended())
 
     def close(self) -> None:
         """End every process, and remove what they have left."""
@@ -167,29 +167,29 @@ class Site:
             shutil.rmtree(home, ignore_errors=True)
 
     @contextmanager
-    def _running(self, request: Request, key: str) -> Iterator[Lane]:
-        """Open a lane for a request; some seconds after the last one idle processes end."""
-        lane = Lane(self._pool, request.label, request.kind)
+    def _running(self, request: Request, key: str) -> Iterator[WorkerLease]:
+        """Open a lease for a request; some seconds after the last one idle processes end."""
+        lease = WorkerLease(self._pool, request.label, request.kind)
         with self._lock:
             self._rested.cancel()
-            self._lanes[key] = lane
+            self._leases[key] = lease
             if key in self._ended:
-                lane.cancel(_ended())
+                lease.cancel(_ended())
         try:
-            yield lane
+            yield lease
         finally:
-            lane.abandon()
+            lease.abandon()
             with self._lock:
-                del self._lanes[key]
+                del self._leases[key]
                 self._ended.discard(key)
-                if not self._lanes:
+                if not self._leases:
                     self._rested = threading.Timer(_REST, self._rest)
                     self._rested.daemon = True
                     self._rested.start()
 
     def _rest(self) -> None:
         with self._lock:
-            if not self._lanes:
+            if not self._leases:
                 self._pool.close()
                 self._ended.clear()
                 for each in ("work", "logs"):
@@ -204,24 +204,28 @@ class Site:
             return self._failed(error)
 
     def _worked(
-        self, request: Request, home: Path, lane: Lane, started: Callable[[StageStarted], None]
+        self,
+        request: Request,
+        home: Path,
+        lease: WorkerLease,
+        started: Callable[[StageStarted], None],
     ) -> Answer:
         placed = Placed(request.files, home)
         placed.lay_out(self._blobs)
         job = moved_in(protocol.actions(protocol.Message(job=request.job)), placed.real)
         try:
-            results = lane.run(
+            results = lease.run(
                 job,
                 started=started,
                 timeout=request.timeout,
                 budget=request.budget,
                 memory=request.memory,
             )
-            lane.close()
+            lease.close()
             answer = Answer(
                 address=self._address,
                 results=tuple(msgspec.Raw(codec.encode(each)) for each in results),
-                peak_memory=lane.peak_memory,
+                peak_memory=lease.peak_memory,
             )
         except EpctxError as error:
             answer = self._failed(error)
@@ -258,34 +262,34 @@ class _Plugin(WorkerPlugin):
 
     def __init__(self, folder: Path, blobs: Blobs, failures: Mapping[str, Failure]) -> None:
         self._made = folder, blobs, failures
-        self.site: Site
+        self.service: WorkerService
 
     def setup(self, worker: Worker) -> None:
-        self.site = Site(*self._made, worker.address, worker.log_event)
+        self.service = WorkerService(*self._made, worker.address, worker.log_event)
 
     def teardown(self, worker: Worker) -> None:
-        self.site.close()
+        self.service.close()
 
     def transition(self, key: Any, start: str, finish: str, **more: Any) -> None:
         if start == "executing" and finish not in _DONE:
-            threading.Thread(target=self.site.cancel, args=(str(key),), daemon=True).start()
+            threading.Thread(target=self.service.cancel, args=(str(key),), daemon=True).start()
 
 
 def carry_out(text: str) -> None:
-    """As `Site.carry_out`, in the worker that dask has chosen."""
+    """As `WorkerService.carry_out`, in the worker that dask has chosen."""
     worker = get_worker()
-    _site(worker).carry_out(text, str(worker.get_current_task()))
+    _service(worker).carry_out(text, str(worker.get_current_task()))
 
 
 async def describe(text: str, dask_worker: Worker) -> str:
-    """As `Site.describe`, in that worker."""
-    return await asyncio.to_thread(_site(dask_worker).describe, text)
+    """As `WorkerService.describe`, in that worker."""
+    return await asyncio.to_thread(_service(dask_worker).describe, text)
 
 
-def _site(worker: Worker) -> Site:
+def _service(worker: Worker) -> WorkerService:
     plugin = worker.plugins[_PLUGIN]
     assert isinstance(plugin, _Plugin)
-    return plugin.site
+    return plugin.service
 
 
 def facts(*, name: str | None = None, jobs: int = 0) -> Facts:

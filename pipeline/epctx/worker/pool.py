@@ -17,14 +17,14 @@ from epctx.files import outputs
 from epctx.manifest import ProviderSpec
 from epctx.providers import registry
 from epctx.worker.cancelling import Cancelling
+from epctx.worker.memory import MemoryBudget
 from epctx.worker.process import Worker
-from epctx.worker.room import Room
 
 _LARGE = 1 << 30
 """Bytes: a shared worker that has loaded EPs is ended once it had more, as it may keep them."""
 
 
-class Lane:
+class WorkerLease:
     """Where the jobs of one session group are carried out, one after the other. For one thread,
     `cancel` apart.
 
@@ -128,7 +128,7 @@ class Pool:
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._idle: dict[str, list[Worker]] = {}
-        self._room = Room()
+        self._memory = MemoryBudget()
         self._alive: dict[Worker, int | None] = {}
         self._ended: EpctxError | None = None
 
@@ -160,27 +160,25 @@ class Pool:
         if memory is None:
             yield
             return
-        with self._room.taken(memory):
+        with self._memory.reserved(memory):
             yield
 
     @contextmanager
-    def lane(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[Lane]:
-        """A lane with a worker of its own, called `label`, or None: with those that all share whose
-        jobs load the same EPs.
-
-        Whatever EPs it needs, they are on this machine or nowhere.
+    def lease(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[WorkerLease]:
+        """Lease a worker of its own, called `label`; None for the workers shared by all jobs that
+        load the same EPs.
         """
-        lane = Lane(self, label, kind(eps) if label is None else "")
+        lease = WorkerLease(self, label, kind(eps) if label is None else "")
         try:
-            yield lane
-            lane.close()
+            yield lease
+            lease.close()
         finally:
-            lane.abandon()
+            lease.abandon()
 
     @contextmanager
     def isolated(self, label: str) -> Iterator[Worker]:
         """A fresh worker for one job, whose exit code counts."""
-        with self.lane(label) as lane, lane.worker() as worker:
+        with self.lease(label) as lease, lease.worker() as worker:
             yield worker
 
     def take(self, label: str) -> Worker:

@@ -125,7 +125,9 @@ class Worker:
         assert self._process.stdin is not None
         # A dead worker is reported by `_receive`, which knows how it died.
         with contextlib.suppress(OSError):
-            self._process.stdin.write(msgspec.json.encode(Message(job=protocol.asked(job))) + b"\n")
+            self._process.stdin.write(
+                msgspec.json.encode(Message(job=protocol.encode(job))) + b"\n"
+            )
             self._process.stdin.flush()
         try:
             results = self._answer(job, started, finished, (deadline, timeout), budget)

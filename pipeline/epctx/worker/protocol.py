@@ -19,7 +19,7 @@ REPORT = "report it"
 """The remedy of a bug, before it is known which log has the traceback."""
 
 
-class Asked(msgspec.Struct):
+class EncodedAction(msgspec.Struct):
     """An action: its class, by name, and its fields."""
 
     kind: str
@@ -33,7 +33,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     size of the process so far in bytes, or with an error.
     """
 
-    job: tuple[Asked, ...] = ()
+    job: tuple[EncodedAction, ...] = ()
     started: msgspec.Raw = msgspec.Raw()
     native: msgspec.Raw = msgspec.Raw()
     result: msgspec.Raw = msgspec.Raw()
@@ -41,10 +41,10 @@ class Message(msgspec.Struct, omit_defaults=True):
     error: Failure | None = None
 
 
-def asked(job: Sequence[Action[Any]]) -> tuple[Asked, ...]:
+def encode(job: Sequence[Action[Any]]) -> tuple[EncodedAction, ...]:
     """A job as it crosses to a worker."""
     return tuple(
-        Asked(kind=type(action).__name__, action=msgspec.Raw(codec.encode(action)))
+        EncodedAction(kind=type(action).__name__, action=msgspec.Raw(codec.encode(action)))
         for action in job
     )
 

@@ -16,7 +16,7 @@ if "worker" in sys.orig_argv:
     from epctx.machines.blobs import Blob, Blobs
 
     kind = os.environ["EPCTX_TEST_LIES"]
-    collect, answered = portable.Placed.collect, serving.Site._worked
+    collect, answered = portable.Placed.collect, serving.WorkerService._worked
     earlier: list[Any] = []
 
     def collected(self: portable.Placed, blobs: Blobs, *, failed: bool) -> dict[str, Blob]:
@@ -38,13 +38,13 @@ if "worker" in sys.orig_argv:
             made = {}
         return made
 
-    def worked(self: serving.Site, *arguments: Any) -> Any:
+    def worked(self: serving.WorkerService, *arguments: Any) -> Any:
         """Results of another job."""
         answer = answered(self, *arguments)
         earlier.append(answer.results)
         return replace(answer, results=earlier[0]) if kind == "results of another" else answer
 
     mock.patch.object(portable.Placed, "collect", collected).start()
-    mock.patch.object(serving.Site, "_worked", worked).start()
+    mock.patch.object(serving.WorkerService, "_worked", worked).start()
     if kind == "no answer":
         mock.patch.object(Blobs, "say", lambda *arguments: None).start()

@@ -43,4 +43,4 @@ def test_what_is_left_is_told_roughly(seconds: float, left: str) -> None:
     shown = standing.Shown()
     shown.expect({"a@x": seconds})
     shown(Event(group="a@x", state="running", subject="one", stage="load"))
-    assert ", ".join(standing.far(shown.tally.standing())) == f"0 s, about {left} left"
+    assert ", ".join(standing.far(shown.tally.snapshot())) == f"0 s, about {left} left"

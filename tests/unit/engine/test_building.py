@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from epctx.cache import Cache, locate
 from epctx.engine import plan
-from epctx.engine.asked import Options
 from epctx.engine.building import Building
 from epctx.engine.events import Event
 from epctx.engine.executor import Machines
+from epctx.engine.options import BuildOptions
 from epctx.worker.pool import Pool
 from tests.kit.projects import Project
 
 
 def building(project: Project, heard: list[Event]) -> Building:
-    options = Options(out=project.folder / "dist")
+    options = BuildOptions(out=project.folder / "dist")
     cache = Cache(locate(), lambda text: None)
     return Building(plan.read(project.manifest), options, Machines(Pool), cache, heard.append)
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from epctx.actions.action import StageStarted
 from epctx.cache import Cache, Location
-from epctx.engine.pace import Pace, Paced, Timing, words
+from epctx.engine.pace import Eta, RunTime, RunTimes, words
 from epctx.files.digest import of_bytes
 
 KEY = of_bytes(b"a compile")
 
 
-def pace(folder: Path, *models: str) -> Pace:
+def pace(folder: Path, *models: str) -> RunTimes:
     records = Cache(Location(folder=folder), lambda text: None).records
-    return Pace(records=records, compiled=dict.fromkeys(models, KEY))
+    return RunTimes(records=records, compiled=dict.fromkeys(models, KEY))
 
 
 def run(model: str, number: int, of: int) -> StageStarted:
@@ -22,29 +22,29 @@ def run(model: str, number: int, of: int) -> StageStarted:
 
 
 def test_the_first_set_tells_how_long_the_others_take(tmp_path: Path) -> None:
-    told = Timing(pace(tmp_path, "m"))
+    told = Eta(pace(tmp_path, "m"))
     assert told.announce(run("m", 1, 3), 100.0) == "numbers: set 1 of 3"
     assert told.announce(run("m", 2, 3), 160.0) == "numbers: set 2 of 3, about 2 min left"
     assert told.announce(run("m", 3, 3), 220.0) == "numbers: set 3 of 3, about 60 s left"
     told.ended(300.0)
     told.ended(390.0)
     told.note(7)
-    assert pace(tmp_path, "m").find("m") == Paced(seconds=80.0, peak_memory=7)
+    assert pace(tmp_path, "m").find("m") == RunTime(seconds=80.0, peak_memory=7)
 
 
 def test_what_was_measured_before_is_told_at_once(tmp_path: Path) -> None:
-    pace(tmp_path, "m").note("m", Paced(seconds=30.0, peak_memory=7))
-    assert Timing(pace(tmp_path, "m")).announce(run("m", 1, 2), 0.0) == (
+    pace(tmp_path, "m").note("m", RunTime(seconds=30.0, peak_memory=7))
+    assert Eta(pace(tmp_path, "m")).announce(run("m", 1, 2), 0.0) == (
         "numbers: set 1 of 2, about 60 s left"
     )
-    assert Pace(records=None, compiled={"m": KEY}).find("m") is None
+    assert RunTimes(records=None, compiled={"m": KEY}).find("m") is None
 
 
 def test_of_several_models_it_says_which_and_counts_those_to_come(tmp_path: Path) -> None:
     known = pace(tmp_path, "m", "n", "o")
-    known.note("m", Paced(seconds=10.0, peak_memory=7))
-    known.note("o", Paced(seconds=40.0, peak_memory=7))
-    told = Timing(known)
+    known.note("m", RunTime(seconds=10.0, peak_memory=7))
+    known.note("o", RunTime(seconds=40.0, peak_memory=7))
+    told = Eta(known)
     assert told.announce(run("m", 1, 1), 0.0) == (
         "numbers: model 1 of 3, m, set 1 of 1, about 60 s left"
     )
@@ -52,7 +52,7 @@ def test_of_several_models_it_says_which_and_counts_those_to_come(tmp_path: Path
 
 
 def test_the_time_between_loading_and_a_run_counts_for_neither(tmp_path: Path) -> None:
-    told = Timing(pace(tmp_path, "m"))
+    told = Eta(pace(tmp_path, "m"))
     assert told.announce(run("m", 0, 0), 0.0) is None
     told.announce(run("m", 1, 1), 90.0)
     told.ended(93.0)
@@ -60,7 +60,7 @@ def test_the_time_between_loading_and_a_run_counts_for_neither(tmp_path: Path) -
 
 
 def test_quick_runs_are_counted_and_not_all_told(tmp_path: Path) -> None:
-    told = Timing(pace(tmp_path, "m"))
+    told = Eta(pace(tmp_path, "m"))
     heard = [told.announce(run("m", number, 100), number / 10) for number in range(1, 100)]
     assert 3 <= len([each for each in heard if each]) <= 6
 

@@ -14,8 +14,8 @@ from epctx.actions.golden import Golden, GoldenResult
 from epctx.cache import Cache, Location
 from epctx.cache.action import Origin
 from epctx.engine.events import Event
-from epctx.engine.executor import Lane
-from epctx.engine.pace import Pace
+from epctx.engine.executor import WorkerLease
+from epctx.engine.pace import RunTimes
 from epctx.engine.progress import Events, Progress
 from epctx.errors import CompileError, Interrupted
 from epctx.files.digest import of_bytes
@@ -60,10 +60,10 @@ class Heard:
         self.progress = Progress("g@x", Events(self.events.append), timeout=timeout)
 
     def run(self, *steps: StageStarted | Exception, peak_memory: int = 0) -> FakeLane:
-        lane = FakeLane(*steps)
-        lane.peak_memory = peak_memory
-        self.progress.run(cast(Lane, lane), "main", JOB)
-        return lane
+        lease = FakeLane(*steps)
+        lease.peak_memory = peak_memory
+        self.progress.run(cast(WorkerLease, lease), "main", JOB)
+        return lease
 
     def lines(self) -> list[tuple[str, str | None, str | None]]:
         assert {event.group for event in self.events} <= {"g@x"}
@@ -131,16 +131,16 @@ def test_each_job_has_the_groups_timeout() -> None:
 
 
 def test_a_job_has_its_limits_and_each_result_is_told_when_it_comes() -> None:
-    lane, told = FakeLane(LOAD), list[tuple[int, object]]()
+    lease, told = FakeLane(LOAD), list[tuple[int, object]]()
     Heard().progress.run_all(
-        cast(Lane, lane),
+        cast(WorkerLease, lease),
         "main",
         [JOB, JOB],
         finished=lambda number, result: told.append((number, result)),
         budget=3.0,
         memory=5,
     )
-    assert lane.asked == {"timeout": None, "budget": 3.0, "memory": 5}
+    assert lease.asked == {"timeout": None, "budget": 3.0, "memory": 5}
     assert told == [(0, DONE), (1, DONE)]
 
 
@@ -182,11 +182,11 @@ def test_runs_are_told_beside_their_stage_and_are_no_stage(tmp_path: Path) -> No
     heard = Heard()
     verify = StageStarted(stage="verify", model="m")
     runs = [replace(verify, number=number, of=2) for number in (1, 2)]
-    lane = FakeLane(StageStarted(stage="verify"), verify, *runs)
-    lane.peak_memory = 7
+    lease = FakeLane(StageStarted(stage="verify"), verify, *runs)
+    lease.peak_memory = 7
     records = Cache(Location(folder=tmp_path), pytest.fail).records
-    pace = Pace(records=records, compiled={"m": of_bytes(b"a compile")})
-    heard.progress.run_all(cast(Lane, lane), "main", [JOB], pace=pace)
+    pace = RunTimes(records=records, compiled={"m": of_bytes(b"a compile")})
+    heard.progress.run_all(cast(WorkerLease, lease), "main", [JOB], pace=pace)
     assert [(e.state, e.stage, e.detail) for e in heard.events] == [
         ("running", "verify", None),
         ("running", "verify", "numbers: set 1 of 2"),

@@ -13,7 +13,7 @@ from epctx.engine import plan, publish
 from epctx.engine.events import Event
 from epctx.engine.executor import Cancelled
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.progress import Events, GroupProgress
 from epctx.engine.report import GroupReport
 from epctx.engine.staleness import look
@@ -29,7 +29,7 @@ class Publishing:
     def __init__(self, project: Project) -> None:
         self.report = project.build().groups[0]
         self.cache = Cache(locate(), pytest.fail)
-        self.place = Place(out=project.folder / "dist", name="m")
+        self.place = OutputPaths(out=project.folder / "dist", name="m")
         self.folder = self.place.group("default", "g")
         self.told: list[Event] = []
         (planned,) = plan.read(project.manifest).groups
@@ -140,6 +140,6 @@ def test_a_group_that_is_not_wanted_is_skipped(why: str, publishing: Publishing)
 def test_the_folder_is_named_from_where_the_report_lies(
     publishing: Publishing, tmp_path: Path
 ) -> None:
-    elsewhere = Place(out=tmp_path / "out", name="m")
+    elsewhere = OutputPaths(out=tmp_path / "out", name="m")
     found = publish.group(publishing.state, elsewhere, None, wanted=True)
     assert found.folder == "m/default/g"

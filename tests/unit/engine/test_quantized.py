@@ -29,13 +29,13 @@ def built(project: Project) -> Project:
 def again(project: Project, folder: Path, *, calibrate: bool = False) -> ModelGroup:
     manifest = load.load(project.manifest)
     pool = Pool(work=folder / "work", logs=folder / "logs")
-    with pool.lane(None) as lane:
+    with pool.lease(None) as lease:
         return quantized.again(
             manifest.targets[0].groups[0],
             ranges.of(manifest),
             FreshDigests(),
             folder / "q",
-            lane,
+            lease,
             calibrate=calibrate,
         )
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from epctx.engine.executor import Cancelled, Executor, Lane
+from epctx.engine.executor import Cancelled, Executor, WorkerLease
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError, Interrupted, ModelError
 from epctx.manifest import ProviderSpec
@@ -21,9 +21,9 @@ class Noting:
         self.asked: list[str] = []
         self.cancelled = threading.Event()
 
-    def lane(
+    def lease(
         self, label: str | None, eps: Sequence[ProviderSpec] = ()
-    ) -> AbstractContextManager[Lane]:
+    ) -> AbstractContextManager[WorkerLease]:
         raise AssertionError("no job is carried out here")
 
     def cancel(self, reason: EpctxError) -> None:

@@ -16,7 +16,7 @@ from epctx.cache import Cache, locate
 from epctx.cache.records import Records
 from epctx.engine import plan, staleness
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.staleness import LASTING, Memo, look
 from epctx.engine.state import GroupState
 from epctx.errors import ModelError
@@ -34,7 +34,7 @@ class Process:
 
     def __init__(self, project: Project, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         cache = Cache(locate(), pytest.fail)
-        place = Place(out=project.folder / "dist", name="m")
+        place = OutputPaths(out=project.folder / "dist", name="m")
         lookup = Lookup(cache, cache.digests, numbers=options.get("numbers", True))
         self.looked = 0
         self.memo = Memo(lookup, place, project.manifest)
@@ -169,7 +169,7 @@ def test_a_lock_is_read_once(remembered: Project, monkeypatch: pytest.MonkeyPatc
 def assessed(project: Project, *, numbers: bool = True) -> GroupState:
     """Look at the group as a new process would."""
     cache = Cache(locate(), pytest.fail)
-    place = Place(out=project.folder / "dist", name="m")
+    place = OutputPaths(out=project.folder / "dist", name="m")
     (planned,) = plan.read(project.manifest).groups
     return look(planned, Lookup(cache, cache.digests, numbers=numbers), place)
 
@@ -242,7 +242,7 @@ OLD, NEW = of_bytes(b"old"), of_bytes(b"new")
 
 def memo(cache: Cache, manifest: str = "/m.yaml") -> Memo:
     lookup = Lookup(cache, cache.digests, numbers=True)
-    return Memo(lookup, Place(out=Path("/dist"), name="m"), Path(manifest))
+    return Memo(lookup, OutputPaths(out=Path("/dist"), name="m"), Path(manifest))
 
 
 def note(known: Memo, key: Digest) -> None:

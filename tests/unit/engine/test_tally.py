@@ -28,7 +28,7 @@ class Build:
 
     def after(self, seconds: float) -> float | None:
         self.now += seconds
-        return self.tally.standing().left
+        return self.tally.snapshot().left
 
 
 def test_what_runs_longest_comes_first_and_says_how_far_it_is() -> None:
@@ -40,7 +40,7 @@ def test_what_runs_longest_comes_first_and_says_how_far_it_is() -> None:
     build.run("b", "verify", detail="set 1 of 2")
     build.after(1)
     build.run("a", detail="half of it")
-    running = build.tally.standing().running
+    running = build.tally.snapshot().running
     assert [(each.group, each.stage, each.seconds, each.detail) for each in running] == [
         ("a", "compile", 8, "half of it"),
         ("b", "verify", 1, "set 1 of 2"),
@@ -53,7 +53,7 @@ def test_groups_are_counted_by_how_they_ended() -> None:
     for name, state in ends:
         build.run(name)
         build.end(name, state)
-    standing = build.tally.standing()
+    standing = build.tally.snapshot()
     assert (standing.done, standing.groups) == (2, 3)
     assert standing.states == {"built": 1, "failed": 1} and not standing.running
 
@@ -62,10 +62,10 @@ def test_a_composition_is_one_more_and_who_expects_nothing_counts_none() -> None
     build = Build(a=None)
     build.end("a")
     build.end("whole")
-    assert (build.tally.standing().done, build.tally.standing().groups) == (2, 2)
+    assert (build.tally.snapshot().done, build.tally.snapshot().groups) == (2, 2)
     build = Build()
     build.end("a")
-    assert (build.tally.standing().done, build.tally.standing().groups) == (1, None)
+    assert (build.tally.snapshot().done, build.tally.snapshot().groups) == (1, None)
 
 
 def test_what_groups_took_last_is_what_is_left() -> None:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.commands.pull import fetching
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.errors import StorageError
 from epctx.files import outputs
 
@@ -116,7 +116,10 @@ def test_the_folder_of_another_user_is_refused(
     outputs.refuse_foreign(tmp_path)
     with pytest.raises(StorageError, match="belongs to another user"):
         outputs.refuse_foreign(tmp_path / "m")
-    places = Place(out=tmp_path, name="m"), Place(out=tmp_path.parent, name=tmp_path.name)
+    places = (
+        OutputPaths(out=tmp_path, name="m"),
+        OutputPaths(out=tmp_path.parent, name=tmp_path.name),
+    )
     for held in (fetching.working(tmp_path / "m"), *(p.locked(lambda: None) for p in places)):
         with pytest.raises(StorageError, match="belongs to another user"), held:
             pass

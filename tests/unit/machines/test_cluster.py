@@ -106,7 +106,7 @@ def test_what_a_worker_cannot_run_is_told() -> None:
 
 
 def test_a_scheduler_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each lane looks who is there: else each would wait until it may be called gone."""
+    """Each lease looks who is there: else each would wait until it may be called gone."""
     with local.cluster(1) as (contact, tls, *_):
         found = Cluster(contact, tls)
         looks: list[None] = []

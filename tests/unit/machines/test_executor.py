@@ -86,12 +86,12 @@ def remote(folder: Path, *answers: Answer | Lost) -> tuple[Remote, FakeCluster]:
 def test_a_job_is_for_all_that_can_take_it_and_names_who_did(tmp_path: Path) -> None:
     made, cluster = remote(tmp_path, DONE)
     seen: list[tuple[str, str | None]] = []
-    with made.lane(None) as lane:
-        result = one(lane, JOB, started=lambda stage: seen.append((stage.stage, lane.machine)))
-        assert result.unfed == "why" and lane.peak_memory == 7
+    with made.lease(None) as lease:
+        result = one(lease, JOB, started=lambda stage: seen.append((stage.stage, lease.machine)))
+        assert result.unfed == "why" and lease.peak_memory == 7
     assert cluster.asked == [["x", "y", "z"]]
     assert seen == [("load", "x"), ("source", "y")], "the answer tells of what was not heard"
-    assert lane.machine == "y"
+    assert lease.machine == "y"
     held = [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]
     made.close()
     left = [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]
@@ -100,10 +100,10 @@ def test_a_job_is_for_all_that_can_take_it_and_names_who_did(tmp_path: Path) -> 
 
 def test_a_job_whose_workers_are_lost_is_asked_for_again_and_not_for_ever(tmp_path: Path) -> None:
     made, cluster = remote(tmp_path, Lost(), Lost(), DONE, Lost(2), Lost(), Lost())
-    with made.lane(None) as lane:
-        assert one(lane, JOB).unfed == "why"
+    with made.lease(None) as lease:
+        assert one(lease, JOB).unfed == "why"
         with pytest.raises(CompileError, match="4 workers or more were lost to which it was given"):
-            lane.run([JOB])
+            lease.run([JOB])
     assert cluster.answers == [] and len({each.nonce for each in cluster.requests}) == 6
 
 
@@ -116,21 +116,21 @@ def test_a_worker_that_could_take_a_job_is_waited_for_and_not_for_ever(
     cluster: Any = FakeCluster(shared, DONE)
     there: list[list[Member]] = [[], [], [member("y")]]
     made = Remote(cluster, lambda eps: there.pop(0) if there else [], shared, tmp_path / "logs")
-    with made.lane(None) as lane:
-        assert one(lane, JOB).unfed == "why"
+    with made.lease(None) as lease:
+        assert one(lease, JOB).unfed == "why"
         with pytest.raises(ProviderUnavailable, match="no worker is left") as told:
-            lane.run([JOB])
+            lease.run([JOB])
     assert told.value.code == "E0504"
 
 
 def test_what_fails_for_reasons_of_a_machine_is_tried_on_the_others(tmp_path: Path) -> None:
     made, cluster = remote(tmp_path, FULL, DONE)
-    with made.lane(None) as lane:
-        assert one(lane, JOB).unfed == "why"
+    with made.lease(None) as lease:
+        assert one(lease, JOB).unfed == "why"
     assert cluster.asked == [["x", "y", "z"], ["y", "z"]]
     made, cluster = remote(tmp_path, *[FULL] * 3)
-    with pytest.raises(StorageError, match="is full"), made.lane(None) as lane:
-        lane.run([JOB])
+    with pytest.raises(StorageError, match="is full"), made.lease(None) as lease:
+        lease.run([JOB])
     assert cluster.asked == [["x", "y", "z"], ["y", "z"], ["z"]]
 
 
@@ -141,8 +141,8 @@ def test_an_error_is_of_its_class_and_its_log_is_here(tmp_path: Path) -> None:
     log = cluster.shared.put(tmp_path / "log")
     failed = replace(FULL, own=False, failure=error.failure, log_file="/far/log")
     cluster.answers = [replace(failed, log=log, lines=("words",))]
-    with pytest.raises(ModelError) as told, made.lane(None) as lane:
-        lane.run([JOB])
+    with pytest.raises(ModelError) as told, made.lease(None) as lease:
+        lease.run([JOB])
     assert told.value.file == "/nowhere/a.onnx"
     kept = Path(told.value.remedy.removeprefix("see "))
     assert kept.parent == tmp_path / "logs" and kept.read_text() == "the last words"
@@ -155,10 +155,10 @@ def test_a_worker_is_told_the_limits_of_a_job_and_whose_process_may_take_it(
     made, cluster = remote(tmp_path, DONE, DONE)
     qnn = ProviderSpec(alias="htp", provider="QNNExecutionProvider")
     told: list[tuple[int, Any]] = []
-    with made.lane(None, [qnn]) as lane:
-        lane.run([JOB], timeout=3, budget=5, memory=7, finished=lambda *each: told.append(each))
-    with made.lane("own", [qnn]) as lane:
-        lane.run([JOB])
+    with made.lease(None, [qnn]) as lease:
+        lease.run([JOB], timeout=3, budget=5, memory=7, finished=lambda *each: told.append(each))
+    with made.lease("own", [qnn]) as lease:
+        lease.run([JOB])
     shared, own = cluster.requests
     assert (shared.label, shared.kind) == (None, "QNNExecutionProvider")
     assert (shared.timeout, shared.budget, shared.memory) == (3, 5, 7)
@@ -168,8 +168,8 @@ def test_a_worker_is_told_the_limits_of_a_job_and_whose_process_may_take_it(
 
 def test_a_job_that_its_budget_has_ended_has_less(tmp_path: Path) -> None:
     made, _ = remote(tmp_path, DONE)
-    with made.lane(None) as lane:
-        assert len(lane.run([JOB, JOB], budget=1)) == 1
+    with made.lease(None) as lease:
+        assert len(lease.run([JOB, JOB], budget=1)) == 1
 
 
 def test_what_is_no_result_is_the_workers_fault(tmp_path: Path) -> None:
@@ -178,21 +178,21 @@ def test_what_is_no_result_is_the_workers_fault(tmp_path: Path) -> None:
         made, _ = remote(tmp_path, replace(DONE, results=results))
         with (
             pytest.raises(CompileError, match="broke its protocol") as told,
-            made.lane(None) as lane,
+            made.lease(None) as lease,
         ):
-            lane.run([JOB], budget=budget)
+            lease.run([JOB], budget=budget)
         assert told.value.where == "y"
 
 
 def test_after_a_cancel_nothing_is_sent(tmp_path: Path) -> None:
     made, cluster = remote(tmp_path)
     made.cancel(EpctxError("stopped", remedy="none"))
-    with pytest.raises(EpctxError, match="stopped"), made.lane(None):
+    with pytest.raises(EpctxError, match="stopped"), made.lease(None):
         pass
     made, cluster = remote(tmp_path)
-    with pytest.raises(EpctxError, match="lane"), made.lane(None) as lane:
-        lane.cancel(EpctxError("lane", remedy="none"))
-        lane.run([JOB])
+    with pytest.raises(EpctxError, match="lease"), made.lease(None) as lease:
+        lease.cancel(EpctxError("lease", remedy="none"))
+        lease.run([JOB])
     assert cluster.requests == []
 
 

@@ -13,7 +13,7 @@ from epctx.keys.toolchain import Described
 from epctx.machines import blobs, portable, serving
 from epctx.machines.blobs import Blobs, new_nonce
 from epctx.machines.messages import Answer, Facts, Question, Request, decoded, encoded
-from epctx.machines.serving import Site
+from epctx.machines.serving import WorkerService
 from epctx.manifest import ModelSource, OptimizeSettings, ProviderSpec
 from epctx.worker import protocol
 from tests.kit.building import mlp
@@ -27,10 +27,12 @@ def shared(tmp_path: Path) -> Blobs:
 
 
 @pytest.fixture
-def site(tmp_path: Path, shared: Blobs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(tmp_path: Path, shared: Blobs, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerService]:
     failure = ProviderUnavailable("has no device", remedy="buy one").failure
     monkeypatch.setattr(serving, "_REST", 0.1)
-    made = Site(tmp_path / "site", shared, {"Absent": failure}, "tcp://w", lambda topic, text: None)
+    made = WorkerService(
+        tmp_path / "site", shared, {"Absent": failure}, "tcp://w", lambda topic, text: None
+    )
     yield made
     made.close()
     assert not (tmp_path / "site").exists(), "nothing is left"
@@ -48,18 +50,18 @@ def asked(shared: Blobs, what: Optimize) -> Request:
         nonce=new_nonce(),
         label=None,
         kind="",
-        job=protocol.asked([what]),
+        job=protocol.encode([what]),
         files=portable.pack(shared, [what]),
     )
 
 
-def answered(site: Site, shared: Blobs, request: Request, key: str = "k") -> Answer:
+def answered(site: WorkerService, shared: Blobs, request: Request, key: str = "k") -> Answer:
     site.carry_out(encoded(request), key)
     return decoded(shared.heard(request.nonce), Answer)
 
 
 def test_a_job_is_carried_out_and_its_files_come_back(
-    tmp_path: Path, site: Site, shared: Blobs
+    tmp_path: Path, site: WorkerService, shared: Blobs
 ) -> None:
     what = job(tmp_path)
     request = asked(shared, what)
@@ -73,7 +75,7 @@ def test_a_job_is_carried_out_and_its_files_come_back(
 
 
 def test_what_fails_is_in_the_answer_and_names_paths_of_who_has_asked(
-    tmp_path: Path, site: Site, shared: Blobs
+    tmp_path: Path, site: WorkerService, shared: Blobs
 ) -> None:
     what = job(tmp_path)
     what.source.path.write_bytes(b"no model")
@@ -83,7 +85,7 @@ def test_what_fails_is_in_the_answer_and_names_paths_of_who_has_asked(
 
 
 def test_a_content_that_is_not_there_is_this_machines_own_failure(
-    tmp_path: Path, site: Site, shared: Blobs
+    tmp_path: Path, site: WorkerService, shared: Blobs
 ) -> None:
     request = asked(blobs.shared((tmp_path / "elsewhere").as_uri()), job(tmp_path))
     answer = answered(site, shared, request)
@@ -91,7 +93,7 @@ def test_a_content_that_is_not_there_is_this_machines_own_failure(
 
 
 def test_an_answer_that_cannot_be_put_there_is_told_to_dask(
-    tmp_path: Path, site: Site, shared: Blobs
+    tmp_path: Path, site: WorkerService, shared: Blobs
 ) -> None:
     request = asked(shared, job(tmp_path))
     (tmp_path / "shared" / "v1" / "objects").rename(tmp_path / "away")
@@ -101,7 +103,7 @@ def test_an_answer_that_cannot_be_put_there_is_told_to_dask(
 
 
 def test_what_nobody_waits_for_ends_also_if_it_has_not_begun(
-    tmp_path: Path, site: Site, shared: Blobs
+    tmp_path: Path, site: WorkerService, shared: Blobs
 ) -> None:
     site.cancel("k")
     answer = answered(site, shared, asked(shared, job(tmp_path)))
@@ -110,7 +112,7 @@ def test_what_nobody_waits_for_ends_also_if_it_has_not_begun(
 
 
 def test_processes_that_rest_end_and_are_started_again(
-    tmp_path: Path, site: Site, shared: Blobs
+    tmp_path: Path, site: WorkerService, shared: Blobs
 ) -> None:
     for _ in range(2):
         assert answered(site, shared, asked(shared, job(tmp_path))).failure is None
@@ -123,7 +125,7 @@ def test_processes_that_rest_end_and_are_started_again(
 
 
 def test_an_ep_is_described_or_said_not_to_be_ready(
-    tmp_path: Path, site: Site, shared: Blobs
+    tmp_path: Path, site: WorkerService, shared: Blobs
 ) -> None:
     def described(provider: str) -> Answer:
         eps = (ProviderSpec(alias="a", provider=provider),)

@@ -91,7 +91,7 @@ def test_a_shared_worker_gets_jobs_that_load_the_same_eps(workers: pool.Pool) ->
     kinds = [pool.kind(eps) for eps in ((), (reference,), (qnn,), (reference, qnn))]
     assert kinds == ["", "", "QNNExecutionProvider", "QNNExecutionProvider"]
     for eps in ((), (qnn,), (reference,), (reference, qnn)):
-        with workers.lane(None, eps) as lane, lane.worker():
+        with workers.lease(None, eps) as lease, lease.worker():
             pass
     assert [worker.log.name for worker in FakeWorker.made] == [
         "worker-0.log",
@@ -128,44 +128,44 @@ def test_an_isolated_worker_is_used_once(workers: pool.Pool) -> None:
         assert other is not worker
 
 
-def test_a_lane_has_one_worker_for_all_its_jobs_and_its_exit_counts(workers: pool.Pool) -> None:
-    with workers.lane("llm@x-main") as lane:
+def test_a_lease_has_one_worker_for_all_its_jobs_and_its_exit_counts(workers: pool.Pool) -> None:
+    with workers.lease("llm@x-main") as lease:
         assert not FakeWorker.made, "started before there is a job"
-        with lane.worker() as first:
+        with lease.worker() as first:
             pass
-        with lane.worker() as second:
+        with lease.worker() as second:
             assert second is first
-        lane.dismiss()
+        lease.dismiss()
         assert faked(first).dismissed
         assert faked(first).ended is None
-        lane.close()
+        lease.close()
         assert faked(first).ended == "closed"
     assert len(FakeWorker.made) == 1
 
 
-def test_a_lane_whose_job_fails_ends_its_worker_at_once(workers: pool.Pool) -> None:
-    with pytest.raises(EpctxError), workers.lane("a") as lane, lane.worker() as worker:
+def test_a_lease_whose_job_fails_ends_its_worker_at_once(workers: pool.Pool) -> None:
+    with pytest.raises(EpctxError), workers.lease("a") as lease, lease.worker() as worker:
         raise EpctxError("sick", remedy="none")
     assert faked(worker).ended == "killed"
 
 
-def test_a_worker_that_ends_badly_fails_its_lane(
+def test_a_worker_that_ends_badly_fails_its_lease(
     workers: pool.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def badly(worker: FakeWorker) -> None:
         raise EpctxError("SIGABRT at its exit", remedy="none")
 
     monkeypatch.setattr(FakeWorker, "close", badly)
-    with pytest.raises(EpctxError, match="SIGABRT"), workers.lane("a") as lane:
-        with lane.worker():
+    with pytest.raises(EpctxError, match="SIGABRT"), workers.lease("a") as lease:
+        with lease.worker():
             pass
-        lane.close()
+        lease.close()
 
 
-def test_a_lane_without_a_worker_of_its_own_takes_idle_ones(workers: pool.Pool) -> None:
-    with workers.lane(None) as lane, lane.worker() as first:
+def test_a_lease_without_a_worker_of_its_own_takes_idle_ones(workers: pool.Pool) -> None:
+    with workers.lease(None) as lease, lease.worker() as first:
         pass
-    with workers.lane(None) as other, other.worker() as second:
+    with workers.lease(None) as other, other.worker() as second:
         assert second is first
         other.dismiss()
     assert faked(first).ended is None
@@ -194,7 +194,7 @@ def test_after_a_cancel_no_worker_starts(workers: pool.Pool) -> None:
 def test_workers_that_compile_at_the_same_time_have_places_of_their_own(
     workers: pool.Pool,
 ) -> None:
-    with workers.shared(), workers.lane("a") as a, a.worker(), workers.lane("b") as b:
+    with workers.shared(), workers.lease("a") as a, a.worker(), workers.lease("b") as b:
         with b.worker():
             pass
         a.close()
@@ -203,22 +203,22 @@ def test_workers_that_compile_at_the_same_time_have_places_of_their_own(
     assert [worker.place for worker in FakeWorker.made] == [None, 0, 1, 0]
 
 
-def _cancel(lane: pool.Lane, runs: threading.Event, reason: EpctxError) -> None:
+def _cancel(lease: pool.WorkerLease, runs: threading.Event, reason: EpctxError) -> None:
     assert runs.wait(30)
-    lane.cancel(reason)
+    lease.cancel(reason)
 
 
-def test_a_lane_whose_worker_died_gets_another(workers: pool.Pool) -> None:
-    with workers.lane("llm@x-main") as lane:
-        with pytest.raises(EpctxError), lane.worker() as first:
+def test_a_lease_whose_worker_died_gets_another(workers: pool.Pool) -> None:
+    with workers.lease("llm@x-main") as lease:
+        with pytest.raises(EpctxError), lease.worker() as first:
             first.kill()
             raise EpctxError("it crashed", remedy="none")
-        with lane.worker() as second:
+        with lease.worker() as second:
             assert second is not first
     assert faked(second).ended == "closed"
 
 
-def test_a_lane_is_cancelled_from_another_thread(
+def test_a_lease_is_cancelled_from_another_thread(
     workers: pool.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job that runs ends with the reason, and so does any that comes after."""
@@ -239,14 +239,14 @@ def test_a_lane_is_cancelled_from_another_thread(
     for label in ("a", None):
         runs.clear()
         ended.clear()
-        with pytest.raises(EpctxError, match="does not run"), workers.lane(label) as lane:
-            canceller = threading.Thread(target=_cancel, args=(lane, runs, reason))
+        with pytest.raises(EpctxError, match="does not run"), workers.lease(label) as lease:
+            canceller = threading.Thread(target=_cancel, args=(lease, runs, reason))
             canceller.start()
             job = Trial(job=RunJob(folder=Path(), model=Path()))
             with pytest.raises(EpctxError, match="does not run"):
-                lane.run([job])
+                lease.run([job])
             canceller.join()
-            lane.run([job])
+            lease.run([job])
 
 
 def test_logs_of_a_command_without_an_output_folder_leave_no_folder_behind() -> None:
@@ -258,13 +258,13 @@ def test_logs_of_a_command_without_an_output_folder_leave_no_folder_behind() -> 
 def test_a_worker_that_was_ended_in_time_is_no_failure_and_gets_no_other_job(
     workers: pool.Pool,
 ) -> None:
-    with workers.lane("own") as lane, lane.worker() as first:
+    with workers.lease("own") as lease, lease.worker() as first:
         ended(first)
     assert faked(first).ended == "closed" and not first.log.exists()
-    with workers.lane("own") as lane:
-        with lane.worker() as second:
+    with workers.lease("own") as lease:
+        with lease.worker() as second:
             ended(second)
-        with lane.worker() as third:
+        with lease.worker() as third:
             assert third is not second, "a job that follows gets another"
     with workers.shared() as shared:
         ended(shared)

@@ -17,9 +17,9 @@ from epctx.actions.optimize import Optimize
 from epctx.actions.quantize import Quantize
 from epctx.engine import build, plan, ranges
 from epctx.engine.actions import loading
-from epctx.engine.asked import Options
 from epctx.engine.executor import Machines, one
 from epctx.engine.lookup import QUANTIZED
+from epctx.engine.options import BuildOptions
 from epctx.engine.report import GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError
@@ -82,7 +82,7 @@ class Trials:
             there = ranges.place(self.known.path)
             if there.exists():
                 shutil.copy(there, ranges.place(made.path))
-            options, machines = Options(out=Path(folder, "dist"), jobs=1), Machines(Pool)
+            options, machines = BuildOptions(out=Path(folder, "dist"), jobs=1), Machines(Pool)
             report, failure = build.run(
                 plan.make(made), options, listener=lambda event: None, machines=machines
             )
@@ -117,5 +117,5 @@ class Trials:
 
     def _carried_out(self, job: Action[R]) -> R:
         pool = Pool(work=self.folder / f"work-{type(job).__name__}", logs=own_logs())
-        with Scheduler(pool), pool.lane(None) as lane:
-            return one(lane, job)
+        with Scheduler(pool), pool.lease(None) as lease:
+            return one(lease, job)

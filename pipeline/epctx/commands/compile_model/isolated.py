@@ -9,7 +9,7 @@ from pathlib import Path
 from epctx.commands import build
 from epctx.commands.compile_model import described, outputs
 from epctx.commands.compile_model.request import Request
-from epctx.engine.asked import Options
+from epctx.engine.options import BuildOptions
 from epctx.errors import UsageError
 from epctx.files.outputs import SUMS, context_file
 
@@ -34,7 +34,7 @@ def compile_group(requests: Sequence[Request]) -> None:
         described.parsed(manifest)
         done = build.run(
             manifest,
-            Options(out=out, jobs=1, numbers=False),
+            BuildOptions(out=out, jobs=1, numbers=False),
             listener=lambda event: None,
             allow_outside=True,
         )

@@ -143,9 +143,9 @@ def _search(
     )
     guessed = tuple(name for name in roles if name not in known)
     try:
-        with executor.lane(None) as lane:
+        with executor.lease(None) as lease:
             # The search ends by itself; a model that it runs may not.
-            result: SizesResult = one(lane, action, timeout=4 * limits.SIZE_SECONDS.value)
+            result: SizesResult = one(lease, action, timeout=4 * limits.SIZE_SECONDS.value)
     except (CompileError, TimedOut) as error:
         result = SizesResult(sizes=None, why=error.reason)
     if result.sizes is None:
@@ -161,8 +161,8 @@ def _load(executor: Executor, source: ModelSource, model: Path, folder: Path) ->
     """
 
     def carried_out(job: Optimize) -> OptimizeResult:
-        with executor.lane(None) as lane:
-            return one(lane, job)
+        with executor.lease(None) as lease:
+            return one(lease, job)
 
     job = Optimize.of(source, OptimizeSettings(level="none"), folder)
     try:

@@ -12,9 +12,9 @@ from epctx.cache.opening import Shared
 from epctx.commands import build
 from epctx.commands.package import writing
 from epctx.commands.package.report import PackageReport
-from epctx.engine.asked import Options
 from epctx.engine.events import Event, Listener
-from epctx.engine.output.place import Place
+from epctx.engine.options import BuildOptions
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan
 from epctx.engine.progress import Events
 from epctx.engine.release import Releasing
@@ -34,7 +34,7 @@ class Packaging(Struct, frozen=True, kw_only=True):
 
 def run(
     manifest: Path,
-    options: Options,
+    options: BuildOptions,
     *,
     cached: bool,
     allow_outside: bool,
@@ -95,5 +95,5 @@ def run(
     return Packaging(build=done.report, package=package), None
 
 
-def _place(out: Path, plan: Plan) -> Place:
-    return Place(out=out.resolve(), name=plan.manifest.name)
+def _place(out: Path, plan: Plan) -> OutputPaths:
+    return OutputPaths(out=out.resolve(), name=plan.manifest.name)

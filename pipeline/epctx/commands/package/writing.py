@@ -12,10 +12,10 @@ from epctx.commands.package.derived import Derived
 from epctx.commands.package.form import Package
 from epctx.commands.package.report import PackagedVariant, PackageReport
 from epctx.commands.package.variants import BuiltGroup
-from epctx.engine.asked import Release
 from epctx.engine.lock import packaged
+from epctx.engine.options import ReleaseOptions
 from epctx.engine.output import record
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.release import Releasing
 from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
@@ -38,13 +38,13 @@ def write(
     manifest: Manifest,
     report: BuildReport,
     lock: Lock,
-    place: Place,
+    place: OutputPaths,
     *,
     digests: FileDigests,
     signer: Signer | None,
     waiting: Callable[[], None],
     releasing: Releasing,
-    asked: Release,
+    asked: ReleaseOptions,
 ) -> PackageReport:
     """Write the package of a build beside it, unless the same is there already; perhaps sign it.
 
@@ -92,7 +92,7 @@ def write(
     )
 
 
-def refuse_in_the_way(manifest: Manifest, place: Place) -> None:
+def refuse_in_the_way(manifest: Manifest, place: OutputPaths) -> None:
     """Nothing that is needed lies where the package replaces everything; look before a build.
 
     Raises:
@@ -118,7 +118,7 @@ def refuse_in_the_way(manifest: Manifest, place: Place) -> None:
         )
 
 
-def _derived(manifest: Manifest, report: BuildReport, lock: Lock, place: Place) -> Derived:
+def _derived(manifest: Manifest, report: BuildReport, lock: Lock, place: OutputPaths) -> Derived:
     """The package that follows from the lock, of what was built and of the manifest's own files."""
     package = derived.settings(lock, where=lockfile.place(manifest.path).name)
     brought = packaged.brought(manifest)
@@ -175,7 +175,9 @@ def _is_there(folder: Path, items: Mapping[str, Item], digests: FileDigests) -> 
         return False
 
 
-def _sign(signer: Signer | None, items: Mapping[str, Item], place: Place, folder: Path) -> None:
+def _sign(
+    signer: Signer | None, items: Mapping[str, Item], place: OutputPaths, folder: Path
+) -> None:
     if signer is not None:
         files = {name: item.sha256.hex for name, item in items.items()}
         atomic.replace(folder / SIGNATURE, oms.sign(signer, place.package.name, files))

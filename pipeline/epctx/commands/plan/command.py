@@ -11,7 +11,7 @@ from epctx.engine import plan as planning
 from epctx.engine import ranges
 from epctx.engine.events import Listener, notices
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.staleness import (
     GroupPlan,
@@ -47,7 +47,7 @@ def plan(
     """Tell what `build` would do with these arguments; as `api.plan`."""
     planned = planning.read(manifest, only=only, allow_outside=allow_outside)
     cache = opened(notices(listener), shared)
-    place = Place(out=out.resolve(), name=planned.manifest.name)
+    place = OutputPaths(out=out.resolve(), name=planned.manifest.name)
     lookup = Lookup(cache, cache.digests, numbers=numbers, ranges=ranges.of(planned.manifest))
     memo = Memo(lookup, place, planned.manifest.path)
     known = {each.label: _look(memo, each) for each in planned.groups}

@@ -63,17 +63,17 @@ def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
 
 
 def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> GroupPreview:
-    with pool.lane(None) as lane:
+    with pool.lease(None) as lease:
         group = quantized.again(
-            planned.group, known, FreshDigests(), folder / "q", lane, calibrate=True
+            planned.group, known, FreshDigests(), folder / "q", lease, calibrate=True
         )
         optimized: dict[str, Path] = {}
         digests: dict[str, Digest] = {}
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"
             job = Optimize.of(source, group.optimize, optimized[source.name])
-            digests[source.name] = loading.optimize(job, lambda job: one(lane, job)).digest
-        found = one(lane, Partition(group=group, optimized=optimized))
+            digests[source.name] = loading.optimize(job, lambda job: one(lease, job)).digest
+        found = one(lease, Partition(group=group, optimized=optimized))
         pieces: dict[str, tuple[PieceReport, ...]] = {}
         for number, session in enumerate(planned.session_groups if group.pieces else ()):
             names = [model.name for model in session.models]
@@ -87,7 +87,7 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
                 folder=folder / f"c{number}",
             )
             try:
-                reports = [model.reports for model in one(lane, cut).models]
+                reports = [model.reports for model in one(lease, cut).models]
             except ManifestError as error:
                 raise of_group(error, group.name) from error
             pieces.update(zip(names, reports, strict=True))

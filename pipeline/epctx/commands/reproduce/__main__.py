@@ -16,8 +16,8 @@ from epctx import codec
 from epctx.commands import build
 from epctx.commands.reproduce.circumstances import enter
 from epctx.commands.reproduce.jobs import BuildJob, Said
-from epctx.engine.asked import Options
 from epctx.engine.events import Listener
+from epctx.engine.options import BuildOptions
 from epctx.errors import Interrupted
 from epctx.worker import protocol
 
@@ -49,7 +49,9 @@ def _build(job: BuildJob, hear: Listener) -> Said:
     variables = {**varied.variables, **varied.worker_variables}
     done = build.run(
         job.manifest,
-        Options(out=job.out, jobs=varied.jobs, numbers=False, requires=False, variables=variables),
+        BuildOptions(
+            out=job.out, jobs=varied.jobs, numbers=False, requires=False, variables=variables
+        ),
         listener=hear,
         only=job.only,
         cached=False,

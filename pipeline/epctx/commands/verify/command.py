@@ -85,16 +85,16 @@ def _verify(
     pool: Pool, request: VerifyRequest, ranges: Ranges | None, folder: Path
 ) -> FolderReport:
     if request.group is not None and ranges is not None:
-        with pool.lane(None) as lane:
+        with pool.lease(None) as lease:
             digests = FreshDigests()
-            group = quantized.again(request.group, ranges, digests, folder, lane)
+            group = quantized.again(request.group, ranges, digests, folder, lease)
         request = replace(request, group=group)
     kept = Kept.below(folder / "kept")
     settings = None if request.group is None else request.group.verify
     budget = None if settings is None or settings.numbers == "off" else settings.budget
     try:
-        with pool.lane("verify" if _isolated(request) else None) as lane:
-            return verified(replace(request, kept=kept), lambda job: lane.run(job, budget=budget))
+        with pool.lease("verify" if _isolated(request) else None) as lease:
+            return verified(replace(request, kept=kept), lambda job: lease.run(job, budget=budget))
     except CompileError as error:  # the worker crashed, or an EP raised an exception
         policy: PolicyName = "numbers" if request.group is not None else "conformance"
         message = f"cannot be verified: {error.reason}"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from epctx import codec, limits
 from epctx.commands.package import finding as packages
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.error_codes import Code
 from epctx.errors import ModelError, UsageError
 from epctx.files import listing
@@ -108,7 +108,7 @@ def _is_byproduct(path: Path) -> bool:
     """Tell a build's own files beside its outputs: report, its page, record, OS lock."""
     words = path.name.removeprefix(".").split(".")
     for count in range(1, len(words)):
-        place = Place(out=path.parent, name=".".join(words[:count]))
+        place = OutputPaths(out=path.parent, name=".".join(words[:count]))
         if path in (place.report, place.page, place.record, place.lock):
             there = place.root.is_dir() or place.package.is_dir()
             return there and path.is_file() and not path.is_symlink()

@@ -17,9 +17,9 @@ from epctx.actions.record import RecordResult
 from epctx.cache import StoredAction, StoredFile
 from epctx.cache.action import Origin
 from epctx.cache.digests import FreshDigests
-from epctx.engine.executor import Executor, Lane
+from epctx.engine.executor import Executor, WorkerLease
 from epctx.engine.lookup import Lookup
-from epctx.engine.pace import Pace
+from epctx.engine.pace import RunTimes
 from epctx.engine.progress import GroupProgress, Progress
 from epctx.engine.staleness import Memo
 from epctx.engine.state import Known, SessionState
@@ -75,7 +75,7 @@ class Actions:
         self._numbers = itertools.count()
         self._builds = builds
 
-    def pace(self, sessions: Iterable[SessionState]) -> Pace:
+    def pace(self, sessions: Iterable[SessionState]) -> RunTimes:
         """What is known of the runs of the models of session groups that are compiled."""
         compiled = {
             model.source.name: each.key
@@ -84,7 +84,7 @@ class Actions:
             for model in each.models
         }
         cache = self.lookup.cache
-        return Pace(records=None if cache is None else cache.records, compiled=compiled)
+        return RunTimes(records=None if cache is None else cache.records, compiled=compiled)
 
     def refuse_to_build(self, what: str) -> None:
         """Before something is made: whether anything may be.
@@ -103,14 +103,14 @@ class Actions:
         """A path in the scratch that nothing has; kept short, for Windows."""
         return self.work / f"{letter}{next(self._numbers)}"
 
-    def shared_lane(self, eps: Iterable[ProviderSpec] = ()) -> AbstractContextManager[Lane]:
+    def shared_lease(self, eps: Iterable[ProviderSpec] = ()) -> AbstractContextManager[WorkerLease]:
         """For jobs that whoever did other jobs with these EPs may do."""
-        return self._executor.lane(None, tuple(eps))
+        return self._executor.lease(None, tuple(eps))
 
-    def lane(self, eps: Iterable[ProviderSpec], label: str) -> AbstractContextManager[Lane]:
+    def lease(self, eps: Iterable[ProviderSpec], label: str) -> AbstractContextManager[WorkerLease]:
         """For jobs with these EPs, one after the other: of its own where one of them needs that."""
         specs = tuple(eps)
-        return self._executor.lane(label if self.isolated(specs) else None, specs)
+        return self._executor.lease(label if self.isolated(specs) else None, specs)
 
     def isolated(self, eps: Iterable[ProviderSpec]) -> bool:
         """Tell whether an EP needs a fresh process to compile."""

@@ -25,7 +25,7 @@ from epctx.engine.actions.optimize import Optimizing
 from epctx.engine.actions.pieces import Piecing
 from epctx.engine.actions.quantize import Quantizing
 from epctx.engine.disk_space import DiskSpace
-from epctx.engine.executor import Lane
+from epctx.engine.executor import WorkerLease
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import aliased
@@ -93,10 +93,10 @@ class Compiling:
             EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.
         """
         group, label = progress.planned.group, f"{progress.label}-{session.label}"
-        # Each piece has a lane of its own.
-        own = self._actions.lane(group.execution_providers, label)
-        with own if group.pieces is None else self._actions.shared_lane() as lane:
-            models = self._optimized(progress, session, lane)
+        # Each piece has a lease of its own.
+        own = self._actions.lease(group.execution_providers, label)
+        with own if group.pieces is None else self._actions.shared_lease() as lease:
+            models = self._optimized(progress, session, lease)
 
             def find() -> SessionState:
                 lookup = self._actions.lookup
@@ -105,24 +105,24 @@ class Compiling:
                 return self._fetched(progress, lookup.session(group, session, models), folder)
 
             def run(known: SessionState) -> SessionState:
-                return self._run(progress, known, folder, lane)
+                return self._run(progress, known, folder, lease)
 
             kind = "compile" if group.pieces is None else "assemble"
             known, _ = self._actions.once(progress, kind, session.label, find, run)
         return known
 
     def _optimized(
-        self, progress: GroupProgress, session: SessionGroup, lane: Lane
+        self, progress: GroupProgress, session: SessionGroup, lease: WorkerLease
     ) -> tuple[ModelState, ...]:
-        """Return the models of a session group, optimized: in the lane that compiles them, and
+        """Return the models of a session group, optimized: in the lease that compiles them, and
         large ones beside it.
         """
 
         def own(source: ModelSource) -> ModelState:
-            return self._quantizing.model(progress, source, lane)
+            return self._quantizing.model(progress, source, lease)
 
         def apart(source: ModelSource) -> ModelState:
-            with self._actions.shared_lane() as shared:
+            with self._actions.shared_lease() as shared:
                 return self._quantizing.model(progress, source, shared)
 
         first, *others = session.models
@@ -149,17 +149,17 @@ class Compiling:
         return known
 
     def _run(
-        self, progress: GroupProgress, known: SessionState, folder: Path, lane: Lane
+        self, progress: GroupProgress, known: SessionState, folder: Path, lease: WorkerLease
     ) -> SessionState:
         self._actions.refuse_to_build(f"compile of {known.session.label}")
         group = progress.planned.group
-        folders = {m.source.name: self._optimizing.folder(progress, m, lane) for m in known.models}
-        with self._space.promised(_size(known), progress.notice, copied=lane.own):
+        folders = {m.source.name: self._optimizing.folder(progress, m, lease) for m in known.models}
+        with self._space.promised(_size(known), progress.notice, copied=lease.own):
             if group.pieces is not None:
                 made = self._piecing.run(progress, known, folders, folder)
                 _refuse_changed(known)
                 return made
-            return self._carried_out(progress, known, folders, folder, lane)
+            return self._carried_out(progress, known, folders, folder, lease)
 
     def _carried_out(
         self,
@@ -167,7 +167,7 @@ class Compiling:
         known: SessionState,
         folders: Mapping[str, Path],
         folder: Path,
-        lane: Lane,
+        lease: WorkerLease,
     ) -> SessionState:
         group = progress.planned.group
         scratch = self._actions.new_folder("s")
@@ -176,16 +176,16 @@ class Compiling:
         compile = replace(asked, optimized=folders, folder=folder, scratch=scratch)
         recorded = self._numbers.recorded(progress, known.session)
         following = self._following(progress, compile, recorded)
-        with self._numbers.beside(progress, known, lane) as run:
-            made = self._compiled(progress, known, compile, following, lane, run)
+        with self._numbers.beside(progress, known, lease) as run:
+            made = self._compiled(progress, known, compile, following, lease, run)
             result = made.compiled
-            lane.dismiss()
-            if lane.own:
+            lease.dismiss()
+            if lease.own:
                 # While the worker ends. What stays (Windows: files in use) goes with the scratch.
                 shutil.rmtree(scratch, ignore_errors=True)
-            lane.close()  # its exit code counts before anything is kept
+            lease.close()  # its exit code counts before anything is kept
             check_compiled(result, group, compile.names, folder)
-            if not lane.own and len(progress.planned.session_groups) == 1:
+            if not lease.own and len(progress.planned.session_groups) == 1:
                 check_contents(result, folder)
             judge({} if run is None else run.result(), made.recording.unrun)
         _refuse_changed(known)
@@ -199,7 +199,7 @@ class Compiling:
         known: SessionState,
         compile: Compile,
         following: Iterable[Action[Any]],
-        lane: Lane,
+        lease: WorkerLease,
         run: Future[Unfed] | None,
     ) -> _Made:
         """What came of a compile; a crash on what the source does not run either is the source's.
@@ -211,7 +211,7 @@ class Compiling:
         job = [compile, *following]
         try:
             results = progress.run_all(
-                lane,
+                lease,
                 known.session.label,
                 job,
                 entered=entered.append,

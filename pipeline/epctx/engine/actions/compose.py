@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from epctx.actions import verify
 from epctx.actions.compose import ComposeResult
 from epctx.engine.actions.base import Actions
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import PlannedComposition
 from epctx.engine.progress import Events, Progress
 from epctx.engine.results import refuse
@@ -23,7 +23,7 @@ from epctx.verification.request import Composed, Kept, VerifyRequest
 class Composing:
     """Carries out compositions, into staged folders."""
 
-    def __init__(self, actions: Actions, place: Place, events: Events) -> None:
+    def __init__(self, actions: Actions, place: OutputPaths, events: Events) -> None:
         self._actions = actions
         self._place = place
         self._events = events
@@ -57,8 +57,8 @@ class Composing:
         }
         assert known.compose is not None and known.asked is not None
         job = replace(known.asked, composed=whole, contents=contents, folder=folder)
-        with self._actions.shared_lane() as lane:
-            made = progress.run(lane, name, job)
+        with self._actions.shared_lease() as lease:
+            made = progress.run(lease, name, job)
         outputs.write_sums(folder, made.files)
         found = self._verify(planned, whole, folder, progress)
         refuse(found)
@@ -79,8 +79,8 @@ class Composing:
             policies=tuple(p for p in POLICIES if p != "numbers" or runs),
         )
         name = planned.composition.name
-        with self._actions.shared_lane(whole.providers) as lane:
-            found = verify.verified(request, lambda job: progress.run_all(lane, name, job))
+        with self._actions.shared_lease(whole.providers) as lease:
+            found = verify.verified(request, lambda job: progress.run_all(lease, name, job))
         return found.with_skipped()
 
     def _folder(self, group: GroupState) -> Path:

@@ -24,7 +24,7 @@ from epctx.actions.run_files import RunFiles, RunResult
 from epctx.actions.run_source import RunSource, SourceResult, of_group
 from epctx.actions.verify import Check, Verify, reports
 from epctx.engine.actions.base import Actions, stored_files
-from epctx.engine.executor import Cancelled, Lane
+from epctx.engine.executor import Cancelled, WorkerLease
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.scheduler import Scheduler
@@ -102,7 +102,7 @@ class Numbers:
 
     @contextmanager
     def beside(
-        self, progress: GroupProgress, session: SessionState, compiling: Lane
+        self, progress: GroupProgress, session: SessionState, compiling: WorkerLease
     ) -> Iterator[Future[Unfed] | None]:
         """Run the sources of a session group while the body compiles; if one of them does not run,
         the compile is ended.
@@ -117,11 +117,11 @@ class Numbers:
             yield None
             return
         done: Future[Unfed] = Future()
-        with self._actions.shared_lane(group.execution_providers) as lane:
+        with self._actions.shared_lease(group.execution_providers) as lease:
 
             def run() -> None:
                 try:
-                    done.set_result(self._run_sources(progress, session, lane))
+                    done.set_result(self._run_sources(progress, session, lease))
                 except EpctxError as error:
                     done.set_exception(error)
                     if not isinstance(error, Cancelled):  # who cancelled it has a reason of its own
@@ -135,7 +135,7 @@ class Numbers:
                 yield done
             finally:
                 if not done.done():
-                    lane.cancel(Cancelled("its compile failed", remedy="see its error"))
+                    lease.cancel(Cancelled("its compile failed", remedy="see its error"))
                 thread.join()
 
     def run_sources(self, progress: GroupProgress, session: SessionState) -> tuple[Unfed, Path]:
@@ -145,10 +145,12 @@ class Numbers:
         kept = Kept.below(self._folder(progress, session.session))
         eps, label = progress.planned.group.execution_providers, session.session.label
         # A process of its own gives the memory of the sources back before a piece is compiled.
-        with self._actions.lane(eps, f"{progress.label}-{label}-source") as lane:
-            return self._run_sources(progress, session, lane), kept.source
+        with self._actions.lease(eps, f"{progress.label}-{label}-source") as lease:
+            return self._run_sources(progress, session, lease), kept.source
 
-    def _run_sources(self, progress: GroupProgress, session: SessionState, lane: Lane) -> Unfed:
+    def _run_sources(
+        self, progress: GroupProgress, session: SessionState, lease: WorkerLease
+    ) -> Unfed:
         """Run the sources of a session group on all input sets.
 
         Raises:
@@ -177,7 +179,7 @@ class Numbers:
         try:
             if left:
                 budget, label = settings.budget, session.session.label
-                progress.run_all(lane, label, left, finished=finished, budget=budget)
+                progress.run_all(lease, label, left, finished=finished, budget=budget)
         except CompileError as error:  # nothing of an EP is in that process
             if error.starved:  # beside the compile; verification has the memory for itself
                 return {}
@@ -234,8 +236,8 @@ class Numbers:
         check = Check(request=request)
 
         def checked() -> FolderReport:
-            with self._actions.shared_lane(group.execution_providers) as lane:
-                return progress.run(lane, group.name, check)
+            with self._actions.shared_lease(group.execution_providers) as lease:
+                return progress.run(lease, group.name, check)
 
         if "numbers" not in request.policies:
             return next((each.checked for each in new if each.checked), None) or checked()
@@ -300,10 +302,10 @@ class Numbers:
 
         label = sessions[0].session.label if not alone else group.name
         budget = group.verify.budget if group.verify.numbers != "off" else None
-        with self._actions.shared_lane(group.execution_providers) as lane:
+        with self._actions.shared_lease(group.execution_providers) as lease:
             carry_out = partial(
                 progress.run_all,
-                lane,
+                lease,
                 label,
                 finished=finished,
                 budget=None if budget is None else max(0.0, budget - spent),

@@ -14,7 +14,7 @@ from epctx import codec
 from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.engine.actions import loading
 from epctx.engine.actions.base import Actions, files_in
-from epctx.engine.executor import Lane
+from epctx.engine.executor import WorkerLease
 from epctx.engine.progress import GroupProgress
 from epctx.engine.state import ModelState
 from epctx.errors import CompileError, ModelError
@@ -40,13 +40,15 @@ class Optimizing:
         self._lock = threading.Lock()
         self._models: dict[bytes, _Model] = {}
 
-    def optimize(self, progress: GroupProgress, source: ModelSource, lane: Lane) -> ModelState:
+    def optimize(
+        self, progress: GroupProgress, source: ModelSource, lease: WorkerLease
+    ) -> ModelState:
         """The optimize action of a model.
 
         Args:
             progress: of its group.
             source: the model.
-            lane: of the session group that is to be compiled of it: its worker reads and optimizes
+            lease: of the session group that is to be compiled of it: its worker reads and optimizes
                 the model, which leaves no trace in what it compiles (real-eps.md section 1); or of
                 a worker that compiles nothing.
 
@@ -60,13 +62,13 @@ class Optimizing:
                 raise model.failure
             try:
                 if model.known is None:
-                    model.known = self._optimize(progress, source, settings, model, lane)
+                    model.known = self._optimize(progress, source, settings, model, lease)
             except Exception as error:
                 model.failure = error
                 raise
             return replace(model.known, source=source)
 
-    def folder(self, progress: GroupProgress, known: ModelState, lane: Lane) -> Path:
+    def folder(self, progress: GroupProgress, known: ModelState, lease: WorkerLease) -> Path:
         """The folder of an optimized model: what the job wrote, or a copy from the cache.
 
         Raises:
@@ -77,7 +79,7 @@ class Optimizing:
             if model.folder is None:
                 model.folder = self._fetched(known)
             if model.folder is None:
-                again = self._run(progress, known, model, lane)
+                again = self._run(progress, known, model, lease)
                 self._actions.did(progress, "optimize", known.source.name, again.key, ran=True)
                 _refuse_other(known, again)
             assert model.folder is not None
@@ -95,10 +97,10 @@ class Optimizing:
         source: ModelSource,
         settings: OptimizeSettings,
         model: _Model,
-        lane: Lane,
+        lease: WorkerLease,
     ) -> ModelState:
         def run(known: ModelState) -> ModelState:
-            return self._run(progress, known, model, lane)
+            return self._run(progress, known, model, lease)
 
         def find() -> ModelState:
             lookup = self._actions.lookup
@@ -106,16 +108,16 @@ class Optimizing:
             try:
                 return lookup.model(source, settings)
             except ModelError:  # who loads it says best what is wrong in it
-                self._job(progress, ModelState(source=source), lane)
+                self._job(progress, ModelState(source=source), lease)
                 raise
 
         known, _ = self._actions.once(progress, "optimize", source.name, find, run)
         return known
 
     def _run(
-        self, progress: GroupProgress, known: ModelState, model: _Model, lane: Lane
+        self, progress: GroupProgress, known: ModelState, model: _Model, lease: WorkerLease
     ) -> ModelState:
-        result, model.folder = self._job(progress, known, lane)
+        result, model.folder = self._job(progress, known, lease)
         assert known.optimize is not None
         files = files_in(model.folder, [model.folder], leaving_out=paths.PLACES)
         made = self._actions.store(
@@ -124,14 +126,14 @@ class Optimizing:
         return replace(known, optimize=made)
 
     def _job(
-        self, progress: GroupProgress, known: ModelState, lane: Lane
+        self, progress: GroupProgress, known: ModelState, lease: WorkerLease
     ) -> tuple[OptimizeResult, Path]:
         source, settings = known.source, progress.planned.group.optimize
         self._actions.refuse_to_build(f"optimize of {source.name}")
         job = Optimize.of(source, settings, self._actions.new_folder("o"), found=known.found)
         # What passes of others leave in a process nobody knows: nothing is compiled there.
         foreign = registry.foreign(settings.passes)
-        with self._actions.shared_lane() if foreign else nullcontext(lane) as chosen:
+        with self._actions.shared_lease() if foreign else nullcontext(lease) as chosen:
             result = loading.optimize(job, lambda job: progress.run(chosen, source.name, job))
         return result, job.folder
 

@@ -106,9 +106,11 @@ class Piecing:
         lookup = self._actions.lookup
         asked = lookup.cut(progress.planned.group, known)
         graphs, label = self._actions.new_folder("c"), known.session.label
-        with self._actions.shared_lane() as lane:
+        with self._actions.shared_lease() as lease:
             try:
-                result = progress.run(lane, label, replace(asked, folders=optimized, folder=graphs))
+                result = progress.run(
+                    lease, label, replace(asked, folders=optimized, folder=graphs)
+                )
             except ManifestError as error:
                 raise of_group(error, progress.planned.group.name) from error
         if not result.is_of(len(optimized)):
@@ -125,7 +127,7 @@ class Piecing:
     def _piece(
         self, progress: GroupProgress, group: _Group, asked: Compile, folder: Path
     ) -> PieceState:
-        """Find or compile a piece of all models, in a lane of its own; its files are in `folder`
+        """Find or compile a piece of all models, in a lease of its own; its files are in `folder`
         then.
         """
         settings, lookup = progress.planned.group, self._actions.lookup
@@ -176,18 +178,18 @@ class Piecing:
             own = Record(group=progress.group, given=group.given, folder=folder, recorded=recorded)
             job.append(own)
         estimates = (model.reports[number - 1].memory or 0 for model in group.cut.models)
-        with self._actions.lane(
+        with self._actions.lease(
             settings.execution_providers, f"{progress.label}-{subject}"
-        ) as lane:
+        ) as lease:
             result, *rest = progress.run_all(
-                lane,
+                lease,
                 subject,
                 job,
                 budget=settings.verify.budget,
                 memory=max(estimates) or None,
             )
-            lane.dismiss()
-            lane.close()  # its exit code counts before anything is kept
+            lease.dismiss()
+            lease.close()  # its exit code counts before anything is kept
         shutil.rmtree(scratch, ignore_errors=True)
         check_compiled(result, settings, asked.names, folder)
         compile = self._actions.store_compiled(known.compile, "compile", settings, result, folder)
@@ -217,8 +219,8 @@ class Piecing:
         made = [each.compile.result for each in pieces if each.compile.result is not None]
         asked = Assemble.of(settings, known.digests, group.cut, made)
         job = replace(asked, optimized=optimized, folders=tuple(folders), folder=folder)
-        with self._actions.shared_lane() as lane:
-            result = progress.run(lane, label, job)
+        with self._actions.shared_lease() as lease:
+            result = progress.run(lease, label, job)
         check_compiled(result, settings, list(known.digests), folder)
         whole = self._actions.store_compiled(
             self._actions.lookup.unknown(asked), "assemble", settings, result, folder

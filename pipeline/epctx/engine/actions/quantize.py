@@ -18,7 +18,7 @@ from epctx.actions.quantize import Quantize, QuantizeResult
 from epctx.cache import StoredFile
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Optimizing
-from epctx.engine.executor import Lane
+from epctx.engine.executor import WorkerLease
 from epctx.engine.lookup import QUANTIZED, quantized_source
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRanges
@@ -48,13 +48,13 @@ class Quantizing:
         self._lock = threading.Lock()
         self._models: dict[bytes, _Model] = {}
 
-    def model(self, progress: GroupProgress, source: ModelSource, lane: Lane) -> ModelState:
+    def model(self, progress: GroupProgress, source: ModelSource, lease: WorkerLease) -> ModelState:
         """A model of a group, optimized; quantized before, if the group is.
 
         Raises:
             EpctxError: what a job raised; also for who asks for the same model later.
         """
-        plain = self._optimizing.optimize(progress, source, lane)
+        plain = self._optimizing.optimize(progress, source, lease)
         group = progress.planned.group
         if group.quantize is None:
             return plain
@@ -64,14 +64,14 @@ class Quantizing:
                 raise model.failure
             try:
                 if model.known is None:
-                    model.known = self._quantize(progress, plain, model, lane)
+                    model.known = self._quantize(progress, plain, model, lease)
             except Exception as error:
                 model.failure = error
                 raise
         assert model.folder is not None
         made = quantized_source(source, group.quantize, model.folder)
         progress.quantized(made)
-        known = self._optimizing.optimize(progress, made, lane)
+        known = self._optimizing.optimize(progress, made, lease)
         return replace(known, quantized=model.known)
 
     def _model(self, progress: GroupProgress, source: ModelSource) -> _Model:
@@ -82,7 +82,7 @@ class Quantizing:
             return self._models.setdefault(name + group.preset.encode(), _Model())
 
     def _quantize(
-        self, progress: GroupProgress, plain: ModelState, model: _Model, lane: Lane
+        self, progress: GroupProgress, plain: ModelState, model: _Model, lease: WorkerLease
     ) -> QuantizeState:
         def find() -> QuantizeState:
             state = self._actions.lookup.quantized(plain, progress.planned.group)
@@ -97,13 +97,13 @@ class Quantizing:
 
         def run(state: QuantizeState) -> QuantizeState:
             model.folder = self._actions.new_folder("q")
-            return self._run(progress, state, model.folder, lane)
+            return self._run(progress, state, model.folder, lease)
 
         known, _ = self._actions.once(progress, "quantize", plain.source.name, find, run)
         return known
 
     def _run(
-        self, progress: GroupProgress, state: QuantizeState, folder: Path, lane: Lane
+        self, progress: GroupProgress, state: QuantizeState, folder: Path, lease: WorkerLease
     ) -> QuantizeState:
         lookup, group, plain = self._actions.lookup, progress.planned.group, state.plain
         name = plain.source.name
@@ -113,12 +113,12 @@ class Quantizing:
         job = replace(
             asked,
             name=name,
-            optimized=self._optimizing.folder(progress, plain, lane),
+            optimized=self._optimizing.folder(progress, plain, lease),
             others=tuple(each for each in group.models if each.name != name),
             folder=folder,
         )
         # Its sessions leave something in a process: nothing is compiled there.
-        with self._actions.shared_lane() as chosen:
+        with self._actions.shared_lease() as chosen:
             result = progress.run(chosen, name, job)
         files = files_in(folder, [folder])
         _refuse_other(result, files, name)

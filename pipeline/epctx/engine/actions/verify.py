@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from epctx import limits
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.numbers import Numbers, request
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import part_of, refuse, without
 from epctx.engine.state import GroupState, Known, SessionState
@@ -21,7 +21,7 @@ from epctx.verification.findings import FolderReport
 def verify(
     actions: Actions,
     numbers: Numbers,
-    place: Place,
+    place: OutputPaths,
     progress: GroupProgress,
     sessions: Sequence[SessionState],
 ) -> GroupState:
@@ -55,7 +55,11 @@ def verify(
 
 
 def _run(
-    actions: Actions, numbers: Numbers, place: Place, progress: GroupProgress, group: GroupState
+    actions: Actions,
+    numbers: Numbers,
+    place: OutputPaths,
+    progress: GroupProgress,
+    group: GroupState,
 ) -> GroupState:
     """Verify what is not known, and store it."""
     planned, whole = group.planned, group.whole

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from epctx.engine.lock import writer
 from epctx.engine.lock.nondeterminism import known
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.output.published import is_apart
 from epctx.engine.plan import Plan, PlannedGroup, SessionGroup
 from epctx.engine.state import SessionState
@@ -192,7 +192,7 @@ def refuse_other_artifact(locked: Lock, made: Lock, plan: Plan) -> None:
             )
 
 
-def refuse_sources_in_outputs(plan: Plan, place: Place) -> None:
+def refuse_sources_in_outputs(plan: Plan, place: OutputPaths) -> None:
     """No input of the build lies where its outputs are swapped in, which removes what is there.
 
     Raises:
@@ -223,7 +223,7 @@ def _inputs(planned: PlannedGroup) -> Iterator[Path]:
         yield from planned.group.quantize.calibration.files
 
 
-def refuse_edited_outputs(old: Lock, plan: Plan, place: Place, *others: Lock) -> None:
+def refuse_edited_outputs(old: Lock, plan: Plan, place: OutputPaths, *others: Lock) -> None:
     """What is published is what the lock says. Of a group that is not, nothing is said.
 
     Args:

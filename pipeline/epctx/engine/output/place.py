@@ -31,7 +31,7 @@ PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class OutputPaths(Struct, frozen=True, kw_only=True):
     """Where one manifest's outputs go. `out`: the `dist` folder."""
 
     out: Path

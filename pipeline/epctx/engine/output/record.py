@@ -1,9 +1,9 @@
 """`dist/.<name>.record.json`: what the next build must know of what lies in the output folder.
 
-Which manifest it came from, so that another one of the same name does not overwrite it in silence;
-and which files were released beside it, by digest, so that they go when it becomes another. It is
-believed in nothing else: a file is removed only from the three places that `Place` names, and only
-if it is what epctx put there.
+The record names the manifest that the outputs came from, so that another manifest of the same name
+does not overwrite them silently. It lists the digests of the files released beside them, so that
+these are removed when the outputs change. It is trusted for nothing else: epctx removes a file only
+from the places that `OutputPaths` names, and only if epctx wrote its content.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct, field
 
 from epctx import codec, limits
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ModelError, StorageError, UsageError
 from epctx.files import atomic, digest, hashing, paths
@@ -46,7 +46,7 @@ class Record(Struct, frozen=True, kw_only=True):
     of: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(place: Place) -> Record:
+def read(place: OutputPaths) -> Record:
     """The record; where there is none that can be read, as before the first build, an empty one."""
     try:
         with open_entry(place.record) as stream:
@@ -56,7 +56,7 @@ def read(place: Place) -> Record:
 
 
 def write(
-    place: Place, manifest: Path, released: Mapping[str, LockedFile], of: Mapping[str, str]
+    place: OutputPaths, manifest: Path, released: Mapping[str, LockedFile], of: Mapping[str, str]
 ) -> None:
     """Write the record, if it says something else.
 
@@ -72,7 +72,7 @@ def write(
         atomic.replace(place.record, codec.encode(new, indent=2) + b"\n")
 
 
-def add(place: Place, manifest: Path, name: str, file: LockedFile, lock: Lock) -> None:
+def add(place: OutputPaths, manifest: Path, name: str, file: LockedFile, lock: Lock) -> None:
     """Note that a file was released of all that a lock says. Raises StorageError as `write`."""
     folders = lock.folders.items()
     of = {folder: lock_released.sums(files).sha256 for folder, files in folders}
@@ -96,7 +96,7 @@ def is_stale(known: Record, made: Mapping[str, Sequence[OutputFile]], *, whole: 
     )
 
 
-def refuse_another_manifest(place: Place, manifest: Path) -> None:
+def refuse_another_manifest(place: OutputPaths, manifest: Path) -> None:
     """What is published is of this manifest, or of one that is not there any more.
 
     A manifest that was moved, or a folder of outputs that was copied or came out of a cache, is no
@@ -120,7 +120,7 @@ def refuse_another_manifest(place: Place, manifest: Path) -> None:
     )
 
 
-def refuse_edited(place: Place, released: Mapping[str, LockedFile]) -> None:
+def refuse_edited(place: OutputPaths, released: Mapping[str, LockedFile]) -> None:
     """What was released is as it was made: it is about to be removed.
 
     Raises:
@@ -137,7 +137,7 @@ def refuse_edited(place: Place, released: Mapping[str, LockedFile]) -> None:
             )
 
 
-def remove(place: Place, released: Mapping[str, LockedFile]) -> list[str]:
+def remove(place: OutputPaths, released: Mapping[str, LockedFile]) -> list[str]:
     """Remove released files that do not belong to what is published any more; return their names.
 
     Raises:
@@ -151,12 +151,12 @@ def remove(place: Place, released: Mapping[str, LockedFile]) -> list[str]:
     return removed
 
 
-def unknown(place: Place, released: Mapping[str, LockedFile]) -> list[str]:
+def unknown(place: OutputPaths, released: Mapping[str, LockedFile]) -> list[str]:
     """What lies where releases go, and is none that epctx knows of."""
     return [p.name for p in place.releases if os.path.lexists(p) and p.name not in released]
 
 
-def of_package(place: Place) -> LockedFile:
+def of_package(place: OutputPaths) -> LockedFile:
     """A package as the record has it.
 
     Raises:
@@ -167,7 +167,9 @@ def of_package(place: Place) -> LockedFile:
         return LockedFile(sha256=digest.of_file(path, "sha256").hex, size=path.stat().st_size)
 
 
-def _there(place: Place, released: Mapping[str, LockedFile]) -> Iterator[tuple[Path, LockedFile]]:
+def _there(
+    place: OutputPaths, released: Mapping[str, LockedFile]
+) -> Iterator[tuple[Path, LockedFile]]:
     for path in place.releases:
         if path.name in released and os.path.lexists(path):
             yield path, released[path.name]

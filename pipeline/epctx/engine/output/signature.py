@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from epctx import limits
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.files.entries import discard, open_entry
 from epctx.files.outputs import OutputFile, writing
 from epctx.signing import oms
 
 
-def withdraw(place: Place, made: Mapping[str, Sequence[OutputFile]], *, whole: bool) -> bool:
+def withdraw(place: OutputPaths, made: Mapping[str, Sequence[OutputFile]], *, whole: bool) -> bool:
     """Remove the signature of what is published, unless it is of what is about to be, too.
 
     Args:

@@ -8,13 +8,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from epctx.engine.output import record, signature
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.state import CompositionState, GroupState
 from epctx.lockfile.types import LockedFile
 
 
 def withdraw(
-    place: Place,
+    place: OutputPaths,
     manifest: Path,
     groups: Sequence[GroupState],
     composed: Sequence[CompositionState],

@@ -20,7 +20,7 @@ Answer = Callable[[VerifyRequest], FolderReport]
 
 
 class FakePool:
-    """An executor whose lanes answer as the test says, in place of processes: which of them a
+    """An executor whose leases answer as the test says, in place of processes: which of them a
     folder gets is what is tested.
     """
 
@@ -32,7 +32,7 @@ class FakePool:
         FakePool.closed = 0
 
     @contextmanager
-    def lane(self, label: str | None) -> Iterator[FakePool]:
+    def lease(self, label: str | None) -> Iterator[FakePool]:
         FakePool.own.append(label is not None)
         yield self
 

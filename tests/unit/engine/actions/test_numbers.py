@@ -37,7 +37,7 @@ from epctx.verification.numbers import sessions
 from tests.kit import onnx_text
 from tests.kit.projects import Project, ran
 
-# --- a source beside a compile, in lanes that a test controls ---
+# --- a source beside a compile, in leases that a test controls ---
 
 M = ModelSource(name="m", path=Path("m.onnx"))
 GROUP = ModelGroup(
@@ -48,13 +48,13 @@ GROUP = ModelGroup(
 BROKEN = ModelError("the source model does not run", model="m", remedy="correct it")
 
 
-class Lane:
+class WorkerLease:
     """Runs `work`; what cancels it is what its job raises."""
 
     machine: str | None = None
     peak_memory = 0
 
-    def __init__(self, work: Callable[[Lane], str | None] = lambda lane: None) -> None:
+    def __init__(self, work: Callable[[WorkerLease], str | None] = lambda lease: None) -> None:
         self.own = True
         self.reason: EpctxError | None = None
         self.ended = threading.Event()
@@ -75,44 +75,44 @@ class Lane:
         self.ended.set()
 
 
-def raising(error: Exception) -> Callable[[Lane], str | None]:
-    def work(lane: Lane) -> None:
+def raising(error: Exception) -> Callable[[WorkerLease], str | None]:
+    def work(lease: WorkerLease) -> None:
         raise error
 
     return work
 
 
-def until_cancelled(lane: Lane) -> None:
-    assert lane.ended.wait(30)
-    assert lane.reason is not None
-    raise lane.reason
+def until_cancelled(lease: WorkerLease) -> None:
+    assert lease.ended.wait(30)
+    assert lease.reason is not None
+    raise lease.reason
 
 
 class Beside:
-    """A session group that compiles in one lane, while its source runs in another."""
+    """A session group that compiles in one lease, while its source runs in another."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runs = True
 
     @contextmanager
-    def __call__(self, lane: Lane, compiling: Lane) -> Iterator[Any]:
+    def __call__(self, lease: WorkerLease, compiling: WorkerLease) -> Iterator[Any]:
         @contextmanager
-        def shared(eps: object) -> Iterator[Lane]:
-            yield lane
+        def shared(eps: object) -> Iterator[WorkerLease]:
+            yield lease
 
         lookup = SimpleNamespace(
             cache=None,
             inputs=lambda group: self.runs or None,
             toolchain=SimpleNamespace(native=lambda eps: True),
         )
-        actions: Any = SimpleNamespace(lookup=lookup, work=self.folder, shared_lane=shared)
+        actions: Any = SimpleNamespace(lookup=lookup, work=self.folder, shared_lease=shared)
         planned: Any = SimpleNamespace(group=GROUP, label="g@default")
         progress = GroupProgress(planned, Events(lambda event: None))
         session = SessionGroup(sharing=None, models=(M,))
         known = SessionState(session=session, models=(ModelState(source=M),))
-        lanes = Numbers(actions, cast(Any, None))
-        with lanes.beside(progress, known, cast(Any, compiling)) as run:
+        leases = Numbers(actions, cast(Any, None))
+        with leases.beside(progress, known, cast(Any, compiling)) as run:
             yield run
 
 
@@ -122,8 +122,8 @@ def beside(tmp_path: Path) -> Beside:
 
 
 def test_a_source_that_fails_ends_the_compile(beside: Beside) -> None:
-    compiling = Lane()
-    with beside(Lane(raising(BROKEN)), compiling) as run:
+    compiling = WorkerLease()
+    with beside(WorkerLease(raising(BROKEN)), compiling) as run:
         assert compiling.ended.wait(30)
         assert compiling.reason is BROKEN
         with pytest.raises(ModelError):
@@ -131,10 +131,10 @@ def test_a_source_that_fails_ends_the_compile(beside: Beside) -> None:
 
 
 def test_a_compile_that_fails_ends_the_source(beside: Beside) -> None:
-    lane, compiling = Lane(until_cancelled), Lane()
-    with pytest.raises(CompileError), beside(lane, compiling):
+    lease, compiling = WorkerLease(until_cancelled), WorkerLease()
+    with pytest.raises(CompileError), beside(lease, compiling):
         raise CompileError("cannot", remedy="none")
-    assert isinstance(lane.reason, Cancelled) and compiling.reason is None
+    assert isinstance(lease.reason, Cancelled) and compiling.reason is None
 
 
 def test_a_crash_is_the_sources_own(beside: Beside) -> None:
@@ -142,9 +142,12 @@ def test_a_crash_is_the_sources_own(beside: Beside) -> None:
     crash = CompileError("the worker process crashed, SIGSEGV", remedy="see the log")
     late = TimedOut("no result within 3 s", remedy="raise `timeout`")
     words = "cannot run the source model: the worker process"
-    with beside(Lane(raising(crash)), Lane()) as run, pytest.raises(ModelError, match=words):
+    with (
+        beside(WorkerLease(raising(crash)), WorkerLease()) as run,
+        pytest.raises(ModelError, match=words),
+    ):
         run.result()
-    with beside(Lane(raising(late)), Lane()) as run, pytest.raises(TimedOut):
+    with beside(WorkerLease(raising(late)), WorkerLease()) as run, pytest.raises(TimedOut):
         run.result()
 
 
@@ -152,21 +155,21 @@ def test_what_ends_for_the_lack_of_memory_says_nothing(beside: Beside) -> None:
     """Verification runs the source again, when nothing is compiled beside it."""
     ended = CompileError("the worker process was ended: it had 9 GiB", remedy="none")
     ended.starved = True
-    compiling = Lane()
-    with beside(Lane(raising(ended)), compiling) as run:
+    compiling = WorkerLease()
+    with beside(WorkerLease(raising(ended)), compiling) as run:
         assert run.result() == {}
     assert compiling.reason is None
 
 
 def test_nothing_is_run_where_nothing_is_compared(beside: Beside) -> None:
-    lane, shared = Lane(), Lane()
+    lease, shared = WorkerLease(), WorkerLease()
     shared.own = False  # such an EP compiles in less time than a process takes to start
-    with beside(lane, shared) as run:
+    with beside(lease, shared) as run:
         assert run is None
     beside.runs = False
-    with beside(lane, Lane()) as run:
+    with beside(lease, WorkerLease()) as run:
         assert run is None
-    assert lane.indices == []
+    assert lease.indices == []
 
 
 def test_the_ep_is_blamed_for_what_the_source_runs(beside: Beside) -> None:
@@ -174,15 +177,15 @@ def test_the_ep_is_blamed_for_what_the_source_runs(beside: Beside) -> None:
         return tuple(error.failure for error in errors)
 
     refused = CompileError("QNN cannot run what it compiled", model="m", remedy="see the log")
-    lane = Lane()
-    with beside(lane, Lane()) as run:
+    lease = WorkerLease()
+    with beside(lease, WorkerLease()) as run:
         numbers.judge(run.result(), unrun())
         with pytest.raises(CompileError, match="QNN cannot run what it compiled"):
             numbers.judge(run.result(), unrun(refused))
-    assert lane.indices == [*range(GROUP.verify.inputs.sets + 1)]
-    with beside(Lane(lambda lane: "it runs on zeros"), Lane()) as run:
+    assert lease.indices == [*range(GROUP.verify.inputs.sets + 1)]
+    with beside(WorkerLease(lambda lease: "it runs on zeros"), WorkerLease()) as run:
         numbers.judge(run.result(), unrun(refused))
-    with beside(Lane(raising(BROKEN)), Lane()) as run, pytest.raises(ModelError):
+    with beside(WorkerLease(raising(BROKEN)), WorkerLease()) as run, pytest.raises(ModelError):
         numbers.judge(run.result(), unrun(refused))
     with pytest.raises(CompileError):
         numbers.judge({}, unrun(refused))

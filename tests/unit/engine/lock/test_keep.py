@@ -8,7 +8,7 @@ from epctx import lockfile
 from epctx.cache.digests import FreshDigests
 from epctx.engine.lock.keep import keep
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.staleness import Memo
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
@@ -19,7 +19,7 @@ def again(project: Project, new: Lock) -> list[str]:
     """What is told while it is kept."""
     told: list[str] = []
     lookup = Lookup(None, FreshDigests(), numbers=True)
-    memo = Memo(lookup, Place(out=project.folder / "dist", name="m"), project.manifest)
+    memo = Memo(lookup, OutputPaths(out=project.folder / "dist", name="m"), project.manifest)
     keep(new, project.lock, memo, told.append)
     return told
 

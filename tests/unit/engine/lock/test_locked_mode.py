@@ -13,7 +13,7 @@ from epctx.cache import Cache, locate
 from epctx.engine import plan
 from epctx.engine.lock import locked_mode
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan
 from epctx.errors import LockError, UsageError
 from epctx.lockfile import file
@@ -28,9 +28,9 @@ def built(project: Project) -> Project:
     return project
 
 
-def read(project: Project, *only: str) -> tuple[Lock, Plan, Place]:
+def read(project: Project, *only: str) -> tuple[Lock, Plan, OutputPaths]:
     lock = file.read(project.lock)
-    place = Place(out=project.folder / "dist", name="m")
+    place = OutputPaths(out=project.folder / "dist", name="m")
     return lock, plan.read(project.manifest, only=only), place
 
 
@@ -219,8 +219,8 @@ def test_an_input_in_the_place_of_outputs_is_refused(
     INPUTS[kind](project, path.relative_to(project.folder))
     project.write()
     planned = plan.read(project.manifest)
-    place = Place(out=project.folder / "dist", name="m")
+    place = OutputPaths(out=project.folder / "dist", name="m")
     with pytest.raises(UsageError, match="lies where its outputs replace everything"):
         locked_mode.refuse_sources_in_outputs(planned, place)
-    beside = Place(out=project.folder / "other", name="m")
+    beside = OutputPaths(out=project.folder / "other", name="m")
     locked_mode.refuse_sources_in_outputs(planned, beside)

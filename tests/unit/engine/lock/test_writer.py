@@ -14,7 +14,7 @@ from epctx.cache import Cache, locate
 from epctx.engine import plan
 from epctx.engine.lock import writer
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan
 from epctx.engine.staleness import look
 from epctx.engine.state import SessionState
@@ -33,7 +33,7 @@ def known(project: Project) -> tuple[Plan, tuple[SessionState, ...], Toolchain]:
     cache = Cache(locate(), pytest.fail)
     lookup = Lookup(cache, cache.digests, numbers=True)
     whole = plan.read(project.manifest)
-    place = Place(out=project.folder / "dist", name="m")
+    place = OutputPaths(out=project.folder / "dist", name="m")
     return whole, look(whole.groups[0], lookup, place).sessions, lookup.toolchain
 
 

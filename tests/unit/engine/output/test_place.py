@@ -10,18 +10,18 @@ from epctx.files import outputs
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> publish.Place:
-    return publish.Place(out=tmp_path / "dist", name="m")
+def place(tmp_path: Path) -> publish.OutputPaths:
+    return publish.OutputPaths(out=tmp_path / "dist", name="m")
 
 
-def stage(place: publish.Place, text: str) -> None:
+def stage(place: publish.OutputPaths, text: str) -> None:
     folder = place.staged("t", "g")
     folder.mkdir(parents=True)
     written = outputs.write(folder / "a.bin", [text.encode()])
     outputs.write_sums(folder, [written])
 
 
-def published(place: publish.Place) -> str:
+def published(place: publish.OutputPaths) -> str:
     return (place.group("t", "g") / "a.bin").read_text(encoding="utf-8")
 
 
@@ -29,7 +29,7 @@ def never() -> None:
     raise AssertionError("nobody else holds the lock")
 
 
-def test_a_group_is_swapped_in_and_nothing_else_is_left(place: publish.Place) -> None:
+def test_a_group_is_swapped_in_and_nothing_else_is_left(place: publish.OutputPaths) -> None:
     for text in ("one", "two"):
         with place.locked(never):
             stage(place, text)
@@ -41,7 +41,7 @@ def test_a_group_is_swapped_in_and_nothing_else_is_left(place: publish.Place) ->
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_what_was_there_stays_until_what_is_new_is_on_the_disk(
-    place: publish.Place, monkeypatch: pytest.MonkeyPatch, refused: bool
+    place: publish.OutputPaths, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     old = place.staging / "old/t/g/a.bin"
     synced: list[tuple[Path, bool]] = []
@@ -64,7 +64,7 @@ def test_what_was_there_stays_until_what_is_new_is_on_the_disk(
     ("renames", "killed"), [(0, False), (1, False), (0, True), (1, True), (2, True)]
 )
 def test_a_swap_that_is_cut_off_after_any_rename_is_repaired(
-    place: publish.Place, monkeypatch: pytest.MonkeyPatch, renames: int, killed: bool
+    place: publish.OutputPaths, monkeypatch: pytest.MonkeyPatch, renames: int, killed: bool
 ) -> None:
     with place.locked(never):
         stage(place, "old")
@@ -82,14 +82,14 @@ def test_a_swap_that_is_cut_off_after_any_rename_is_repaired(
         done.append(target)
         return rename(self, target)
 
-    def dead(self: publish.Place) -> None:
+    def dead(self: publish.OutputPaths) -> None:
         raise Cut
 
     with pytest.raises(Cut), monkeypatch.context() as patch, place.locked(never):
         stage(place, "new")
         patch.setattr(Path, "rename", cut)
         if killed:  # then nothing is repaired on the way out either
-            patch.setattr(publish.Place, "_repair", dead)
+            patch.setattr(publish.OutputPaths, "_repair", dead)
         try:
             place.publish("t", "g")
         finally:
@@ -99,7 +99,7 @@ def test_a_swap_that_is_cut_off_after_any_rename_is_repaired(
     assert not (place.out / "m.staging").exists()
 
 
-def test_a_second_build_waits_for_the_first(place: publish.Place) -> None:
+def test_a_second_build_waits_for_the_first(place: publish.OutputPaths) -> None:
     waiting, order = threading.Event(), []
 
     def second() -> None:
@@ -116,7 +116,7 @@ def test_a_second_build_waits_for_the_first(place: publish.Place) -> None:
 
 
 def test_prune_removes_groups_that_the_manifest_lost_and_nothing_of_the_user(
-    place: publish.Place,
+    place: publish.OutputPaths,
 ) -> None:
     with place.locked(never):
         stage(place, "x")
@@ -130,19 +130,19 @@ def test_prune_removes_groups_that_the_manifest_lost_and_nothing_of_the_user(
 
 def test_an_output_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "dist").touch()
-    place = publish.Place(out=tmp_path / "dist", name="m")
+    place = publish.OutputPaths(out=tmp_path / "dist", name="m")
     with pytest.raises(StorageError, match="dist: cannot be written"), place.locked(never):
         pass
 
 
-def stage_package(place: publish.Place, text: str) -> None:
+def stage_package(place: publish.OutputPaths, text: str) -> None:
     place.staged_package.mkdir(parents=True)
     outputs.write(place.staged_package / "manifest.json", [text.encode()])
 
 
 @pytest.mark.parametrize(("renames", "left"), [(0, "old"), (1, "old"), (2, "new")])
 def test_a_swap_of_a_package_that_is_cut_off_is_repaired_by_the_next_command(
-    place: publish.Place, monkeypatch: pytest.MonkeyPatch, renames: int, left: str
+    place: publish.OutputPaths, monkeypatch: pytest.MonkeyPatch, renames: int, left: str
 ) -> None:
     with place.locked(never):
         stage_package(place, "old")
@@ -164,7 +164,7 @@ def test_a_swap_of_a_package_that_is_cut_off_is_repaired_by_the_next_command(
         return moved
 
     # Killed: nothing of the command runs after the cut.
-    monkeypatch.setattr(publish.Place, "_repair", lambda self: None)
+    monkeypatch.setattr(publish.OutputPaths, "_repair", lambda self: None)
     monkeypatch.setattr(Path, "rename", cut)
     with pytest.raises(Cut), place.locked(never):
         stage_package(place, "new")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.engine.output.reading import undisturbed
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    made = Place(out=tmp_path / "dist", name="m.v1")
+def place(tmp_path: Path) -> OutputPaths:
+    made = OutputPaths(out=tmp_path / "dist", name="m.v1")
     made.group("default", "g").mkdir(parents=True)
     made.package.mkdir()
     made.archive.touch()
@@ -29,7 +29,7 @@ PLACES = [".", "..", "m.v1", "m.v1/default", "m.v1/default/g", "m.v1.ortpackage"
 
 
 @pytest.mark.parametrize("path", PLACES)
-def test_a_reader_waits_for_a_build(place: Place, path: str) -> None:
+def test_a_reader_waits_for_a_build(place: OutputPaths, path: str) -> None:
     waited: list[bool] = []
     read = threading.Event()
 
@@ -49,7 +49,7 @@ def test_a_reader_waits_for_a_build(place: Place, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PLACES)
-def test_a_build_waits_for_a_reader(place: Place, path: str) -> None:
+def test_a_build_waits_for_a_reader(place: OutputPaths, path: str) -> None:
     waited: list[bool] = []
     built = threading.Event()
 
@@ -69,7 +69,7 @@ def test_a_build_waits_for_a_reader(place: Place, path: str) -> None:
 
 
 @pytest.mark.needs("POSIX", "Windows has no locks for readers")
-def test_readers_do_not_wait_for_each_other(place: Place) -> None:
+def test_readers_do_not_wait_for_each_other(place: OutputPaths) -> None:
     def waits() -> None:
         pytest.fail("nobody builds")
 
@@ -77,7 +77,7 @@ def test_readers_do_not_wait_for_each_other(place: Place) -> None:
         pass
 
 
-def test_a_copy_has_nobody_to_wait_for(place: Place, tmp_path: Path) -> None:
+def test_a_copy_has_nobody_to_wait_for(place: OutputPaths, tmp_path: Path) -> None:
     shutil.copytree(place.root, tmp_path / "copy" / "m.v1")
     with place.locked(lambda: None), undisturbed([tmp_path / "copy"], lambda: pytest.fail("none")):
         pass
@@ -85,7 +85,7 @@ def test_a_copy_has_nobody_to_wait_for(place: Place, tmp_path: Path) -> None:
 
 @pytest.mark.needs("POSIX", "pipes and links are others there")
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
-def test_what_is_no_lock_is_not_waited_for(place: Place, make: object) -> None:
+def test_what_is_no_lock_is_not_waited_for(place: OutputPaths, make: object) -> None:
     path = place.out / ".m.v1.lock"
     path.unlink()
     assert callable(make)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from epctx.engine.output import record
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.errors import UsageError
 
 
@@ -19,13 +19,13 @@ def manifest(path: Path, name: str = "m", more: str = "") -> Path:
     return path
 
 
-def place(out: Path, name: str = "m") -> Place:
+def place(out: Path, name: str = "m") -> OutputPaths:
     out.mkdir(parents=True, exist_ok=True)
-    return Place(out=out, name=name)
+    return OutputPaths(out=out, name=name)
 
 
 @pytest.fixture
-def built(tmp_path: Path) -> tuple[Path, Place]:
+def built(tmp_path: Path) -> tuple[Path, OutputPaths]:
     """A manifest whose outputs are there."""
     path, outputs = manifest(tmp_path / "p" / "m.yaml"), place(tmp_path / "p" / "dist")
     record.refuse_another_manifest(outputs, path)
@@ -33,7 +33,7 @@ def built(tmp_path: Path) -> tuple[Path, Place]:
     return path, outputs
 
 
-def test_another_of_the_same_name_is_refused_by_name(built: tuple[Path, Place]) -> None:
+def test_another_of_the_same_name_is_refused_by_name(built: tuple[Path, OutputPaths]) -> None:
     path, outputs = built
     other = manifest(path.with_name("other.yaml"), more="# another\n")
     with pytest.raises(UsageError, match=r"the name of another manifest, .*m\.yaml") as caught:
@@ -43,16 +43,16 @@ def test_another_of_the_same_name_is_refused_by_name(built: tuple[Path, Place]) 
 
 
 def test_of_a_name_in_another_case_it_is_refused_where_folders_are_one(
-    built: tuple[Path, Place],
+    built: tuple[Path, OutputPaths],
 ) -> None:
     path, outputs = built
     other = manifest(path.with_name("other.yaml"), "M")
     with pytest.raises(UsageError):
-        record.refuse_another_manifest(Place(out=outputs.out, name="m"), other)
+        record.refuse_another_manifest(OutputPaths(out=outputs.out, name="m"), other)
 
 
 def test_it_may_be_edited_and_built_again(
-    built: tuple[Path, Place], monkeypatch: pytest.MonkeyPatch
+    built: tuple[Path, OutputPaths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, outputs = built
     record.refuse_another_manifest(outputs, manifest(path, more="# edited\n"))
@@ -60,7 +60,7 @@ def test_it_may_be_edited_and_built_again(
     record.refuse_another_manifest(outputs, Path("m.yaml"))
 
 
-def test_one_that_was_moved_or_renamed_is_no_other(built: tuple[Path, Place]) -> None:
+def test_one_that_was_moved_or_renamed_is_no_other(built: tuple[Path, OutputPaths]) -> None:
     path, outputs = built
     moved = path.rename(path.with_name("renamed.yaml"))
     record.refuse_another_manifest(outputs, moved)
@@ -69,32 +69,32 @@ def test_one_that_was_moved_or_renamed_is_no_other(built: tuple[Path, Place]) ->
 
 
 def test_a_tree_that_was_copied_or_moved_is_as_it_was(
-    built: tuple[Path, Place], tmp_path: Path
+    built: tuple[Path, OutputPaths], tmp_path: Path
 ) -> None:
     """A checkout elsewhere, its `dist` out of the cache of a CI system."""
     path, _ = built
     copy = Path(shutil.copytree(path.parent, tmp_path / "elsewhere" / "deep"))
     manifest(copy / "m.yaml", more="# edited in the copy\n")
-    record.refuse_another_manifest(Place(out=copy / "dist", name="m"), copy / "m.yaml")
+    record.refuse_another_manifest(OutputPaths(out=copy / "dist", name="m"), copy / "m.yaml")
 
 
 def test_two_checkouts_of_one_manifest_may_share_the_outputs(
-    built: tuple[Path, Place], tmp_path: Path
+    built: tuple[Path, OutputPaths], tmp_path: Path
 ) -> None:
     path, outputs = built
     record.refuse_another_manifest(outputs, Path(shutil.copy(path, tmp_path / "again.yaml")))
 
 
-def test_outputs_alone_are_of_no_manifest(built: tuple[Path, Place], tmp_path: Path) -> None:
+def test_outputs_alone_are_of_no_manifest(built: tuple[Path, OutputPaths], tmp_path: Path) -> None:
     _, outputs = built
     copy = Path(shutil.copytree(outputs.out, tmp_path / "alone" / "dist"))
     other = manifest(tmp_path / "x" / "other.yaml", more="# another\n")
-    record.refuse_another_manifest(Place(out=copy, name="m"), other)
+    record.refuse_another_manifest(OutputPaths(out=copy, name="m"), other)
 
 
 @pytest.mark.parametrize("now", ["name: another\n", "", "{", "name: [m]\n", "- m\n"])
 def test_one_that_has_another_name_now_is_in_nobodys_way(
-    built: tuple[Path, Place], now: str
+    built: tuple[Path, OutputPaths], now: str
 ) -> None:
     path, outputs = built
     path.write_text(now, encoding="utf-8")
@@ -104,7 +104,7 @@ def test_one_that_has_another_name_now_is_in_nobodys_way(
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"manifest": 1}', b'{"manifest": ""}'])
 def test_a_record_that_cannot_be_read_says_nothing(
-    built: tuple[Path, Place], content: bytes
+    built: tuple[Path, OutputPaths], content: bytes
 ) -> None:
     path, outputs = built
     outputs.record.write_bytes(content)
@@ -114,7 +114,7 @@ def test_a_record_that_cannot_be_read_says_nothing(
 
 @pytest.mark.needs("POSIX", "no pipes")
 def test_a_record_that_names_a_pipe_or_a_folder_waits_for_nothing(
-    built: tuple[Path, Place],
+    built: tuple[Path, OutputPaths],
 ) -> None:
     path, outputs = built
     other = manifest(path.with_name("other.yaml"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from epctx.engine.output import signature
-from epctx.engine.output.place import Place
+from epctx.engine.output.place import OutputPaths
 from epctx.files import outputs
 from epctx.signing import oms
 from epctx.signing.keys import Signer
@@ -15,25 +15,25 @@ from tests.kit import signing
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> OutputPaths:
     """With one group, `t/g`, and another one that was signed with it."""
     (tmp_path / "m" / "t" / "g").mkdir(parents=True)
-    return Place(out=tmp_path, name="m")
+    return OutputPaths(out=tmp_path, name="m")
 
 
-def output(place: Place, content: bytes) -> outputs.OutputFile:
+def output(place: OutputPaths, content: bytes) -> outputs.OutputFile:
     path = place.group("t", "g") / "a.bin"
     path.unlink(missing_ok=True)
     return outputs.write(path, [content])
 
 
-def sign(place: Place, *folders: str) -> None:
+def sign(place: OutputPaths, *folders: str) -> None:
     sha256 = output(place, b"a").sha256.hex
     signer = Signer.load(signing.write_key(place.out, "k")[0])
     place.signature.write_bytes(oms.sign(signer, "m", {f"{f}/a.bin": sha256 for f in folders}))
 
 
-def test_it_stays_while_it_is_of_what_is_published(place: Place) -> None:
+def test_it_stays_while_it_is_of_what_is_published(place: OutputPaths) -> None:
     sign(place, "t/g", "t/h")
     same = {"t/g": [output(place, b"a")]}
     assert not signature.withdraw(place, same, whole=False)
@@ -43,17 +43,17 @@ def test_it_stays_while_it_is_of_what_is_published(place: Place) -> None:
     assert not signature.withdraw(place, same, whole=True), "there is none"
 
 
-def test_it_goes_when_a_file_becomes_another(place: Place) -> None:
+def test_it_goes_when_a_file_becomes_another(place: OutputPaths) -> None:
     sign(place, "t/g")
     assert signature.withdraw(place, {"t/g": [output(place, b"b")]}, whole=True)
 
 
 def test_there_is_none_in_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "m").touch()
-    assert not signature.withdraw(Place(out=tmp_path, name="m"), {}, whole=True)
+    assert not signature.withdraw(OutputPaths(out=tmp_path, name="m"), {}, whole=True)
 
 
-def test_it_goes_when_it_is_none(place: Place) -> None:
+def test_it_goes_when_it_is_none(place: OutputPaths) -> None:
     place.signature.write_bytes(b"x")
     assert signature.withdraw(place, {"t/g": [output(place, b"a")]}, whole=True)
     place.signature.mkdir()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from epctx import lockfile
 from epctx.cache.digests import FreshDigests
-from epctx.engine import elsewhere
+from epctx.engine import from_cache
 from epctx.errors import UsageError
 from epctx.lockfile.types import LockedHost
 
@@ -18,7 +18,7 @@ MANIFESTS = Path(__file__).parents[3] / "manifests"
 
 def test_a_lock_says_each_ep_with_its_options_and_host() -> None:
     path = MANIFESTS / "openvino.lock.yaml"
-    (ep,) = elsewhere.of_lock(lockfile.read(path), path, FreshDigests()).eps.values()
+    (ep,) = from_cache.of_lock(lockfile.read(path), path, FreshDigests()).eps.values()
     assert ep.record.provider == "OpenVINOExecutionProvider"
     assert ep.record.host["cpu vendor"] == "GenuineIntel"
     assert ep.record.toolchain["onnxruntime-ep-openvino"] == "1.8.1"
@@ -26,7 +26,7 @@ def test_a_lock_says_each_ep_with_its_options_and_host() -> None:
 
 def test_a_lock_says_what_a_session_is_given() -> None:
     path = MANIFESTS / "qnn.lock.yaml"
-    found = elsewhere.of_lock(lockfile.read(path), path, FreshDigests()).eps.values()
+    found = from_cache.of_lock(lockfile.read(path), path, FreshDigests()).eps.values()
     assert {(ep.traits.name, ep.traits.device) for ep in found} == {("QNNExecutionProvider", "npu")}
     assert all(ep.traits.native and ep.traits.isolated and ep.traits.sources for ep in found)
 
@@ -37,4 +37,4 @@ def test_a_lock_of_several_kinds_of_host_does_not_say_which() -> None:
     kind = {name: ep.host for name, ep in lock.execution_providers.items()}
     host = LockedHost(compositions={}, execution_providers=kind, golden={}, groups={})
     with pytest.raises(UsageError, match="kinds of host"):
-        elsewhere.of_lock(replace(lock, hosts={"host-1": host}), path, FreshDigests())
+        from_cache.of_lock(replace(lock, hosts={"host-1": host}), path, FreshDigests())

@@ -14,15 +14,15 @@ from epctx.errors import CompileError
 from epctx.text import size_words
 
 _TOO_HIGH: Final = 1.25
-"""An estimate may be so many times what a job takes."""
+"""Estimates may exceed the memory that a job takes by this factor."""
 _SHARE: Final = 4
-"""Pieces of the size that an error proposes fit into memory beside each other."""
+"""Number of pieces of the proposed size that fit into memory at the same time."""
 
 
-class Room:
-    """The memory that is free, shared by jobs. Used by many threads.
+class MemoryBudget:
+    """Free memory of this machine, shared by jobs. Thread-safe.
 
-    One may always run that this machine can hold.
+    A job that fits into this machine's memory may always run when no other job runs.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class Room:
         self._free = 0
 
     @contextmanager
-    def taken(self, size: int) -> Iterator[None]:
-        """Wait until so many bytes are free beside those that others are known to need.
+    def reserved(self, size: int) -> Iterator[None]:
+        """Reserve `size` bytes; wait until they are free beside those that other jobs reserved.
 
         Raises:
-            CompileError: this machine has less in all, swap included.
+            CompileError: this machine has less memory in total, swap included.
         """
         _require(size)
         with self._changed:

@@ -1,4 +1,4 @@
-"""What other hosts built, where this one gathers it: `epctx build --from-cache`.
+"""What other hosts built, where this one from_cache it: `epctx build --from-cache`.
 
 Keys depend on EPs' libraries and on facts of the host that compiled. Both are in the build reports
 of the hosts that did, and in the lock; so neither an EP nor a device need be here.
@@ -34,7 +34,7 @@ _TOLD = 20
 """Groups that the error names which are not in the cache."""
 
 
-class Elsewhere(Struct, frozen=True, kw_only=True):
+class RemoteBuilds(Struct, frozen=True, kw_only=True):
     """The EPs of other hosts, as `keys.toolchain.Eps`, and what ran models there.
 
     Attributes:
@@ -94,7 +94,7 @@ class _Report(Struct, frozen=True, kw_only=True):
     lock: Lock | None = None
 
 
-def of_reports(folder: Path, name: str, digests: FileDigests) -> Elsewhere:
+def of_reports(folder: Path, name: str, digests: FileDigests) -> RemoteBuilds:
     """What the build reports below a folder say of the EPs that built.
 
     Args:
@@ -122,12 +122,12 @@ def of_reports(folder: Path, name: str, digests: FileDigests) -> Elsewhere:
             for session in locked.session_groups.values() if locked is not None else ():
                 devices[session.key] = group.devices
     known_eps = {name: ep for name, (_, ep) in eps.items()}
-    return Elsewhere(
+    return RemoteBuilds(
         eps=known_eps, devices=devices, code=frozenset(code), file=folder, digests=digests
     )
 
 
-def of_lock(lock: Lock, file: Path, digests: FileDigests) -> Elsewhere:
+def of_lock(lock: Lock, file: Path, digests: FileDigests) -> RemoteBuilds:
     """What a lock says of the EPs that built.
 
     Raises:
@@ -153,7 +153,7 @@ def of_lock(lock: Lock, file: Path, digests: FileDigests) -> Elsewhere:
         for name, record in _providers(lock)
     }
     code = frozenset({_code(lock)})
-    return Elsewhere(eps=eps, devices={}, code=code, file=file, digests=digests)
+    return RemoteBuilds(eps=eps, devices={}, code=code, file=file, digests=digests)
 
 
 def _code(lock: Lock) -> str:
@@ -161,7 +161,7 @@ def _code(lock: Lock) -> str:
 
 
 def refuse_missing(
-    groups: Sequence[GroupState], there: Elsewhere | None, toolchain: Toolchain
+    groups: Sequence[GroupState], there: RemoteBuilds | None, toolchain: Toolchain
 ) -> None:
     """Everything that is to be published is in the cache.
 

@@ -8,23 +8,23 @@ import psutil
 import pytest
 
 from epctx.errors import CompileError
-from epctx.worker import room
-from epctx.worker.room import Room
+from epctx.worker import memory
+from epctx.worker.memory import MemoryBudget
 
 
 @pytest.fixture(autouse=True)
 def free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_available", lambda: 100)
+    monkeypatch.setattr(memory, "_available", lambda: 100)
 
 
 def test_what_fits_runs_at_once_and_what_does_not_waits(free: None) -> None:
-    shared, entered = Room(), threading.Event()
+    shared, entered = MemoryBudget(), threading.Event()
 
     def late() -> None:
-        with shared.taken(50):
+        with shared.reserved(50):
             entered.set()
 
-    with shared.taken(60), shared.taken(40):
+    with shared.reserved(60), shared.reserved(40):
         waiting = threading.Thread(target=late)
         waiting.start()
         assert not entered.wait(0.2)
@@ -33,7 +33,7 @@ def test_what_fits_runs_at_once_and_what_does_not_waits(free: None) -> None:
 
 
 def test_one_may_always_run(free: None) -> None:
-    with Room().taken(1000):
+    with MemoryBudget().reserved(1000):
         pass
 
 
@@ -41,7 +41,7 @@ def test_what_this_machine_cannot_hold_is_refused_with_a_size_that_fits(free: No
     machine = psutil.virtual_memory().total + psutil.swap_memory().total
     with (
         pytest.raises(CompileError, match="is estimated to take") as told,
-        Room().taken(2 * machine),
+        MemoryBudget().reserved(2 * machine),
     ):
         pass
     assert told.value.code == "E0602"
