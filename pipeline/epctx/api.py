@@ -15,9 +15,8 @@ from epctx.commands import build as command
 from epctx.commands import explain as pages
 from epctx.commands.bisect.result import Bisection
 from epctx.commands.build import On
-from epctx.commands.compared import command as compared
-from epctx.commands.diff import differing
-from epctx.commands.diff.result import Comparison
+from epctx.commands.diff import compare as diff_command
+from epctx.commands.diff.compare import Comparison
 from epctx.commands.doctor import command as doctor_command
 from epctx.commands.doctor.diagnosis import Diagnosis
 from epctx.commands.explain import Explanation
@@ -526,18 +525,27 @@ def inspect(file: str | os.PathLike[str]) -> Inspection:
     return command.inspect(Path(file))
 
 
-def diff(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Comparison:
-    """What differs between two builds, two locks, or a build and a lock, causes before effects.
+def diff(
+    old: str | os.PathLike[str],
+    new: str | os.PathLike[str],
+    *,
+    html: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """Compare two builds, two locks, or a build and a lock; causes come before effects.
 
     Args:
         old: a folder of outputs (`dist`, `dist/<name>`), a `.build.json`, or a lock.
         new: likewise.
+        html: file for the comparison of two builds as one HTML page that needs no network; None
+            for no page.
 
     Raises:
-        UsageError: one of them is nothing that can be compared.
+        UsageError: one of them cannot be compared; `html` is given and one of them has no build
+            report, or `epctx[report]` is not installed.
         LockError: a lock cannot be read.
+        StorageError: the page cannot be written.
     """
-    return differing.diff(Path(old), Path(new))
+    return diff_command.diff(Path(old), Path(new), None if html is None else Path(html))
 
 
 def validate(
@@ -721,48 +729,36 @@ def pull(
 
 def report(
     source: str | os.PathLike[str],
-    new: str | os.PathLike[str] | None = None,
     *,
     out: str | os.PathLike[str] | None = None,
     dist: str | os.PathLike[str] = "dist",
     device_results: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """Write the build report of a manifest as one HTML page, which needs no network; its path.
+    """Write a build report as one HTML page that needs no network, and return its path.
 
-    Nothing is built. What context binaries say of themselves is read where they still lie beside
-    the report. With `new` the page tells what became of each group from the build of `source` to
-    that of `new`, and what `diff` finds.
+    Nothing is built. Descriptions inside context binaries are read if these still lie beside the
+    report. `diff(old, new, html=FILE)` writes the page of two builds.
 
     Args:
         source: a manifest, a build report (`.json`), or the folder of the outputs of one build.
-        new: likewise, of a later build; None: the page is of one build.
-        out: the page; None: beside the report, `<name>.report.html`; of two builds beside that of
-            `new`, `<name>.compared.html`.
+        out: the page; None for `<name>.report.html` beside the report.
         dist: the folder with a manifest's report.
-        device_results: what `check_device.py` of a kit wrote, as for `verify`, which judges it; for
-            the page of one build.
+        device_results: file that `check_device.py` of a kit wrote; it is judged as by `verify`.
 
     Raises:
-        UsageError: there is no report, or more than one; it is none of this version; both are one;
-            the device's results cannot be read, or there are two builds.
+        UsageError: there is no report, or more than one; it is of another version; the device's
+            results cannot be read.
         ManifestError: the manifest breaks the schema or a rule.
         StorageError: the page cannot be written.
     """
     path = _report_of(Path(source), Path(dist))
-    if new is not None and device_results is not None:
-        raise UsageError("a device's results are of one build", remedy="name one build alone")
-    if new is None:
-        page = Path(out) if out is not None else report_command.page_of(path)
-        on_device = None
-        if device_results is not None:
-            built = path.parent / report_command.read(path).name
-            judged = verify(built, device_results=device_results)
-            on_device = section(results_of.read(Path(device_results)), judged)
-        report_command.write(path, page, on_device)
-        return page
-    other = _report_of(Path(new), Path(dist))
-    page = Path(out) if out is not None else compared.page_of(other)
-    compared.write(path, other, page)
+    page = Path(out) if out is not None else report_command.page_of(path)
+    on_device = None
+    if device_results is not None:
+        built = path.parent / report_command.read(path).name
+        judged = verify(built, device_results=device_results)
+        on_device = section(results_of.read(Path(device_results)), judged)
+    report_command.write(path, page, on_device)
     return page
 
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from epctx import api
-from epctx.commands.diff.result import Comparison
+from epctx.commands.diff.compare import Comparison
 from epctx.errors import LockError, UsageError
 from tests.kit.command_line import epctx
 from tests.kit.projects import Project, make

@@ -129,12 +129,12 @@ def test_two_builds_of_one_manifest(project: Project, monkeypatch: pytest.Monkey
     text = Path("m.yaml").read_text(encoding="utf-8")
     Path("n.yaml").write_text(text.replace("relu1", "relu0"), encoding="utf-8")
     api.build("n.yaml", out="new")
-    result = call("old/m.build.json", "n.yaml", "--dist", "new")
-    assert (result.exit_code, result.stdout) == (0, "new/m.compared.html\n")
-    page = Path("new/m.compared.html").read_text(encoding="utf-8")
+    result = CliRunner().invoke(app, ["diff", "old/m.build.json", "new", "--html", "page.html"])
+    assert result.exit_code == 0, result.output
+    page = Path("page.html").read_text(encoding="utf-8")
     assert "partition.exclude.nodes[0]: &#34;relu1&#34; is now &#34;relu0&#34;" in page
     assert "1 of 1 group differs" in page and "default/pair/a_reference.bin" in page
     assert str(project.folder) not in page
-    result = call("n.yaml", "new/m.build.json", "--dist", "new", "--out", "none.html")
-    assert result.exit_code == 2 and "is both of the builds to compare" in result.output
+    lock = CliRunner().invoke(app, ["diff", "old", "m.lock.yaml", "--html", "none.html"])
+    assert lock.exit_code == 2 and "has no build report" in lock.output
     assert not Path("none.html").exists()

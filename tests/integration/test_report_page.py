@@ -310,7 +310,8 @@ def write_compared(folder: Path, old: BuildReport, new: BuildReport) -> Path:
     paths = folder / "old.build.json", folder / "new.build.json"
     for path, made in zip(paths, (old, new), strict=True):
         path.write_bytes(codec.encode(made))
-    return api.report(*paths, out=folder / "page.html")
+    api.diff(*paths, html=folder / "page.html")
+    return folder / "page.html"
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])

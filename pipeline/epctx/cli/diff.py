@@ -10,15 +10,15 @@ import typer
 from rich.text import Text
 
 from epctx import api
-from epctx.cli.paths import Existing
+from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI
-from epctx.commands.diff.result import ChangedFile, Comparison
+from epctx.commands.diff.compare import ChangedFile, Comparison
 from epctx.error_codes import Code
 from epctx.errors import LockError
 from epctx.text import size_words
 
 _SHOWN = 20
-"""Differences of an area that are told without -v."""
+"""Number of differences to list for each area without -v."""
 _STYLES = {"toolchain": "magenta", "host": "magenta", "source": "magenta", "setting": "magenta"}
 
 
@@ -34,13 +34,19 @@ def diff(
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Fail, with exit code 8, if anything differs.")
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the comparison of two builds as HTML page, too."),
+        Written(),
+    ] = None,
 ) -> None:
-    """Tell what differs between two builds, two locks, or a build and a lock.
+    """Show what differs between two builds, two locks, or a build and a lock.
 
-    Toolchain, sources, settings, partitions, files, and in files nodes, attributes and tensors.
-    That there are differences is no failure without --exit-code. With -v all of them are shown.
+    It compares toolchain, sources, settings, partitions, files, and in files nodes, attributes and
+    tensors. Differences are no failure without --exit-code; -v shows all of them. The page of
+    --html has each group's state, coverage, partitions, files, numbers and time side by side.
     """
-    found = api.diff(old, new)
+    found = api.diff(old, new, html=html)
     ui.emit(found)
     ui.print(*_lines(found, every=bool(ui.verbose)))
     if exit_code and not found.same:

@@ -1,4 +1,4 @@
-"""`epctx report`: a build, or what became of one in another, as one HTML page."""
+"""`epctx report`: a build as one HTML page."""
 
 from __future__ import annotations
 
@@ -26,13 +26,6 @@ def report(
         ),
         STARTER,
     ] = None,
-    new: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[NEW]", show_default=False, help="A later build, to compare with the first."
-        ),
-        STARTER,
-    ] = None,
     *,
     out: Annotated[
         Path | None,
@@ -40,8 +33,7 @@ def report(
             "--out",
             "-o",
             metavar="FILE",
-            help="The page; else beside the report: <name>.report.html, of two builds "
-            "<name>.compared.html.",
+            help="The page; else <name>.report.html beside the report.",
         ),
         Written(),
     ] = None,
@@ -61,10 +53,9 @@ def report(
     """Write the report of the last build as one HTML page, which needs no network.
 
     Nothing is built or run: what failed, groups and targets, the timeline, and of each group its
-    models' graphs, numbers, checks, files, EPs and settings are those of dist/<name>.build.json. Of
-    two builds the page tells what became of each group: state, coverage, partitions, files,
-    numbers, time, toolchain, options.
+    models' graphs, numbers, checks, files, EPs and settings are those of dist/<name>.build.json.
+    `epctx diff A B --html FILE` writes the page of two builds.
     """
-    page = api.report(located(source), new, out=out, dist=dist, device_results=device_results)
+    page = api.report(located(source), out=out, dist=dist, device_results=device_results)
     ui.emit({"page": page, "size": page.stat().st_size})
     ui.print(Text(page.as_posix(), style="bold"))

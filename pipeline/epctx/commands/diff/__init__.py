@@ -1,1 +1,1 @@
-"""`epctx diff`: two builds, two locks, or a build and a lock (design section 10)."""
+"""`epctx diff`: compare two builds, two locks, or a build and a lock (design section 10)."""

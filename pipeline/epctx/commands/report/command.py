@@ -113,9 +113,9 @@ def of_folder(folder: Path) -> Path:
     raise UsageError(what, file=shown, remedy=remedy)
 
 
-def page_of(path: Path, kind: str = "report") -> Path:
-    """Where the page of a report goes if nobody says: beside it."""
-    return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.build')}.{kind}.html")
+def page_of(path: Path) -> Path:
+    """Return the default path of a report's page: beside the report."""
+    return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.build')}.report.html")
 
 
 def write(path: Path, page: Path, device: OnDevice | None = None) -> BuildReport:

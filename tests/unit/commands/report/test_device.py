@@ -8,7 +8,6 @@ import pytest
 
 from epctx import api
 from epctx.commands.report.device import milliseconds
-from epctx.errors import UsageError
 from tests.kit import kits
 
 pytestmark = pytest.mark.usefixtures("jobs_inline")
@@ -37,11 +36,6 @@ def test_verdicts_and_times_of_each_model_are_on_the_page(built: Path, tmp_path:
     assert "on the device: &lt;script&gt;" in page and HOSTILE not in page
     assert milliseconds(second["p99"]) in page
     assert 'id="device"' not in api.report(built / "dist", out=tmp_path / "p").read_text()
-
-
-def test_a_device_is_shown_beside_one_build(built: Path) -> None:
-    with pytest.raises(UsageError, match="of one build"):
-        api.report(built / "dist", built / "dist", device_results=built / "device.json")
 
 
 def test_a_model_that_was_not_run_has_no_time() -> None:

@@ -1,4 +1,4 @@
-"""What became of each group from one build to another."""
+"""The page of two builds: `epctx diff A B --html FILE`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from epctx.commands.diff.result import Changed, ChangedFile, Comparison
+from epctx.commands.diff.compare import Changed, ChangedFile, Comparison, Side, not_compared
 from epctx.commands.report import overview, tables
+from epctx.commands.report.page import document
 from epctx.commands.report.tables import NumbersRow
 from epctx.engine.report import BuildReport, GroupReport
+from epctx.errors import UsageError
 from epctx.keys.changes import between
 from epctx.text import size_words
 from epctx.verification.findings import error_words, largest_error
 
+SHOWN: Final = 100
+"""Number of differences of a group that the page lists."""
+FEW: Final = 3
+"""Number of differing groups up to which all are open."""
 NONE: Final = "\N{EN DASH}"
-"""Where there is nothing."""
+"""Text of an empty cell."""
 _GOOD: Final = ("built", "up to date")
 
 
 class Fact(Struct, frozen=True):
-    """Something that both builds tell. `tone`: good or bad, what it became; empty: neither."""
+    """A fact of both builds. `tone`: "good" or "bad" for the change, empty if it is neither."""
 
     name: str
     old: str
@@ -30,12 +37,12 @@ class Fact(Struct, frozen=True):
 
     @property
     def same(self) -> bool:
-        """Nothing became of it."""
+        """Tell whether both builds have the same value."""
         return self.old == self.new
 
 
 class ComparedNumbers(Struct, frozen=True, kw_only=True):
-    """An output of a model on both sides, each on the inputs on which it is worst."""
+    """An output of a model on both sides, each on the inputs with the largest error."""
 
     model: str
     output: str
@@ -48,10 +55,10 @@ class ComparedGroup(Struct, frozen=True, kw_only=True):
 
     Attributes:
         label: `group@target`.
-        old, new: None: that build does not have it.
-        changes: what differs but for bytes: settings, toolchain, partitions, models, binaries.
-        files: that are another, or that one build has.
-        same: nothing of it differs but the time that it took and whether it had to be built.
+        old, new: None if that build does not have the group.
+        changes: differences in settings, toolchain, partitions, models and binaries.
+        files: files that differ or that only one build has.
+        same: nothing differs except the time it took and whether it had to be built.
     """
 
     label: str
@@ -65,7 +72,7 @@ class ComparedGroup(Struct, frozen=True, kw_only=True):
 
 
 def groups(old: BuildReport, new: BuildReport, found: Comparison) -> tuple[ComparedGroup, ...]:
-    """Every group of both builds, those that differ first, else in the new one's order."""
+    """List the groups of both builds: those that differ first, else in the order of the new one."""
     before, after = ({tables.label(group): group for group in each.groups} for each in (old, new))
     locked = old.lock is not None and new.lock is not None
     rows = (
@@ -76,7 +83,7 @@ def groups(old: BuildReport, new: BuildReport, found: Comparison) -> tuple[Compa
 
 
 def of_no_group(groups: tuple[ComparedGroup, ...], found: Comparison) -> tuple[Changed, ...]:
-    """What differs of the builds as a whole: toolchain, host, sources."""
+    """List the differences of the builds as a whole: toolchain, host, sources."""
     prefixes = [_prefix(each) for group in groups for each in (group.old, group.new) if each]
     return tuple(
         change
@@ -122,19 +129,19 @@ def _prefix(group: GroupReport) -> str:
 
 
 def _is_of(where: str, prefix: str) -> bool:
-    """Whether a place is a group, or in one: `target/group`, `target/group/model_ctx.onnx`."""
+    """Tell whether a place (`target/group`, `target/group/model_ctx.onnx`) is in a group."""
     return where == prefix or where.startswith(f"{prefix}/")
 
 
 def _written(old: GroupReport, new: GroupReport, prefix: str) -> Iterator[Changed]:
-    """What the manifest says of a group, where both reports have it; else the locks tell."""
+    """Changed settings of a group, if both reports have them; else the locks show them."""
     if old.manifest and new.manifest:
         for change in between(old.manifest, new.manifest):
             yield Changed(area="setting", where=prefix, what=str(change))
 
 
 def _toolchains(old: GroupReport, new: GroupReport, prefix: str) -> Iterator[Changed]:
-    """What the EPs of a group compile with, where there are no locks to tell."""
+    """Changed toolchains of a group's EPs, for builds without locks."""
     for change in between(_toolchain(old), _toolchain(new)):
         yield Changed(area="toolchain", where=prefix, what=str(change))
 
@@ -167,17 +174,17 @@ def _fact(
     words: Callable[[GroupReport], str],
     good: Callable[[GroupReport], float | None] = lambda _: None,
 ) -> Fact:
-    """A fact; `good`: more is better; None: it does not say."""
+    """Make a fact. `good` returns a number of which more is better; None if it is unknown."""
     before, after = (good(group) if group else None for group in (old, new))
     tone = ""
     if before is not None and after is not None and before != after:
         tone = "good" if after > before else "bad"
-    said = [words(group) if group else NONE for group in (old, new)]
-    return Fact(name, said[0], said[1], tone)
+    before_words, after_words = (words(group) if group else NONE for group in (old, new))
+    return Fact(name, before_words, after_words, tone)
 
 
 def _taken(group: GroupReport) -> tuple[int, int]:
-    """Nodes on EPs, and all nodes."""
+    """Number of nodes on EPs, and of all nodes."""
     taken = sum(part.nodes for model in group.models for part in model.partitions)
     return taken, sum(model.nodes for model in group.models)
 
@@ -220,3 +227,53 @@ def _numbers(old: GroupReport | None, new: GroupReport | None) -> Iterator[Compa
     )
     for key in dict.fromkeys([*after, *before]):
         yield ComparedNumbers(model=key[0], output=key[1], old=before.get(key), new=after.get(key))
+
+
+def render(old: Side, new: Side, comparison: Comparison) -> str:
+    """Return the HTML page of two builds that were compared.
+
+    Raises:
+        UsageError: a side has no build report.
+    """
+    before, after = _report(old), _report(new)
+    rows = groups(before, after, comparison)
+    # The page holds no path of the builder.
+    sides = replace(old, name="the old build"), replace(new, name="the new build")
+    return document(
+        "compared.html",
+        old=before,
+        new=after,
+        figures=tuple(_figures(before, after)),
+        groups=[row for row in rows if not row.same],
+        same=[row for row in rows if row.same],
+        changes=of_no_group(rows, comparison),
+        not_compared=tuple(not_compared(*sides)),
+        shown=SHOWN,
+        few=FEW,
+        nothing=NONE,
+    )
+
+
+def _report(side: Side) -> BuildReport:
+    if side.report is None:
+        raise UsageError(
+            "has no build report, and the page of two builds needs both",
+            file=side.name,
+            remedy="name `dist/<name>` or its .build.json, or leave out --html",
+        )
+    return side.report
+
+
+def _figures(old: BuildReport, new: BuildReport) -> list[Fact]:
+    """Key figures of both builds, side by side."""
+    before, after = (
+        {figure.name: figure for figure in overview.figures(each, None)} for each in (old, new)
+    )
+    return [
+        Fact(
+            name,
+            before[name].value if name in before else NONE,
+            after[name].value if name in after else NONE,
+        )
+        for name in dict.fromkeys([*after, *before])
+    ]

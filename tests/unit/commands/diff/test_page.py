@@ -1,10 +1,113 @@
+"""The page of `epctx diff --html`: what became of each group of two builds."""
+
+import re
+from pathlib import Path
+
+import pytest
 from msgspec.structs import replace
 
-from epctx.commands.compared.groups import ComparedGroup, groups, of_no_group
-from epctx.commands.diff.result import Changed, ChangedFile, Comparison
+from epctx import api, codec
+from epctx.commands.diff import page
+from epctx.commands.diff.compare import Changed, ChangedFile, Comparison
+from epctx.commands.diff.page import ComparedGroup, groups, of_no_group
 from epctx.engine.report import BuildReport
+from epctx.error_codes import Code
+from epctx.errors import StorageError, UsageError
+from epctx.files.outputs import SUMS
 from epctx.lockfile.types import LockedFile
-from tests.kit.reports import failing, report
+from tests.kit.reports import chain, failing, report
+
+HOSTILE = "</script><img src=x onerror=alert(1)>'\"&{{ 7*7 }}"
+
+
+def render(folder: Path, old: BuildReport, new: BuildReport) -> str:
+    paths = folder / "old.build.json", folder / "new.build.json"
+    for path, made in zip(paths, (old, new), strict=True):
+        path.write_bytes(codec.encode(made))
+    return page_of(*paths)
+
+
+def page_of(old: Path, new: Path) -> str:
+    page = old.with_name("page.html")
+    api.diff(old, new, html=page)
+    return page.read_text(encoding="utf-8")
+
+
+def test_what_became_of_each_group_is_on_the_page(tmp_path: Path) -> None:
+    text = render(tmp_path, report(), failing())
+    assert "nose@edge" in text and f"The new one failed: {Code.NUMBERS} VerificationError" in text
+    assert ">eye@cloud</h3>" in text and '<span class="state state-gone">gone</span>' in text
+    # Only the old report's groups are the same: eye@edge and ear@edge.
+    assert "4 of 6 groups differ" in text
+    assert str(tmp_path) not in text, "a path of the builder"
+
+
+def test_what_only_one_side_tells_names_the_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One path is part of the other."""
+    for folder in (tmp_path, tmp_path / "i"):
+        folder.mkdir(exist_ok=True)
+        (folder / "m.build.json").write_bytes(codec.encode(report()))
+    (tmp_path / "made/edge/eye").mkdir(parents=True)
+    for name in (SUMS, "chain_ctx.onnx"):
+        (tmp_path / "made/edge/eye" / name).touch()
+    monkeypatch.chdir(tmp_path)
+    text = page_of(Path("m.build.json"), Path("i/m.build.json"))
+    assert "nodes and attributes: the files of the new build are not here" in text
+
+
+def test_two_builds_of_which_nothing_differs_say_so(tmp_path: Path) -> None:
+    text = render(tmp_path, report(), replace(report(), started="2026-02-02T03:04:05+00:00"))
+    assert "Both builds are the same" in text and 'id="groups"' not in text
+    assert "Both builds are the same" in render(
+        tmp_path, replace(report(), groups=()), replace(report(), groups=())
+    )
+
+
+def test_no_name_of_a_model_is_markup(tmp_path: Path) -> None:
+    old = replace(chain(12, name="x{}" + HOSTILE.replace("{", "{{").replace("}", "}}")), name="m")
+    new = replace(old, declined=(), partitions=old.partitions[:1], outline=None)
+    text = render(tmp_path, report(old), report(new))
+    assert "<img" not in text and "{{ 7*7 }}" in text
+
+
+def test_every_reference_leads_somewhere_and_every_table_has_its_heads(tmp_path: Path) -> None:
+    text = render(tmp_path, report(), failing())
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    for reference in re.findall(r'href="([^"]*)"', text):
+        assert reference.startswith("#") and reference[1:] in ids
+    for table in re.findall(r"<table.*?</table>", text, re.DOTALL):
+        assert re.search(r"<caption>\s*\S", table) and "<th scope=" in table
+
+
+def test_of_very_many_differences_the_first_are_told(tmp_path: Path) -> None:
+    old, new = chain(600), chain(600, left=2)
+    text = render(tmp_path, report(old), report(new))
+    assert re.search(r"And [0-9]+ more: <code>epctx diff -v</code>", text)
+    assert text.count("<tr><td>partition</td>") == 2 * page.SHOWN
+
+
+def test_a_side_without_report_has_no_page(tmp_path: Path) -> None:
+    path = tmp_path / "made.build.json"
+    path.write_bytes(codec.encode(report()))
+    folder = tmp_path / "loose"
+    folder.mkdir()
+    for name in (SUMS, "chain_ctx.onnx"):
+        (folder / name).touch()
+    for pair in ((path, folder), (folder, path)):
+        with pytest.raises(UsageError, match="has no build report") as caught:
+            api.diff(*pair, html=tmp_path / "page.html")
+        assert "--html" in caught.value.remedy
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "made.build.json"
+    path.write_bytes(codec.encode(report()))
+    with pytest.raises(StorageError, match="cannot be written"):
+        api.diff(path, path, html=tmp_path / "none" / "page.html")
 
 
 def found(*changes: Changed, files: tuple[ChangedFile, ...] = ()) -> Comparison:

@@ -1,1 +1,0 @@
-"""Two builds on one page: `epctx report A B`. What differs is what `commands.diff` finds."""

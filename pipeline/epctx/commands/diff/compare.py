@@ -1,0 +1,376 @@
+"""Compare two builds, two locks, or a build and a lock: causes before effects, down to the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from epctx import lockfile as lock
+from epctx.commands.inspect import command as inspection
+from epctx.commands.report import command
+from epctx.engine.report import BuildReport
+from epctx.error_codes import Code
+from epctx.errors import EpctxError, ModelError, UsageError
+from epctx.files import atomic, digest, listing
+from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS
+from epctx.graph.diff import bytewise
+from epctx.graph.weights.data_file import DataFile
+from epctx.keys.changes import between
+from epctx.lockfile import hosts
+from epctx.lockfile.differences import between_locks
+from epctx.lockfile.types import Lock, LockedFile
+from epctx.providers.hooks import BinaryInfo
+from epctx.stages.report import ModelReport
+from epctx.text import Brief
+
+_REMEDY = "name what `epctx build` wrote: `dist/<name>`, its .build.json, or the .lock.yaml"
+
+Area = Literal[
+    "toolchain", "host", "source", "setting", "code", "key", "partition", "binary",
+    "metadata", "model", "node", "attribute", "tensor",
+]  # fmt: skip
+"""Areas of differences: causes first, then their effects."""
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """A difference other than the bytes of a file.
+
+    Attributes:
+        area: toolchain, host, source and setting are causes. code (of epctx) and key (of an action)
+            appear only if there is no cause. partition: assignment of nodes to EPs. binary: the
+            description inside a context binary. The others are parts of a model file; metadata is
+            the part that only describes it.
+        where: the source, EP, group, model, or place in a file.
+        what: old and new value in words.
+    """
+
+    area: Area
+    where: str
+    what: str
+
+
+class ChangedFile(Struct, frozen=True, kw_only=True):
+    """A file that differs, or that only one side has.
+
+    Attributes:
+        file: `<target>/<group>/<name>`, followed by the kind of host if two locks have several.
+        old, new: None if that side does not have the file.
+        difference: the first difference in bytes; None if a side's file is not on this disk.
+    """
+
+    file: str
+    old: LockedFile | None
+    new: LockedFile | None
+    difference: str | None = None
+
+
+class Comparison(Brief, frozen=True, kw_only=True):
+    """Result of a comparison.
+
+    Attributes:
+        old, new: the sides as the user named them.
+        same: nothing differs in the facts that both sides have.
+        same_files: number of files that are the same on both sides.
+        not_compared: facts that only one side has, in words.
+    """
+
+    old: str
+    new: str
+    same: bool
+    differences: tuple[Changed, ...]
+    files: tuple[ChangedFile, ...]
+    same_files: int
+    not_compared: tuple[str, ...] = ()
+
+
+class Side(Struct, frozen=True, kw_only=True):
+    """One side of a comparison.
+
+    Attributes:
+        name: the side as the user named it.
+        lock: None for a folder without a report and for a build that failed.
+        report: None for a lock and for a folder without a report.
+        folder: folder with the files of each `<target>/<group>`; None for a lock, or if the files
+            are gone.
+        files: files by `<target>/<group>/<name>`, from the disk if they are there, else from the
+            lock.
+    """
+
+    name: str
+    files: Mapping[str, LockedFile]
+    lock: Lock | None = None
+    report: BuildReport | None = None
+    folder: Path | None = None
+
+    @property
+    def is_lock(self) -> bool:
+        """Tell whether this is a lock file alone, which may have several kinds of host."""
+        return self.lock is not None and self.report is None
+
+    @property
+    def models(self) -> dict[str, ModelReport]:
+        """Models of the report by `<target>/<group>/<model>`."""
+        groups = () if self.report is None else self.report.groups
+        return {f"{g.target}/{g.group}/{model.name}": model for g in groups for model in g.models}
+
+    @property
+    def golden(self) -> frozenset[str]:
+        """Each `<target>/<group>` that was built with golden files."""
+        if self.is_lock:
+            return frozenset()
+        if self.report is None:
+            return frozenset(group for file in self.files if (group := _golden_group(file)))
+        return frozenset(
+            f"{each.target}/{each.group}" for each in self.report.groups if each.golden
+        )
+
+
+def _kinds_of_host(old: Side, new: Side) -> list[tuple[Side, Side]]:
+    """Pair both sides for each kind of host that both have outputs of, or for one if none is."""
+    one, other = (() if s.lock is None else hosts.kinds(s.lock) for s in (old, new))
+    both = [(kind, kind) for kind in one if kind in other]
+    return [(_on(old, a), _on(new, b)) for a, b in both or [((*one, {})[0], (*other, {})[0])]]
+
+
+def _on(side: Side, kind: hosts.Kind) -> Side:
+    if side.lock is None or not side.lock.hosts:
+        return side
+    lock = hosts.on(side.lock, kind)
+    return replace(side, lock=lock, files=_locked(lock))
+
+
+def _golden_group(file: str) -> str | None:
+    """Return the group of a golden file; None for other files."""
+    group, found, _ = file.partition(f"/{GOLDEN}/")
+    return group if found else None
+
+
+def side(path: Path) -> Side:
+    """Read what is at a path: a lock, a report, or a folder of outputs.
+
+    Raises:
+        UsageError: there is nothing at the path, or nothing that can be compared.
+        LockError: the lock cannot be read.
+    """
+    if path.is_dir():
+        with UsageError.if_refused("cannot be read", file=path.as_posix(), remedy=_REMEDY):
+            return _of_folder(path)
+    if not path.exists():
+        raise UsageError(
+            "does not exist", file=path.as_posix(), remedy=_REMEDY, code=Code.NO_SUCH_PATH
+        )
+    if path.suffix == ".json":
+        report = command.read(path)
+        return _of_build(path, report, path.parent / report.name)
+    locked = lock.read(path)
+    return Side(name=path.as_posix(), lock=locked, files=_locked(locked))
+
+
+def _of_folder(path: Path) -> Side:
+    """Read a build by its `dist` or `dist/<name>`, or any folder with group folders."""
+    beside = path.resolve().with_name(f"{path.resolve().name}.build.json")
+    if beside.is_file():
+        return _of_build(path, command.read(beside), path)
+    reports = sorted(path.glob("*.build.json"))
+    if len(reports) > 1:
+        names = ", ".join(f"{path.as_posix()}/{each.name}" for each in reports)
+        raise UsageError(
+            "has the builds of several manifests",
+            file=path.as_posix(),
+            remedy=f"name one: {names}",
+        )
+    if reports:
+        report = command.read(reports[0])
+        return _of_build(path, report, path / report.name)
+    files = _on_disk(path)
+    if not files:
+        raise UsageError("has no build in it", file=path.as_posix(), remedy=_REMEDY)
+    return Side(name=path.as_posix(), folder=path, files=files)
+
+
+def _of_build(path: Path, report: BuildReport, folder: Path) -> Side:
+    files = _on_disk(folder) if folder.is_dir() else {}
+    return Side(
+        name=path.as_posix(),
+        lock=report.lock,
+        report=report,
+        folder=folder if files else None,
+        files=files or (_locked(report.lock) if report.lock is not None else {}),
+    )
+
+
+def _on_disk(folder: Path) -> dict[str, LockedFile]:
+    """List every file of every folder with sums, except the sums themselves."""
+    return {
+        path.relative_to(folder).as_posix(): LockedFile(
+            size=path.stat().st_size, sha256=digest.of_file(path, "sha256").hex
+        )
+        for sums in sorted(path for path in listing.below(folder) if path.name == SUMS)
+        for path in sorted(sums.parent.iterdir())
+        if path.is_file() and path.name not in (SUMS, SIGNATURE)
+    }
+
+
+def _locked(locked: Lock) -> dict[str, LockedFile]:
+    return {
+        f"{name}/{file}": facts
+        for name, outputs in locked.folders.items()
+        for file, facts in outputs.items()
+    }
+
+
+def diff(old: Path, new: Path, html: Path | None = None) -> Comparison:
+    """Compare what is at two paths, and write the page of the comparison; see `api.diff`."""
+    sides = side(old), side(new)
+    comparison = compare(*sides)
+    if html is not None:
+        UsageError.if_missing("jinja2", "report")
+        from epctx.commands.diff.page import render
+
+        atomic.replace(html, render(*sides, comparison).encode())
+    return comparison
+
+
+def compare(old: Side, new: Side) -> Comparison:
+    """Compare two sides. Raises OSError, too."""
+    kinds = tuple(_hosts(old, new))
+    (old, new), *more = _kinds_of_host(old, new)
+    files = (*_files(old, new), *_of_other_hosts(old, new, more))
+    both = old.files.keys() & new.files.keys()
+    differences = (
+        *kinds,
+        *_locks(old, new),
+        *_partitions(old, new),
+        *(change for file in files for change in _inside(old, new, file)),
+    )
+    return Comparison(
+        old=old.name,
+        new=new.name,
+        same=not files and not differences,
+        differences=differences,
+        files=files,
+        same_files=sum(old.files[name] == new.files[name] for name in both),
+        not_compared=tuple(not_compared(old, new)),
+    )
+
+
+def _hosts(old: Side, new: Side) -> Iterator[Changed]:
+    """Kinds of host that only one of two lock files has outputs of, if one has several."""
+    if old.lock is None or new.lock is None or not (old.is_lock and new.is_lock):
+        return
+    if not (old.lock.hosts or new.lock.hosts):
+        return
+    before, after = (hosts.kinds(side.lock) for side in (old, new) if side.lock is not None)
+    for kind in after:
+        if kind not in before:
+            yield Changed(area="host", where=hosts.name(kind), what="has outputs in the lock now")
+    for kind in before:
+        if kind not in after:
+            what = "has no outputs in the lock any more"
+            yield Changed(area="host", where=hosts.name(kind), what=what)
+
+
+def _of_other_hosts(
+    old: Side, new: Side, more: Sequence[tuple[Side, Side]]
+) -> Iterator[ChangedFile]:
+    """Files of the other kinds of host, with the name of the kind."""
+    listed = {(each.file, each.old, each.new) for each in _files(old, new)}
+    for one, other in more:
+        assert one.lock is not None
+        kind = hosts.name(hosts.kind(one.lock))
+        for each in _files(one, other):
+            if (each.file, each.old, each.new) not in listed:
+                yield replace(each, file=f"{each.file} ({kind})")
+
+
+def _locks(old: Side, new: Side) -> Iterator[Changed]:
+    """Differences of toolchain, host, sources and settings; `_files` has the files."""
+    if old.lock is None or new.lock is None:
+        return
+    for each in between_locks(old.lock, new.lock):
+        if each.kind != "output":
+            yield Changed(area=each.kind, where=each.where, what=each.what)
+
+
+def _partitions(old: Side, new: Side) -> Iterator[Changed]:
+    """Differences in the assignment of nodes and in the passes, for models that both sides have."""
+    before, after = old.models, new.models
+    for name in sorted(before.keys() & after.keys()):
+        for change in between(*map(_plain, (before[name], after[name]))):
+            yield Changed(area="partition", where=name, what=str(change))
+
+
+def _plain(model: ModelReport) -> Mapping[str, object]:
+    return {
+        "nodes": model.nodes,
+        "coverage": model.coverage,
+        "passes": {record.name: dict(record.changed) for record in model.passes},
+        "partitions": model.partitions,
+        "left to the default EP": {
+            f"{node.node or node.op_type} ({node.op_type})": dict(node.reasons)
+            for node in model.declined
+        },
+    }
+
+
+def _files(old: Side, new: Side) -> Iterator[ChangedFile]:
+    on_one_side = old.golden ^ new.golden
+    for name in sorted({*old.files, *new.files}):
+        if _golden_group(name) in on_one_side:
+            continue  # the other build was made without `--golden`
+        one, other = old.files.get(name), new.files.get(name)
+        if one != other:
+            difference = None
+            if one is not None and other is not None and old.folder and new.folder:
+                paths = old.folder / name, new.folder / name
+                difference = bytewise.words(*(DataFile.open(path).view() for path in paths))
+            yield ChangedFile(file=name, old=one, new=other, difference=difference)
+
+
+def _inside(old: Side, new: Side, file: ChangedFile) -> Iterator[Changed]:
+    """Differences inside a file that both sides have on this disk."""
+    if file.difference is None or old.folder is None or new.folder is None:
+        return
+    paths = (old.folder / file.file, new.folder / file.file)
+    if file.file.endswith(".onnx"):
+        from epctx.graph.diff import divergence
+
+        try:
+            divergences = divergence.between(*paths)
+        except ModelError as error:
+            yield Changed(area="model", where=file.file, what=f"cannot be read: {error.what}")
+            return
+        for each in divergences:
+            yield Changed(area=each.part, where=f"{file.file}: {each.where}", what=each.what)
+        return
+    infos = tuple(_binary(path) for path in paths)
+    if None not in infos:
+        for change in between(*infos):
+            yield Changed(area="binary", where=file.file, what=str(change))
+
+
+def _binary(path: Path) -> BinaryInfo | None:
+    """Read the description inside a context binary; None if this host cannot read it."""
+    try:
+        binary = inspection.inspect(path).binary
+    except EpctxError:
+        return None
+    return binary.info if binary is not None else None
+
+
+def not_compared(old: Side, new: Side) -> Iterator[str]:
+    """Facts that only one side has, in words that name the other side."""
+    for one, other in ((old, new), (new, old)):
+        if extra := len(other.golden - one.golden):
+            groups = f"{extra} group{'s' * (extra != 1)}"
+            yield f"golden files of {groups}: {one.name} was made without `--golden`"
+        if one.lock is None and other.lock is not None:
+            yield f"toolchain, sources and settings: {one.name} has no lock or report"
+        if one.report is None and other.report is not None:
+            yield f"partitions: {one.name} has no report"
+        if one.folder is None and other.folder is not None:
+            yield f"nodes and attributes: the files of {one.name} are not here"
