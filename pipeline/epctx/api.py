@@ -15,8 +15,8 @@ from epctx.commands import build as command
 from epctx.commands import explain as pages
 from epctx.commands.bisect.result import Bisection
 from epctx.commands.build import On
-from epctx.commands.diff import compare as diff_command
-from epctx.commands.diff.compare import Comparison
+from epctx.commands.diff import page as comparison_page
+from epctx.commands.diff.compare import Comparison, compare, side
 from epctx.commands.doctor import command as doctor_command
 from epctx.commands.doctor.diagnosis import Diagnosis
 from epctx.commands.explain import Explanation
@@ -545,7 +545,11 @@ def diff(
         LockError: a lock cannot be read.
         StorageError: the page cannot be written.
     """
-    return diff_command.diff(Path(old), Path(new), None if html is None else Path(html))
+    sides = side(Path(old)), side(Path(new))
+    comparison = compare(*sides)
+    if html is not None:
+        comparison_page.write(*sides, comparison, Path(html))
+    return comparison
 
 
 def validate(

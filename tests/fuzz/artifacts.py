@@ -21,7 +21,7 @@ from epctx import codec, errors
 from epctx.actions.action import StageStarted
 from epctx.actions.compile import CompileResult
 from epctx.cli import app, completion, junit
-from epctx.commands.diff import compare
+from epctx.commands.diff.compare import compare, side
 from epctx.commands.package import checking
 from epctx.commands.package.form import MANIFEST
 from epctx.commands.report import command, page
@@ -112,7 +112,7 @@ def reports(data: bytes) -> None:
         assert error.remedy
         return
     assert page.render(report, FOLDER)
-    found = compare.diff(path, path)
+    found = compare(side(path), side(path))
     assert not found.differences and not found.files
 
 

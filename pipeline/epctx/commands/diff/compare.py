@@ -15,7 +15,7 @@ from epctx.commands.report import command
 from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ModelError, UsageError
-from epctx.files import atomic, digest, listing
+from epctx.files import digest, listing
 from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS
 from epctx.graph.diff import bytewise
 from epctx.graph.weights.data_file import DataFile
@@ -221,18 +221,6 @@ def _locked(locked: Lock) -> dict[str, LockedFile]:
         for name, outputs in locked.folders.items()
         for file, facts in outputs.items()
     }
-
-
-def diff(old: Path, new: Path, html: Path | None = None) -> Comparison:
-    """Compare what is at two paths, and write the page of the comparison; see `api.diff`."""
-    sides = side(old), side(new)
-    comparison = compare(*sides)
-    if html is not None:
-        UsageError.if_missing("jinja2", "report")
-        from epctx.commands.diff.page import render
-
-        atomic.replace(html, render(*sides, comparison).encode())
-    return comparison
 
 
 def compare(old: Side, new: Side) -> Comparison:

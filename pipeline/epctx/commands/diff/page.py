@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -10,10 +11,10 @@ from msgspec.structs import replace
 
 from epctx.commands.diff.compare import Changed, ChangedFile, Comparison, Side, not_compared
 from epctx.commands.report import overview, tables
-from epctx.commands.report.page import document
 from epctx.commands.report.tables import NumbersRow
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.errors import UsageError
+from epctx.files import atomic
 from epctx.keys.changes import between
 from epctx.text import size_words
 from epctx.verification.findings import error_words, largest_error
@@ -229,17 +230,21 @@ def _numbers(old: GroupReport | None, new: GroupReport | None) -> Iterator[Compa
         yield ComparedNumbers(model=key[0], output=key[1], old=before.get(key), new=after.get(key))
 
 
-def render(old: Side, new: Side, comparison: Comparison) -> str:
-    """Return the HTML page of two builds that were compared.
+def write(old: Side, new: Side, comparison: Comparison, page: Path) -> None:
+    """Write the HTML page of two builds that were compared.
 
     Raises:
-        UsageError: a side has no build report.
+        UsageError: a side has no build report, or `epctx[report]` is not installed.
+        StorageError: the page cannot be written.
     """
+    UsageError.if_missing("jinja2", "report")
+    from epctx.commands.report.page import document
+
     before, after = _report(old), _report(new)
     rows = groups(before, after, comparison)
     # The page holds no path of the builder.
     sides = replace(old, name="the old build"), replace(new, name="the new build")
-    return document(
+    text = document(
         "compared.html",
         old=before,
         new=after,
@@ -252,6 +257,7 @@ def render(old: Side, new: Side, comparison: Comparison) -> str:
         few=FEW,
         nothing=NONE,
     )
+    atomic.replace(page, text.encode())
 
 
 def _report(side: Side) -> BuildReport:
