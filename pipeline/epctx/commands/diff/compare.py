@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import lockfile as lock
-from epctx.commands.inspect import command as inspection
 from epctx.commands.report import command
 from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
@@ -343,6 +342,8 @@ def _inside(old: Side, new: Side, file: ChangedFile) -> Iterator[Changed]:
 
 def _binary(path: Path) -> BinaryInfo | None:
     """Read the description inside a context binary; None if this host cannot read it."""
+    from epctx.commands.inspect import command as inspection
+
     try:
         binary = inspection.inspect(path).binary
     except EpctxError:
