@@ -84,9 +84,7 @@ def package(
     summary.summary(ui, done.build, out)
     if done.package is not None:
         _show(ui, done.package, out)
-        step_summary.package(done.package, done.build)
-    else:
-        step_summary.build(done.build)
+    step_summary.build(done.build)
     told = list(summary.failures(done.build))
     for each in told:
         ui.error(each)

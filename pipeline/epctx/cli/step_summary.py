@@ -17,11 +17,9 @@ from typing import Final, get_args
 from epctx.cli import summary
 from epctx.cli.render import shortened
 from epctx.cli.visible import visible
-from epctx.commands.package.report import PackageReport
 from epctx.commands.report import overview
 from epctx.engine.report import BuildReport
 from epctx.errors import Failure
-from epctx.text import size_words
 from epctx.verification.findings import CODES, TOLD, Outcome, VerifyReport
 
 _VARIABLE: Final = "GITHUB_STEP_SUMMARY"
@@ -44,19 +42,6 @@ def build(report: BuildReport) -> None:
     """Append a build: a row a group, then what failed and why."""
     if wanted():
         _append(_built(report))
-
-
-def package(report: PackageReport, built: BuildReport) -> None:
-    """Append a build, and the variants of its package."""
-    if wanted():
-        headings = ("component", "variant", "EP", "device", "folder")
-        rows = [
-            (each.component, each.variant, each.ep, each.device or "any", each.folder)
-            for each in report.variants
-        ]
-        size = size_words(report.size)
-        lines = (_title(report.path, f"{report.files} files, {size}"), *_table(headings, rows))
-        _append((*_built(built), *lines))
 
 
 def verify(report: VerifyReport) -> None:
