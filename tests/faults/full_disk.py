@@ -26,8 +26,8 @@ _SLOW = ("onnx_ir", "onnxruntime", *_STAGES, "epctx.worker.listener")
 """Imported once before the forks: each of these would take more than a second for it."""
 _WITH_WORKERS = f"""
 import sys
-from epctx.worker import environment
-environment.KEPT_VARIABLES += {VARIABLES}  # workers write to the same disk
+from epctx.worker import process
+process.KEPT_VARIABLES += {VARIABLES}  # workers write to the same disk
 from epctx.cli.app import app
 app(sys.argv[1:])
 """

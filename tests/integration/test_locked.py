@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from epctx.engine.lock import writer
 from epctx.errors import LockError
 from epctx.keys import toolchain as toolchains
-from epctx.keys.records import ProviderRecord
-from epctx.keys.toolchain import Toolchain
+from epctx.keys.toolchain import ProviderRecord, Toolchain
 from epctx.manifest import ProviderSpec
 from tests.kit import command_line, projects
 from tests.kit.projects import Project, flip, ran, states, stats

@@ -9,7 +9,7 @@ import epctx
 from epctx import errors, limits
 from epctx.errors import InvalidManifest, ModelError, UsageError
 from epctx.parsing import document
-from epctx.worker.environment import environment
+from epctx.worker.process import environment
 from tests.kit import command_line
 
 ROOT = Path(epctx.__file__).parent

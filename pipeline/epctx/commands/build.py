@@ -19,7 +19,7 @@ from epctx.engine.options import BuildOptions
 from epctx.engine.plan import Plan
 from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
-from epctx.keys.records import ProviderRecord
+from epctx.keys.toolchain import ProviderRecord
 from epctx.lockfile import hosts
 from epctx.machines.address import Tls
 from epctx.worker.pool import Pool

@@ -9,7 +9,7 @@ from epctx.commands.doctor import command as doctor
 from epctx.commands.doctor import probe
 from epctx.machines import address
 from epctx.machines.address import Tls
-from epctx.machines.blobs import VARIABLE, shared
+from epctx.machines.portable import VARIABLE, shared
 from epctx.providers import registry
 
 

@@ -21,8 +21,7 @@ from epctx.error_codes import Code
 from epctx.errors import CompileError, ProviderUnavailable, UsageError
 from epctx.files import listing
 from epctx.files.entries import open_entry
-from epctx.keys.records import ProviderRecord
-from epctx.keys.toolchain import Described, Toolchain, Traits, options
+from epctx.keys.toolchain import Described, ProviderRecord, Toolchain, Traits, options
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock, LockedRuntime
 from epctx.manifest import OptionValue, ProviderSpec

@@ -32,7 +32,7 @@ from epctx.engine.state import (
     SessionState,
 )
 from epctx.files.digest import Digest
-from epctx.keys import Toolchain, key, make
+from epctx.keys import Toolchain, key, records
 from epctx.keys.records import InputsRecord, VerifiedModel
 from epctx.keys.source_digests import SourceDigests, Sources
 from epctx.keys.toolchain import Eps
@@ -147,12 +147,12 @@ class Lookup:
         """
         settings = group.quantize
         assert settings is not None
-        samples = tuple(make.sample(path, self.digests) for path in settings.calibration.files)
+        samples = tuple(records.sample(path, self.digests) for path in settings.calibration.files)
         state = QuantizeState(plain=plain, samples=samples)
         if plain.result is None:
             return state
         if settings.calibrated:
-            asked = make.calibration(plain.result.digest, group, samples)
+            asked = records.calibration(plain.result.digest, group, samples)
             state = replace(state, calibration=key(asked))
         ranges = self.ranges_of(state)
         if state.calibration is not None:
@@ -175,7 +175,7 @@ class Lookup:
     def calibrated(self, calibration: Digest) -> Known[StoredRanges]:
         """Find the ranges that a calibration gave."""
         devices, code = self.toolchain.devices(()), self.toolchain.of(*Quantize.code)
-        return self.known(make.calibrate(calibration, devices, code), StoredRanges)
+        return self.known(records.calibrate(calibration, devices, code), StoredRanges)
 
     def session(
         self, group: ModelGroup, session: SessionGroup, models: Sequence[ModelState]
@@ -271,7 +271,7 @@ class Lookup:
         assert known.found is not None
         reference = known.source.as_reference
         other = None if reference is None else self.sources.find(reference)
-        return make.verified(known.source, known.found, other)
+        return records.verified(known.source, known.found, other)
 
     def verify(self, group: ModelGroup, session: SessionState) -> Verify:
         """Return the action that judges a session group that is compiled. Raises ModelError if a
@@ -317,7 +317,7 @@ class Lookup:
         """Return what models are run with; None: they are not. Raises ModelError if a file with
         inputs cannot be read.
         """
-        return make.inputs(group.verify.inputs, self.digests) if self.runs(group) else None
+        return records.inputs(group.verify.inputs, self.digests) if self.runs(group) else None
 
     def records(self, group: ModelGroup) -> bool:
         """Tell whether to keep what the sessions compute that compile: only those of

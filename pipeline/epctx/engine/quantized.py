@@ -17,7 +17,7 @@ from epctx.engine.ranges import Ranges
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.files.digest import Digest
-from epctx.keys import key, make
+from epctx.keys import key, records
 from epctx.manifest import ModelGroup, ModelSource, QuantizeSettings
 from epctx.worker.pool import WorkerLease
 
@@ -47,7 +47,7 @@ def again(
     settings = group.quantize
     if settings is None:
         return group
-    samples = [make.sample(path, digests) for path in settings.calibration.files]
+    samples = [records.sample(path, digests) for path in settings.calibration.files]
     models = tuple(
         _model(group, settings, source, samples, ranges, folder / f"m{number}", lease, calibrate)
         for number, source in enumerate(group.models)
@@ -70,7 +70,7 @@ def _model(
     digest = loading.optimize(job, lambda job: one(lease, job)).digest
     known = None
     if settings.calibrated:
-        asked = make.calibration(digest, group, samples)
+        asked = records.calibration(digest, group, samples)
         known = ranges.find(key(asked))
         if known is None and not calibrate:
             raise ManifestError(

@@ -29,7 +29,7 @@ from epctx.files import atomic, outputs
 from epctx.files.digest import Digest, of_bytes
 from epctx.files.entries import discard
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile
-from epctx.lockfile import hosts, released
+from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.signing import oms
 from epctx.verification.request import Composed
@@ -88,7 +88,7 @@ class Releasing:
                 stale |= {place.archive.name, place.attestation.name}
                 discard(place.signature)
         golden = [folder for folder in self._lock.golden if (place.root / folder / GOLDEN).is_dir()]
-        files = released.files(self._lock, golden)
+        files = lockfile.published_files(self._lock, golden)
         made = ReleaseReport()
         if asked.archive:
             self._emit("archive")

@@ -49,7 +49,7 @@ from epctx.errors import EpctxError, Failure, LockError
 from epctx.files import digest, identity
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity
-from epctx.keys import Change, between, make
+from epctx.keys import Change, between, records
 from epctx.keys.records import ComposedModel
 from epctx.lockfile.types import Lock, LockedSource
 from epctx.providers.hooks import KnowsAbsence, TellsCost
@@ -121,11 +121,11 @@ def _composition(
         assert model.found is not None
         source = (model.source, model.found)
         group = state.planned.group
-        parts.append(make.part(part, group, compiled.outputs, source, lookup.toolchain))
+        parts.append(records.part(part, group, compiled.outputs, source, lookup.toolchain))
     specs = [s for each in groups.values() for s in each.planned.group.execution_providers]
     inputs = None
     if settings.numbers != "off" and lookup.runs_models:
-        inputs = make.inputs(settings.inputs, lookup.digests)
+        inputs = records.inputs(settings.inputs, lookup.digests)
     return Compose.of(composition, parts, inputs, specs)
 
 

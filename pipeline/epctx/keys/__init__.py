@@ -5,8 +5,7 @@ what is in those that are structs, and in the keys of calibration; `make` makes 
 manifest, `changes` explains why two keys differ.
 """
 
-from epctx.keys.changes import Change, between
-from epctx.keys.records import CalibrateRecord, key
+from epctx.keys.records import CalibrateRecord, Change, between, key
 from epctx.keys.toolchain import Toolchain
 
 __all__ = [

@@ -1,25 +1,38 @@
-"""What keys are digests of where no action says it itself: versioned, canonical (design section 9).
+"""Records that keys are digests of, where no action has the fields itself (design section 9).
 
-A record holds all that can change what its action makes, and nothing else: never a path, never the
-name of a target, a group, a manifest or an EP's alias, no time limit, no number of jobs. Change the
-`version` of a record with the meaning of a field; epctx's own code is in every record anyway.
+A record holds everything that can change the result of its action, and nothing else: no path, no
+name of a target, group, manifest or EP alias, no time limit, no number of jobs. If the meaning of a
+field changes, change the `version` of its record; the code of epctx is in every record anyway.
 
-Digests are written `blake3:<hex>`. In all records `toolchain` is of epctx's sources and of the
-libraries that carry out the action (`Toolchain.of`), `devices` of what runs models here (CPU,
-drivers), and `budget` is in seconds, None being no limit.
+Digests are written `blake3:<hex>`. `toolchain` holds digests of epctx's sources and versions of the
+libraries that run the action (`Toolchain.of`). `devices` describes what runs models here (CPU,
+drivers). `budget` is in seconds, None for no limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from epctx.cache.digests import FileDigests
+from epctx.errors import ModelError
 from epctx.files import digest
 from epctx.files.digest import Digest
-from epctx.manifest import OptionValue, Tolerance
+from epctx.files.regular import absent
+from epctx.keys.source_digests import SourceDigests
+from epctx.keys.toolchain import ProviderRecord, Toolchain
+from epctx.manifest import (
+    CompositionPart,
+    ModelGroup,
+    ModelSource,
+    Tolerance,
+    VerifyInputs,
+)
 
 
 class CalibrationRecord(Struct, frozen=True, kw_only=True):
@@ -56,24 +69,6 @@ class CalibrateRecord(Struct, frozen=True, kw_only=True):
     calibration: str
     devices: Mapping[str, str]
     toolchain: Mapping[str, str]
-
-
-class ProviderRecord(Struct, frozen=True, kw_only=True):
-    """An EP of the model group, bound to its options.
-
-    Attributes:
-        provider: ONNX Runtime's name of it.
-        options: as the EP is given them; of one that is a path, the digest of what is there.
-        code: who brings it, and the digest of its code: `epctx blake3:…`, `package 1.2 blake3:…`.
-        toolchain: what its fingerprint says: versions, digests of libraries.
-        host: facts of the host that its bytes depend on.
-    """
-
-    provider: str
-    options: Mapping[str, OptionValue]
-    code: str
-    toolchain: Mapping[str, str]
-    host: Mapping[str, str]
 
 
 class InputsRecord(Struct, frozen=True, kw_only=True):
@@ -145,3 +140,189 @@ class ComposedModel(Struct, frozen=True, kw_only=True):
 def key(record: object) -> Digest:
     """The key of an action: BLAKE3 of its record's canonical JSON, be it a struct or plain."""
     return digest.of_json(msgspec.to_builtins(record))
+
+
+Facts = Mapping[str, str]
+
+
+def calibration(
+    optimized: Digest, group: ModelGroup, samples: Sequence[Digest]
+) -> CalibrationRecord:
+    """What the ranges of a float model are found with.
+
+    Args:
+        optimized: digest of the optimized model.
+        group: of the model; it is quantized.
+        samples: digests of the files with samples.
+    """
+    settings = group.quantize
+    assert settings is not None
+    asked = settings.calibration
+    shaping = {
+        "exclude_nodes": sorted(set(settings.exclude_nodes)),
+        "pieces": group.pieces,
+        "weight_only": settings.weight_only,
+    }
+    return CalibrationRecord(
+        model=str(optimized),
+        preset=group.preset,
+        settings={
+            "activations": settings.activations,
+            "exclude_op_types": sorted(set(settings.exclude_op_types)),
+            "method": settings.method,
+            "symmetric": settings.symmetric,
+            "weights": settings.weights,
+            **{name: value for name, value in shaping.items() if value},
+        },
+        samples=tuple(map(str, samples)),
+        count=asked.count,
+    )
+
+
+def calibrate(calibration: Digest, devices: Facts, code: Facts) -> CalibrateRecord:
+    """The record of one model's calibrate action; `calibration` is the key of its record."""
+    return CalibrateRecord(calibration=str(calibration), devices=devices, toolchain=code)
+
+
+def part(
+    part: CompositionPart,
+    group: ModelGroup,
+    outputs: Mapping[str, Digest],
+    source: tuple[ModelSource, SourceDigests],
+    toolchain: Toolchain,
+) -> ComposedModel:
+    """A part of a composition, as it is in the key of that.
+
+    Args:
+        part: what the manifest says.
+        group: that built it.
+        outputs: the files of its session group: name to digest.
+        source: what it was built from.
+    """
+    return ComposedModel(
+        part=part.name,
+        name=part.model,
+        outputs={name: str(content) for name, content in outputs.items()},
+        prefix=part.prefix,
+        links={name: (origin.part, origin.output) for name, origin in part.links.items()},
+        inputs=dict(part.inputs),
+        providers=tuple(toolchain.provider(spec) for spec in group.execution_providers),
+        source=verified(*source),
+    )
+
+
+def inputs(settings: VerifyInputs, digests: FileDigests) -> InputsRecord:
+    """What models are run with.
+
+    Raises:
+        ModelError: a file cannot be read.
+    """
+    given = bool(settings.files)
+    return InputsRecord(
+        seed=0 if given else settings.seed,
+        count=0 if given else settings.count,
+        ranges={} if given else dict(settings.ranges),
+        dimensions={} if given else dict(settings.dimensions),
+        files=tuple(str(_given(path, digests, "verify.inputs.files")) for path in settings.files),
+    )
+
+
+def sample(path: Path, digests: FileDigests) -> Digest:
+    """A file that models are calibrated with.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    return _given(path, digests, "quantize.calibration.files")
+
+
+def _given(path: Path, digests: FileDigests, key: str) -> Digest:
+    if not path.exists():
+        raise absent(path)
+    with ModelError.if_refused("cannot be read", file=str(path), remedy=f"correct `{key}`"):
+        return digests.of(path)
+
+
+def verified(
+    source: ModelSource, found: SourceDigests, reference: SourceDigests | None = None
+) -> VerifiedModel:
+    """Return a model as it is in the keys of what runs and judges it.
+
+    Args:
+        found: digests of the source.
+        reference: those of its reference, if it has one.
+    """
+    asked = source.reference
+    return VerifiedModel(
+        name=source.name,
+        model=str(found.model),
+        data=tuple(map(str, found.data)),
+        dimensions=dict(source.dimensions),
+        shapes=dict(source.shapes),
+        reference=None
+        if asked is None or reference is None
+        else ReferenceRecord(
+            model=str(reference.model),
+            data=tuple(map(str, reference.data)),
+            tolerance=asked.tolerance,
+        ),
+    )
+
+
+_ABSENT = object()
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A field that differs.
+
+    Attributes:
+        field: its path in the record: `providers[0].options.soc_model`.
+        old: its value as JSON; None: it was not there.
+        new: its value as JSON; None: it is not there any more.
+    """
+
+    field: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        if self.old is None:
+            return f"{self.field}: {self.new} is new"
+        if self.new is None:
+            return f"{self.field}: {self.old} is gone"
+        return f"{self.field}: {self.old} is now {self.new}"
+
+
+def between(old: object, new: object) -> tuple[Change, ...]:
+    """The fields that differ between two records, in the new one's order.
+
+    Args:
+        old: a record, a struct or its JSON as `msgspec.Raw`.
+        new: likewise.
+    """
+    return tuple(_differences("", _plain(old), _plain(new)))
+
+
+def _plain(record: object) -> object:
+    if isinstance(record, msgspec.Raw):
+        return msgspec.json.decode(record)
+    return msgspec.json.decode(msgspec.json.encode(record))
+
+
+def _differences(path: str, old: object, new: object) -> Iterator[Change]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys([*new, *old]):
+            field = f"{path}.{name}" if path else str(name)
+            yield from _differences(field, old.get(name, _ABSENT), new.get(name, _ABSENT))
+    elif isinstance(old, list) and isinstance(new, list):
+        for index in range(max(len(old), len(new))):
+            sides = (side[index] if index < len(side) else _ABSENT for side in (old, new))
+            yield from _differences(f"{path}[{index}]", *sides)
+    elif old != new or type(old) is not type(new):
+        yield Change(field=path, old=_text(old), new=_text(new))
+
+
+def _text(value: object) -> str | None:
+    if value is _ABSENT:
+        return None
+    return json.dumps(value, ensure_ascii=False)

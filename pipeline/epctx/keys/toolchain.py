@@ -20,7 +20,6 @@ from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.files import digest, listing
 from epctx.graph.passes import registry as passes
 from epctx.keys import installed
-from epctx.keys.records import ProviderRecord
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
@@ -76,6 +75,24 @@ class _Once(Generic[K, V]):
             except BaseException as error:
                 made.set_exception(error)
         return known.result()
+
+
+class ProviderRecord(Struct, frozen=True, kw_only=True):
+    """An EP of the model group, bound to its options.
+
+    Attributes:
+        provider: ONNX Runtime's name of it.
+        options: as the EP is given them; of one that is a path, the digest of what is there.
+        code: who brings it, and the digest of its code: `epctx blake3:…`, `package 1.2 blake3:…`.
+        toolchain: what its fingerprint says: versions, digests of libraries.
+        host: facts of the host that its bytes depend on.
+    """
+
+    provider: str
+    options: Mapping[str, OptionValue]
+    code: str
+    toolchain: Mapping[str, str]
+    host: Mapping[str, str]
 
 
 class Traits(Struct, frozen=True, kw_only=True):

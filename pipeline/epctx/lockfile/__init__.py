@@ -1,5 +1,27 @@
 """The lock file: `<manifest stem>.lock.yaml`, what a build was made of and what it made."""
 
-from epctx.lockfile.file import HEAD, READERS, action_names, built, parse, place, read, text
+from epctx.lockfile.file import (
+    HEAD,
+    READERS,
+    action_names,
+    built,
+    parse,
+    place,
+    published_files,
+    read,
+    sums_file,
+    text,
+)
 
-__all__ = ["HEAD", "READERS", "action_names", "built", "parse", "place", "read", "text"]
+__all__ = [
+    "HEAD",
+    "READERS",
+    "action_names",
+    "built",
+    "parse",
+    "place",
+    "published_files",
+    "read",
+    "sums_file",
+    "text",
+]

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from epctx.keys.changes import Change, between
+from epctx.keys.records import Change, between
 from epctx.lockfile.types import (
     Lock,
     LockedComposition,

@@ -1,11 +1,11 @@
-"""`<manifest stem>.lock.yaml`: written by a whole successful build, read by whoever compares.
+"""`<manifest stem>.lock.yaml`: written by a whole successful build, read by every comparison.
 
-The form is schemas/lock.schema.json; `types` are its types, and there is one reader a version.
+schemas/lock.schema.json describes the format, `types` has its types. Each version has one reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from epctx.errors import LockError
 from epctx.files import digest, filenames, paths
 from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
+from epctx.files.outputs import GOLDEN, SUMS
 from epctx.lockfile import hosts, yaml_text
 from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedHost, LockedPackage
 from epctx.parsing.document.scalars import resolve
@@ -281,3 +282,28 @@ def _require_plain(event: yaml.Event) -> None:
 def _refused(problem: str, event: Any) -> Exception:
 
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def published_files(lock: Lock, golden: Collection[str]) -> dict[str, LockedFile]:
+    """Every published file, by its path from `dist/<name>`, with `/`.
+
+    Args:
+        golden: the folders, `<target>/<group or composition>`, whose golden files are there, too.
+    """
+    found: dict[str, LockedFile] = {}
+    for folder, outputs in lock.folders.items():
+        found |= dict(_folder(folder, outputs))
+    for folder in golden:
+        found |= dict(_folder(f"{folder}/{GOLDEN}", lock.golden[folder]))
+    return found
+
+
+def sums_file(outputs: Mapping[str, LockedFile]) -> LockedFile:
+    """The SHA256SUMS of a folder with these files."""
+    text = "".join(f"{outputs[name].sha256}  {name}\n" for name in sorted(outputs)).encode()
+    return LockedFile(sha256=digest.of_bytes(text, "sha256").hex, size=len(text))
+
+
+def _folder(folder: str, outputs: Mapping[str, LockedFile]) -> Iterator[tuple[str, LockedFile]]:
+    for name, file in {**outputs, SUMS: sums_file(outputs)}.items():
+        yield f"{folder}/{name}", file

@@ -23,19 +23,16 @@ from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, Failure, LogTail, ProviderUnavailable
 from epctx.files import outputs
 from epctx.files.digest import Digest
-from epctx.keys.records import ProviderRecord
+from epctx.keys.toolchain import ProviderRecord
 from epctx.machines import address as addresses
-from epctx.machines import blobs as shared_blobs
 from epctx.machines import local, portable
 from epctx.machines.address import Tls
-from epctx.machines.blobs import Blobs, new_nonce
-from epctx.machines.cluster import Cluster, Lost, Member, Task
-from epctx.machines.eps import WorkersEps
+from epctx.machines.cluster import Cluster, Lost, Member, Task, WorkersEps
 from epctx.machines.messages import Answer, Began, Request, decoded, encoded
+from epctx.machines.portable import Blobs, new_nonce
 from epctx.manifest import ProviderSpec
 from epctx.worker import protocol
-from epctx.worker.cancelling import Cancelling
-from epctx.worker.pool import kind
+from epctx.worker.pool import Cancelling, kind
 
 _ATTEMPTS: Final = 4
 """Workers with which a job may be lost: as dask's own scheduler has it, if it is set up so."""
@@ -299,9 +296,7 @@ def opened(
             yield _of_this_machine(where.workers, stack)
             return
         contact, security = addresses.contact(where, tls)
-        blobs = shared_blobs.shared(
-            environment.get(shared_blobs.VARIABLE), digest=FreshDigests().of
-        )
+        blobs = portable.shared(environment.get(portable.VARIABLE), digest=FreshDigests().of)
         cluster = Cluster(contact, security)
         stack.callback(cluster.close)
         eps = WorkersEps(cluster, blobs, decides)
@@ -330,7 +325,7 @@ def _of_this_machine(workers: int, stack: ExitStack) -> Machines:
                 contact, tls, running, url = stack.enter_context(local.cluster(workers))
                 cluster = Cluster(contact, tls, failure=lambda: running.failure)
                 stack.callback(cluster.close)
-                started.append((cluster, shared_blobs.shared(url, digest=FreshDigests().of)))
+                started.append((cluster, portable.shared(url, digest=FreshDigests().of)))
         cluster, blobs = started[0]
 
         def able(eps: Sequence[ProviderSpec]) -> Sequence[Member]:

@@ -18,8 +18,7 @@ from epctx.cache.digests import FreshDigests
 from epctx.errors import CompileError, Failure
 from epctx.files.digest import Digest
 from epctx.keys.toolchain import Toolchain
-from epctx.machines.blobs import Blob
-from epctx.machines.portable import Files
+from epctx.machines.portable import Blob, Files
 from epctx.manifest import ProviderSpec
 from epctx.providers.onnxruntime.host import Cpu
 from epctx.worker.protocol import EncodedAction

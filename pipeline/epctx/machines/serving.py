@@ -37,9 +37,8 @@ from epctx.engine.executor import Cancelled
 from epctx.errors import CompileError, EpctxError, Failure, StorageError
 from epctx.files import outputs
 from epctx.keys.toolchain import Toolchain
-from epctx.machines import blobs as shared_blobs
+from epctx.machines import portable
 from epctx.machines.address import unreachable
-from epctx.machines.blobs import Blobs
 from epctx.machines.messages import (
     CALM,
     FACTS,
@@ -53,7 +52,7 @@ from epctx.machines.messages import (
     encoded,
     own_code,
 )
-from epctx.machines.portable import Placed, moved_in
+from epctx.machines.portable import Blobs, Placed, moved_in
 from epctx.providers.onnxruntime import host
 from epctx.worker import protocol
 from epctx.worker.pool import Pool, WorkerLease
@@ -329,7 +328,7 @@ def serve(
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="epctx-worker-", ignore_cleanup_errors=True) as scratch:
-        blobs = shared_blobs.shared(store, None if once else Path(scratch) / "kept")
+        blobs = portable.shared(store, None if once else Path(scratch) / "kept")
         found = facts(name=name, jobs=jobs)
         site = Path(scratch), blobs, failures or {}
         asyncio.run(_serving(contact, tls, site, found, told, once=once))

@@ -1,4 +1,7 @@
-"""The workers of a build: a few that take many jobs, and fresh ones for EPs that need isolation."""
+"""Worker processes of a build: shared ones that take many jobs, and fresh ones for isolated EPs.
+
+A job may state the memory that it needs: it then waits until that much is free.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Generic, TypeVar
+
+import psutil
 
 from epctx.actions.action import Action, StageStarted
+from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError
 from epctx.files import outputs
 from epctx.manifest import ProviderSpec
 from epctx.providers import registry
-from epctx.worker.cancelling import Cancelling
-from epctx.worker.memory import MemoryBudget
+from epctx.text import size_words
 from epctx.worker.process import Worker
 
 _LARGE = 1 << 30
@@ -259,3 +264,109 @@ def kind(eps: Iterable[ProviderSpec]) -> str:
 def own_logs() -> Path:
     """A new folder for logs of a command that has no output folder: gone if none is left in it."""
     return Path(tempfile.mkdtemp(prefix="epctx-logs-"))
+
+
+_TOO_HIGH: Final = 1.25
+"""Estimates may exceed the memory that a job takes by this factor."""
+_SHARE: Final = 4
+"""Number of pieces of the proposed size that fit into memory at the same time."""
+
+
+class MemoryBudget:
+    """Free memory of this machine, shared by jobs. Thread-safe.
+
+    A job that fits into this machine's memory may always run when no other job runs.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: list[int] = []
+        self._free = 0
+
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """Reserve `size` bytes; wait until they are free beside those that other jobs reserved.
+
+        Raises:
+            CompileError: this machine has less memory in total, swap included.
+        """
+        _require(size)
+        with self._changed:
+            while self._running and size > self._left():
+                self._changed.wait(timeout=1.0)
+            if not self._running:
+                self._free = _available()
+            self._running.append(size)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running.remove(size)
+                self._changed.notify_all()
+
+    def _left(self) -> int:
+        if not self._running:
+            return _available()
+        return min(_available(), self._free - sum(self._running))
+
+
+def _require(size: int) -> None:
+    machine = psutil.virtual_memory().total + psutil.swap_memory().total
+    if size > _TOO_HIGH * machine:
+        proposed = max(1, psutil.virtual_memory().total // _SHARE // 1_000_000_000)
+        raise CompileError(
+            f"it is estimated to take {size_words(size)} of memory, and this machine has "
+            f"{size_words(machine)} with its swap",
+            remedy=f"compile it in pieces: `partition: {{pieces: {{max_memory: {proposed}GB}}}}`; "
+            "or on a larger machine",
+            code=Code.OUT_OF_MEMORY,
+        )
+
+
+def _available() -> int:
+    return int(psutil.virtual_memory().available)
+
+
+T = TypeVar("T")
+
+
+class Cancelling(Generic[T]):
+    """Knows what runs, for whoever ends it. Thread-safe.
+
+    Args:
+        end: ends one that runs, for a reason; it must not wait.
+
+    Attributes:
+        reason: why nothing is to run any more; None: it may.
+    """
+
+    def __init__(self, end: Callable[[T, EpctxError], None]) -> None:
+        self.reason: EpctxError | None = None
+        self._end = end
+        self._lock = threading.Lock()
+        self._running: list[T] = []
+
+    def cancel(self, reason: EpctxError) -> None:
+        """End all that runs; what is to come raises the first reason that was given."""
+        with self._lock:
+            self.reason = self.reason or reason
+            for each in self._running:
+                self._end(each, self.reason)
+
+    def refuse(self) -> None:
+        """Raise the reason, if it was cancelled."""
+        if self.reason is not None:
+            raise self.reason
+
+    @contextmanager
+    def running(self, begin: Callable[[], T]) -> Iterator[T]:
+        """Inside, what `begin` returns runs. Raises the reason, if it was cancelled before."""
+        with self._lock:
+            self.refuse()
+            began = begin()
+            self._running.append(began)
+        try:
+            yield began
+        finally:
+            with self._lock:
+                self._running.remove(began)

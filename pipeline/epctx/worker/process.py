@@ -1,7 +1,8 @@
-"""A worker process as the runner sees it: started, given jobs, ended.
+"""Worker process as the runner sees it: start it, give it jobs, end it.
 
 The worker's stdout and stderr are its log, since vendor SDKs print to file descriptor 1
-(real-eps.md section 9). Its exit code is believed over an "ok" before it.
+(real-eps.md section 9). Its exit code counts more than an "ok" before it. Its environment is the
+same for every user, folder and time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from epctx.graph.native import Allowance, Work
 from epctx.providers.onnxruntime import crash, host
 from epctx.providers.onnxruntime.native_process import NativeProcess
 from epctx.worker import protocol, watchdog
-from epctx.worker.environment import environment
 from epctx.worker.protocol import Message
 from epctx.worker.watchdog import Guard
 
@@ -334,3 +334,30 @@ def exit_words(code: int) -> str:
     """An exit code in words: the signal and what it means, or the number."""
     number = f"exit code {code:#x}" if code > 0xFFFF else f"exit code {code}"
     return crash.describe(code) or number
+
+
+KEPT_VARIABLES = (
+    "PATH", "HOME", "USERPROFILE", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "TMPDIR",
+    "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "COMSPEC", "APPDATA", "LOCALAPPDATA",
+    "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "EPCTX_CACHE_DIR",
+    "EPCTX_HIDE_DEVICES",
+)  # fmt: skip
+"""Of the environment, what a worker gets; all else could change what an SDK makes."""
+SET_VARIABLES = {
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "ORT_DISABLE_TELEMETRY": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Variables that make a worker the same everywhere. OpenBLAS needs no threads: nothing uses it."""
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The scrubbed environment of a worker; `variables` are what is let through, or set, besides:
+    `epctx reproduce` varies what no build ever does.
+    """
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    kept |= {name: text for name, text in os.environ.items() if name.startswith(limits.PREFIX)}
+    return kept | SET_VARIABLES | dict(variables)

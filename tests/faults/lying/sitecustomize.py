@@ -13,7 +13,7 @@ if "worker" in sys.orig_argv:
 
     from epctx.files.digest import of_bytes
     from epctx.machines import portable, serving
-    from epctx.machines.blobs import Blob, Blobs
+    from epctx.machines.portable import Blob, Blobs
 
     kind = os.environ["EPCTX_TEST_LIES"]
     collect, answered = portable.Placed.collect, serving.WorkerService._worked

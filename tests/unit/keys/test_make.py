@@ -23,7 +23,7 @@ from epctx.files import digest
 from epctx.files.digest import Digest
 from epctx.files.outputs import GroupOutput, OutputFile
 from epctx.keys import Toolchain, records
-from epctx.keys import make as making
+from epctx.keys import records as making
 from epctx.keys import toolchain as toolchains
 from epctx.keys.records import key
 from epctx.keys.source_digests import SourceDigests
@@ -485,7 +485,7 @@ RECORDS = (
     CompiledModel,
     PartitionSettings,
     ExternalInitializers,
-    records.ProviderRecord,
+    toolchains.ProviderRecord,
     records.InputsRecord,
     records.VerifiedModel,
     Tolerance,

@@ -1,3 +1,7 @@
+"""Lock file: format, refusals, and the files that it lists."""
+
+from __future__ import annotations
+
 import json
 import re
 from pathlib import Path
@@ -6,8 +10,10 @@ import jsonschema
 import pytest
 from msgspec.structs import replace
 
+from epctx import lockfile
 from epctx import lockfile as locks
 from epctx.errors import LockError
+from epctx.files import digest
 from epctx.lockfile.types import Lock
 from epctx.parsing.schema import files
 
@@ -213,3 +219,22 @@ def test_a_missing_lock(tmp_path: Path) -> None:
     assert caught.value.exit_code == 8
     with pytest.raises(LockError, match="cannot be read"):
         locks.read(tmp_path)
+
+
+def test_groups_and_compositions_with_their_sums(lock: Lock) -> None:
+    files = lockfile.published_files(lock, ())
+    assert files.keys() == {
+        *(f"default/llm/{n}" for n in ("prefill_ctx.onnx", "decode_ctx.onnx", "prefill_qnn.bin")),
+        *("default/llm/SHA256SUMS", "default/whole/whole_ctx.onnx", "default/whole/SHA256SUMS"),
+    }
+    text = f"{'4' * 64}  whole_ctx.onnx\n".encode()
+    sums = files["default/whole/SHA256SUMS"]
+    assert (sums.sha256, sums.size) == (digest.of_bytes(text, "sha256").hex, len(text))
+
+
+def test_golden_files_of_the_folders_that_have_them(lock: Lock) -> None:
+    more = (
+        lockfile.published_files(lock, ["default/llm"]).keys()
+        - lockfile.published_files(lock, ()).keys()
+    )
+    assert more == {"default/llm/golden/golden.json", "default/llm/golden/SHA256SUMS"}

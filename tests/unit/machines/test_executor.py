@@ -19,12 +19,12 @@ from epctx.errors import (
     UsageError,
 )
 from epctx.files.digest import Digest
-from epctx.machines import blobs, executor
+from epctx.machines import executor, portable
 from epctx.machines.address import Tls
-from epctx.machines.blobs import Blobs
 from epctx.machines.cluster import Lost, Member
 from epctx.machines.executor import Remote
 from epctx.machines.messages import Answer, Began, Request, decoded, encoded
+from epctx.machines.portable import Blobs
 from epctx.manifest import ModelSource, ProviderSpec, VerifyInputs
 from tests.kit.members import member
 
@@ -77,7 +77,7 @@ class FakeCluster:
 
 
 def remote(folder: Path, *answers: Answer | Lost) -> tuple[Remote, FakeCluster]:
-    shared = blobs.shared((folder / "shared").as_uri())
+    shared = portable.shared((folder / "shared").as_uri())
     cluster: Any = FakeCluster(shared, *answers)
     members = [member(name) for name in "xyz"]
     return Remote(cluster, lambda eps: members, shared, folder / "logs"), cluster
@@ -112,7 +112,7 @@ def test_a_worker_that_could_take_a_job_is_waited_for_and_not_for_ever(
 ) -> None:
     monkeypatch.setattr(executor, "_RETURN", 0.05)
     monkeypatch.setattr(executor, "_LOOK", 0.01)
-    shared = blobs.shared((tmp_path / "shared").as_uri())
+    shared = portable.shared((tmp_path / "shared").as_uri())
     cluster: Any = FakeCluster(shared, DONE)
     there: list[list[Member]] = [[], [], [member("y")]]
     made = Remote(cluster, lambda eps: there.pop(0) if there else [], shared, tmp_path / "logs")

@@ -1,9 +1,8 @@
 import pytest
 
 from epctx.errors import CompileError
-from epctx.machines.blobs import new_nonce
 from epctx.machines.messages import Answer, Request, decoded, encoded
-from epctx.machines.portable import Files
+from epctx.machines.portable import Files, new_nonce
 
 FILES = Files(roots=("/r",), reads={}, folders=(), writes={"/r/w": None})
 

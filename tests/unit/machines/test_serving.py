@@ -10,9 +10,9 @@ from epctx._version import __version__
 from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.errors import ProviderUnavailable
 from epctx.keys.toolchain import Described
-from epctx.machines import blobs, portable, serving
-from epctx.machines.blobs import Blobs, new_nonce
+from epctx.machines import portable, serving
 from epctx.machines.messages import Answer, Facts, Question, Request, decoded, encoded
+from epctx.machines.portable import Blobs, new_nonce
 from epctx.machines.serving import WorkerService
 from epctx.manifest import ModelSource, OptimizeSettings, ProviderSpec
 from epctx.worker import protocol
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs("module distributed", "the extra [dask]")
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Blobs:
-    return blobs.shared((tmp_path / "shared").as_uri())
+    return portable.shared((tmp_path / "shared").as_uri())
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_what_fails_is_in_the_answer_and_names_paths_of_who_has_asked(
 def test_a_content_that_is_not_there_is_this_machines_own_failure(
     tmp_path: Path, site: WorkerService, shared: Blobs
 ) -> None:
-    request = asked(blobs.shared((tmp_path / "elsewhere").as_uri()), job(tmp_path))
+    request = asked(portable.shared((tmp_path / "elsewhere").as_uri()), job(tmp_path))
     answer = answered(site, shared, request)
     assert answer.own and answer.failure is not None and answer.failure.kind == "StorageError"
 

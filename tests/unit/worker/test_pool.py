@@ -1,9 +1,12 @@
+"""Shared and own workers, admission by memory, and cancellation."""
+
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 from epctx.actions.trial import Trial
@@ -11,6 +14,7 @@ from epctx.errors import CompileError, EpctxError
 from epctx.manifest import ProviderSpec
 from epctx.runtime.trial import RunJob
 from epctx.worker import pool
+from epctx.worker.pool import Cancelling, MemoryBudget
 from epctx.worker.process import Worker
 
 
@@ -275,3 +279,68 @@ def test_a_worker_that_was_ended_in_time_is_no_failure_and_gets_no_other_job(
 def ended(worker: Worker) -> None:
     """Its own bound came, as of `Worker.run`."""
     worker.expired = True
+
+
+@pytest.fixture(autouse=True)
+def free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_available", lambda: 100)
+
+
+def test_what_fits_runs_at_once_and_what_does_not_waits(free: None) -> None:
+    shared, entered = MemoryBudget(), threading.Event()
+
+    def late() -> None:
+        with shared.reserved(50):
+            entered.set()
+
+    with shared.reserved(60), shared.reserved(40):
+        waiting = threading.Thread(target=late)
+        waiting.start()
+        assert not entered.wait(0.2)
+    assert entered.wait(5)
+    waiting.join()
+
+
+def test_one_may_always_run(free: None) -> None:
+    with MemoryBudget().reserved(1000):
+        pass
+
+
+def test_what_this_machine_cannot_hold_is_refused_with_a_size_that_fits(free: None) -> None:
+    machine = psutil.virtual_memory().total + psutil.swap_memory().total
+    with (
+        pytest.raises(CompileError, match="is estimated to take") as told,
+        MemoryBudget().reserved(2 * machine),
+    ):
+        pass
+    assert told.value.code == "E0602"
+    proposed = max(1, psutil.virtual_memory().total // 4 // 10**9)
+    assert f"max_memory: {proposed}GB" in told.value.remedy
+
+
+FIRST = CompileError("the first", remedy="none")
+
+
+def test_what_runs_is_ended_and_what_is_to_come_is_refused() -> None:
+    ended: list[tuple[str, EpctxError]] = []
+    known = Cancelling[str](lambda each, reason: ended.append((each, reason)))
+    with known.running(lambda: "over"):
+        known.refuse()
+    with known.running(lambda: "one"), known.running(lambda: "other"):
+        known.cancel(FIRST)
+        known.cancel(CompileError("the second", remedy="none"))
+    assert ended == [("one", FIRST), ("other", FIRST)] * 2
+    with pytest.raises(CompileError, match="the first"):
+        known.refuse()
+    begun: list[str] = []
+    with pytest.raises(CompileError, match="the first"), known.running(lambda: begun.pop()):
+        raise AssertionError("it was cancelled before")
+
+
+def test_what_fails_to_begin_does_not_run() -> None:
+    ended: list[object] = []
+    known = Cancelling[object](lambda each, reason: ended.append(each))
+    with pytest.raises(ZeroDivisionError), known.running(lambda: 1 / 0):
+        raise AssertionError("it did not begin")
+    known.cancel(FIRST)
+    assert not ended and known.reason is FIRST

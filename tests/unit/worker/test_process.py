@@ -1,4 +1,4 @@
-"""A worker's results, and when its time is over."""
+"""One worker process: its jobs, crashes and environment."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from epctx.actions.action import StageStarted
 from epctx.actions.run_source import RunSource, SourceResult
 from epctx.actions.verify import Check
 from epctx.manifest import ModelSource, VerifyInputs
+from epctx.providers.onnxruntime import plugins
 from epctx.verification.findings import FolderReport
 from epctx.verification.request import VerifyRequest
 from epctx.worker import process
-from epctx.worker.process import Worker, _Job
+from epctx.worker.process import Worker, _Job, environment
 from epctx.worker.protocol import Message
 from tests.kit import folders, onnx_text
 from tests.kit.building import mlp
@@ -119,3 +120,23 @@ def test_a_crash_in_any_stage_is_told_by_what_was_done(tmp_path: Path) -> None:
         job.stage = StageStarted(stage=stage, model="m")
         error = job.crashed(-6, None)
         assert "crashed while " in error.what and "model m" in error.what
+
+
+def test_it_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("TZ", "GMT-14")
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    found = environment({})
+    assert "OMP_NUM_THREADS" not in found
+    assert (found["TZ"], found["PYTHONHASHSEED"], found["LC_ALL"]) == ("UTC", "0", "C.UTF-8")
+
+
+def test_what_is_varied_gets_through() -> None:
+    found = environment({"TZ": "GMT-14", "CAPTURE": "me"})
+    assert (found["TZ"], found["CAPTURE"]) == ("GMT-14", "me")
+    assert found["PYTHONHASHSEED"] == "0"
+
+
+def test_hidden_devices_are_hidden_from_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(plugins.HIDE, "QNNExecutionProvider")
+    assert environment({})[plugins.HIDE] == "QNNExecutionProvider"

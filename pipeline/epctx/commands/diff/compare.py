@@ -18,7 +18,7 @@ from epctx.files import digest, listing
 from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS
 from epctx.graph.diff import bytewise
 from epctx.graph.weights.data_file import DataFile
-from epctx.keys.changes import between
+from epctx.keys.records import between
 from epctx.lockfile import hosts
 from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import Lock, LockedFile

@@ -15,7 +15,7 @@ from epctx.commands.report.tables import NumbersRow
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.errors import UsageError
 from epctx.files import atomic
-from epctx.keys.changes import between
+from epctx.keys.records import between
 from epctx.text import size_words
 from epctx.verification.findings import error_words, largest_error
 

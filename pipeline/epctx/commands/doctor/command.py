@@ -40,7 +40,7 @@ from epctx.providers import registry
 from epctx.providers.onnxruntime import crash, native_process, packages, plugins
 from epctx.providers.reference import options as reference
 from epctx.worker import process
-from epctx.worker.environment import environment
+from epctx.worker.process import environment
 
 _REQUIRED = re.compile(r"[A-Za-z0-9._-]+")
 _OWNED = re.compile(r"^(\w+)(?:/__init__)?\.py,", re.MULTILINE)

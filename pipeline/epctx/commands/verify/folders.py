@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from epctx import codec, limits
+from epctx import codec, limits, lockfile
 from epctx.commands.package import finding as packages
 from epctx.engine.output.place import OutputPaths
 from epctx.error_codes import Code
@@ -20,7 +20,7 @@ from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
 from epctx.files.outputs import CONTEXT_SUFFIX, KIT, SIGNATURE, SUMS, context_file
 from epctx.graph import epcontext
-from epctx.lockfile import hosts, released
+from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
 from epctx.verification.findings import Finding, FolderReport
@@ -202,7 +202,7 @@ def _expected(files: Mapping[str, LockedFile]) -> tuple[ExpectedFile, ...]:
     """The files of a folder, and the SHA256SUMS that lists them."""
     return tuple(
         ExpectedFile(name=name, size=file.size, digest=Digest("sha256", file.sha256))
-        for name, file in sorted({**files, SUMS: released.sums(files)}.items())
+        for name, file in sorted({**files, SUMS: lockfile.sums_file(files)}.items())
     )
 
 

@@ -21,7 +21,7 @@ from epctx.files import digest
 from epctx.files import paths as paths_
 from epctx.files.outputs import GOLDEN, SIGNATURE
 from epctx.files.regular import open_regular
-from epctx.lockfile import hosts, released
+from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.verification.findings import Finding, FolderReport, PolicyName
 from epctx.verification.request import VerifyRequest
@@ -130,7 +130,7 @@ def _archive(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
     faults = []
     for view in hosts.views(lock):
         golden = {f"{folder}/{GOLDEN}" for folder in view.golden}
-        files = released.files(view, view.golden)
+        files = locks.published_files(view, view.golden)
         faults.append(archive.fault(path, lock.name, files, golden))
     fault = None if None in faults else faults[0]
     if fault is not None:
@@ -162,9 +162,9 @@ def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
         yield _finding(name, "fail", f"its {part} does not follow from {where}", _CHANGED)
     archived = subjects.pop(f"{lock.name}{ARCHIVE}", None)
     present = [folder for folder in lock.golden if _has_golden(lock, folder, subjects)]
-    expected = {f"{lock.name}/{n}": f for n, f in released.files(lock, present).items()}
+    expected = {f"{lock.name}/{n}": f for n, f in locks.published_files(lock, present).items()}
     pushed = {f"{lock.name}{PACKAGE}": each for each in map(artifacts.named, lock.oci.values())}
-    pushed[lock.name] = artifacts.of_release(released.files(lock, present))
+    pushed[lock.name] = artifacts.of_release(locks.published_files(lock, present))
     expected |= {subject: each for subject, each in pushed.items() if subject in subjects}
     faults = list(_differences(subjects, expected))
     for subject, fault in faults:

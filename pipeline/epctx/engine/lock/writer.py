@@ -22,7 +22,7 @@ from epctx.engine.state import ModelState, SessionState
 from epctx.files import digest
 from epctx.files.outputs import OutputFile
 from epctx.keys import Toolchain
-from epctx.keys.records import ProviderRecord
+from epctx.keys.toolchain import ProviderRecord
 from epctx.lockfile.types import (
     Lock,
     LockedComposition,

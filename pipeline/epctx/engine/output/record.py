@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from epctx import codec, limits
+from epctx import codec, limits, lockfile
 from epctx.engine.output.place import OutputPaths
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ModelError, StorageError, UsageError
@@ -24,7 +24,6 @@ from epctx.files.entries import discard, open_entry
 from epctx.files.filenames import fold
 from epctx.files.outputs import SIGNATURE, SUMS, OutputFile, sums, writing
 from epctx.files.regular import open_regular
-from epctx.lockfile import released as lock_released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.parsing import document
 
@@ -75,7 +74,7 @@ def write(
 def add(place: OutputPaths, manifest: Path, name: str, file: LockedFile, lock: Lock) -> None:
     """Note that a file was released of all that a lock says. Raises StorageError as `write`."""
     folders = lock.folders.items()
-    of = {folder: lock_released.sums(files).sha256 for folder, files in folders}
+    of = {folder: lockfile.sums_file(files).sha256 for folder, files in folders}
     write(place, manifest, {**read(place).released, name: file}, of)
 
 

@@ -19,8 +19,7 @@ from epctx.engine.plan import Plan
 from epctx.engine.staleness import look
 from epctx.engine.state import SessionState
 from epctx.files import digest
-from epctx.keys.records import ProviderRecord
-from epctx.keys.toolchain import Toolchain
+from epctx.keys.toolchain import ProviderRecord, Toolchain
 from epctx.lockfile import file
 from epctx.lockfile.types import Lock
 from epctx.manifest import ProviderSpec
