@@ -205,7 +205,7 @@ def test_a_device_that_this_host_lacks(tmp_path: Path, sources: dict[str, str]) 
 def test_an_npu_elsewhere_needs_its_compiler() -> None:
     bound = registry.bind(VINO, {"device_type": "NPU", "npu_platform": "4000"})
     with pytest.raises(ProviderUnavailable, match="no NPU compiler"):
-        bound.ep_devices()  # type: ignore[attr-defined]
+        bound.ep_devices()
 
 
 @on_device

@@ -18,7 +18,6 @@ from epctx.manifest import ExternalInitializers, ModelSource, OptionValue, Parti
 from epctx.providers import registry
 from epctx.providers.base import (
     ExecutionProvider,
-    NativeSessions,
     PartitionedModel,
     SessionGroupSpec,
 )
@@ -128,7 +127,6 @@ def native(path: Path, name: str) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     provider = registry.bind(name, {})
-    assert isinstance(provider, NativeSessions)
     provider.add_to(options)
     return ort.InferenceSession(str(path), options, enable_fallback=0)
 

@@ -12,9 +12,9 @@ from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import OptimizedModel, Partition, Replacement
 from epctx.graph.partition import surgery
 from epctx.manifest import PartitionSettings
-from epctx.providers.base import ContextBinary, PartitionedModel, SessionGroupSpec
+from epctx.providers.base import ContextBinary, PartitionedModel, SessionGroupSpec, Workspace
 from epctx.stages import partition
-from tests.kit.fake_providers import Taker, eps, op_types
+from tests.kit.fake_providers import Taker, op_types
 from tests.kit.onnx_text import names
 
 
@@ -31,7 +31,7 @@ class Composite(Taker):
         return CompositeWorkspace(self)
 
 
-class CompositeWorkspace:
+class CompositeWorkspace(Workspace):
     """Replaces what its EP takes of a partition by EPContext nodes, and gives back the rest."""
 
     def __init__(self, provider: Composite) -> None:
@@ -48,7 +48,7 @@ class CompositeWorkspace:
         for number, each in enumerate(partitions):
             part = surgery.extract(model.model, each)
             whole = OptimizedModel(name="part", model=part, passes=(), digest=of_bytes(b""))
-            inner = partition.run(whole, eps(op_types(*self._provider.taken)), PartitionSettings())
+            inner = partition.run(whole, [op_types(*self._provider.taken)], PartitionSettings())
             surgery.splice(
                 part,
                 [
@@ -59,9 +59,6 @@ class CompositeWorkspace:
             if inner.partitions:
                 made.append(Replacement(partition=each, fragment=part))
         return made
-
-    def assigned(self, model: str) -> Sequence[object]:
-        return ()
 
     def left_out(self, model: str) -> Mapping[ir.Node, str]:
         mine = [n for n in self._nodes.get(model, ()) if n.op_type not in self._provider.taken]

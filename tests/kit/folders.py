@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from epctx.actions import verify
 from epctx.actions.action import Action, carry_out
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
-from epctx.providers.hooks import Outcome
+from epctx.providers.base import Outcome
 from epctx.verification.findings import Finding, FolderReport, PolicyName
 from epctx.verification.request import Kept, VerifyRequest
 from tests.kit.sealing import without_graphs

@@ -188,7 +188,6 @@ def _bind(name: str, options: Options) -> OrtProvider:
 
 def _describe(model: ir.Model, compiled: CompiledGroup, name: str) -> ModelAnswer:
     from epctx.graph import epcontext
-    from epctx.providers.onnxruntime.workspace import OrtWorkspace
 
     contexts: list[dict[str, Any]] = []
     left: list[str] = []
@@ -210,17 +209,12 @@ def _describe(model: ir.Model, compiled: CompiledGroup, name: str) -> ModelAnswe
             }
         )
     reasons: dict[str, str] = {}
-    assigned: list[tuple[str, list[str]]] = []
     for workspace in compiled.workspaces:
-        assert isinstance(workspace, OrtWorkspace)
-        left_out = workspace.left_out(name)
-        reasons.update({str(node.name): str(why) for node, why in left_out.items()})
-        assigned.extend((a.provider, list(a.nodes)) for a in workspace.assigned(name))
+        reasons.update({str(n.name): str(why) for n, why in workspace.left_out(name).items()})
     return ModelAnswer(
         contexts=contexts,
         left=left,
         reasons=reasons,
-        assigned=assigned,
         metadata=dict(model.metadata_props),
     )
 
@@ -230,14 +224,11 @@ def _compare(
 ) -> None:
     import onnxruntime as ort
 
-    from epctx.providers.onnxruntime.workspace import OrtWorkspace
     from epctx.runtime.values import to_python
 
     feeds, expected = _expected(source)
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
-    workspace = compiled.workspaces[0]
-    assert isinstance(workspace, OrtWorkspace)
-    found = whole.run(values, workspace.run)
+    found = whole.run(values, compiled.workspaces[0].run)
     _measure(answer, expected, {name: to_python(value) for name, value in found.items()})
 
 

@@ -20,7 +20,7 @@ from epctx.files.digest import of_bytes
 from epctx.files.outputs import OutputFile
 from epctx.graph.model import Decline, Outline, PassRecord
 from epctx.manifest import Tolerance
-from epctx.providers.hooks import Outcome
+from epctx.providers.base import Outcome
 from epctx.quantization.report import QuantizeReport, TensorLoss
 from epctx.stages.report import ModelReport, PartitionReport
 from epctx.verification.findings import Comparison, Finding, FolderReport, OutputNumbers, Worst

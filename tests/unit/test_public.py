@@ -15,7 +15,7 @@ import epctx
 from epctx import errors, provider_tests, runtime
 from epctx.commands.compile_model.session import InferenceSession
 from epctx.errors import UsageError
-from epctx.providers import base, hooks
+from epctx.providers import base
 from epctx.runtime.session import Session
 
 NOT_SHIPPED = re.compile(r"design(\.md)? section|spec/|real-eps|house\.md|shared/|\bsection \d")
@@ -28,9 +28,8 @@ def public() -> Iterator[tuple[str, object]]:
     yield from vars(errors).items()
     yield from ((name, getattr(runtime, name)) for name in runtime.__all__)
     yield from ((each.__name__, each) for each in (Session, InferenceSession))
-    for module in (base, hooks):
-        yield module.__name__, module
-        yield from vars(module).items()
+    yield base.__name__, base
+    yield from vars(base).items()
     yield "provider_tests", provider_tests
     yield from ((n, getattr(provider_tests, n)) for n in provider_tests.__all__)
 

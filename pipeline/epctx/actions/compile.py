@@ -310,13 +310,7 @@ def model_report(
     providers: Sequence[ExecutionProvider],
 ) -> ModelReport:
     """Return what is told of a model that was partitioned, its EPs by their places."""
-    from epctx.providers.hooks import TellsUnstable
-
-    unstable = (
-        provider.why_unstable(p.nodes)
-        for p in partitioned.partitions
-        if isinstance(provider := providers[p.provider], TellsUnstable)
-    )
+    unstable = (providers[p.provider].why_unstable(p.nodes) for p in partitioned.partitions)
     return ModelReport(
         name=partitioned.name,
         passes=optimized.passes,

@@ -52,7 +52,6 @@ from epctx.files.identity import Identity
 from epctx.keys import Change, between, records
 from epctx.keys.records import ComposedModel
 from epctx.lockfile.types import Lock, LockedSource
-from epctx.providers.hooks import KnowsAbsence, TellsCost
 from epctx.text import Brief
 from epctx.verification.findings import FolderReport
 
@@ -610,18 +609,16 @@ class _Explaining:
     def _cost(self) -> Iterator[str]:
         group = self._planned.group
         for spec in group.execution_providers:
-            provider = self._lookup.toolchain.ep(spec)
-            if isinstance(provider, TellsCost):
-                words = provider.cost(numbers=self._lookup.records(group))
-                yield from () if words is None else (words,)
+            words = self._lookup.toolchain.ep(spec).cost(numbers=self._lookup.records(group))
+            if words is not None:
+                yield words
 
     def _failure(self, actions: Sequence[PlannedAction]) -> Failure | None:
         """Tell why a compile would fail here; nothing compiles: no device is needed."""
         if not _compiles(actions):
             return None
         for spec in self._planned.group.execution_providers:
-            provider = self._lookup.toolchain.ep(spec)
-            error = provider.unavailable() if isinstance(provider, KnowsAbsence) else None
+            error = self._lookup.toolchain.ep(spec).unavailable()
             if error is not None:
                 return error.failure
         return None

@@ -23,7 +23,6 @@ from epctx.keys import installed
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import DescribesSessions, HasDrivers, NamesChips
 from epctx.providers.onnxruntime import host, packages, plugins
 
 if TYPE_CHECKING:
@@ -96,11 +95,12 @@ class ProviderRecord(Struct, frozen=True, kw_only=True):
 
 
 class Traits(Struct, frozen=True, kw_only=True):
-    """What an EP says of itself, as far as a build wants to know it (`providers.base`).
+    """Facts about an EP that a build needs (`providers.base.ExecutionProvider`).
 
     Attributes:
-        device, inference_options: as `hooks.DescribesSessions` has them; None, none: it has not.
-        chips: as `hooks.NamesChips` has them; empty if it names none.
+        device: kind of device that its models run on; None if it is not known.
+        inference_options: provider options that a session needs.
+        chips: the chips that it compiles for, in words; empty if it names none.
     """
 
     name: str
@@ -260,23 +260,21 @@ class Toolchain:
 
     def _driver(self, spec: ProviderSpec) -> Mapping[str, str]:
         provider = self.ep(spec)
-        drivers = provider.drivers() if isinstance(provider, HasDrivers) else {}
-        driven = {f"{spec.provider}: {key}": v for key, v in drivers.items()}
+        driven = {f"{spec.provider}: {key}": v for key, v in provider.drivers().items()}
         if spec.provider in plugins.hidden():
             driven[f"{spec.provider}: devices"] = "hidden"
         return driven
 
     def _traits_of(self, spec: ProviderSpec) -> Traits:
         provider = self.ep(spec)
-        told = provider if isinstance(provider, DescribesSessions) else None
         return Traits(
             name=provider.name,
             sources=tuple(sorted(provider.sources)),
             isolated=provider.isolated,
             native=provider.native,
-            device=None if told is None else told.device_kind(),
-            inference_options={} if told is None else told.inference_options(),
-            chips=provider.chips() if isinstance(provider, NamesChips) else "",
+            device=provider.device_kind(),
+            inference_options=provider.inference_options(),
+            chips=provider.chips(),
         )
 
     def _provider(self, spec: ProviderSpec) -> ProviderRecord:

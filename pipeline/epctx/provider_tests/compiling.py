@@ -62,13 +62,11 @@ class Compiling(Subject):
         self, provider: ExecutionProvider, tmp_path: Path
     ) -> None:
         """Before the node's name and `partition_name`, where the EP can choose them."""
-        prefixed = getattr(provider, "prefixed", frozenset({"name", "partition_name"}))
         built = build(provider, tmp_path, {"m": model()}, prefix="pre_")
         for node in built.nodes["m"]:
-            assert "name" not in prefixed or node.name.startswith("pre_")
-            assert "partition_name" not in prefixed or (node.partition_name or "").startswith(
-                "pre_"
-            )
+            names = {"name": node.name, "partition_name": node.partition_name or ""}
+            for place in names.keys() & provider.prefixed:
+                assert names[place].startswith("pre_"), f"its {place} has no prefix"
 
     def test_an_empty_workspace_has_no_binary(
         self, provider: ExecutionProvider, tmp_path: Path

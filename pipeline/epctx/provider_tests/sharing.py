@@ -17,22 +17,7 @@ from epctx.provider_tests.building import (
     partition,
 )
 from epctx.provider_tests.subject import Subject, refer_to
-from epctx.providers.base import ExecutionProvider
-
-
-class SharedDict:
-    """A shared workspace (`SharedContexts`) that a test can look into."""
-
-    def __init__(self) -> None:
-        self.graphs: dict[str, object] = {}
-
-    def take(self, key: str) -> object | None:
-        """Move a graph out."""
-        return self.graphs.pop(key, None)
-
-    def leave(self, key: str, graph: object) -> None:
-        """Put a graph in."""
-        self.graphs.setdefault(key, graph)
+from epctx.providers.base import ExecutionProvider, SharedContexts
 
 
 class Sharing(Subject):
@@ -69,7 +54,7 @@ class Sharing(Subject):
         built = build(sharing, tmp_path, {"a": model(batch=1), "b": model(batch=2)})
         nowhere = tmp_path / "nowhere"
         nowhere.mkdir()
-        shared = SharedDict()
+        shared = SharedContexts()
         first, second = (built.nodes[name] for name in order)
         kept = [loading.load(first, built.folder, shared)]
         assert shared.graphs, "the graphs left over are not in the shared workspace"
@@ -87,7 +72,7 @@ class Sharing(Subject):
         built = build(sharing, tmp_path, {"a": model(batch=1), "b": model(batch=2)})
         nowhere = tmp_path / "nowhere"
         nowhere.mkdir()
-        shared = SharedDict()
+        shared = SharedContexts()
         loading.load(built.nodes["a"], built.folder, shared)
         left = dict(shared.graphs)
         with pytest.raises(InvalidGraph):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import partial
 from typing import Any, Final, cast
 
@@ -20,7 +20,13 @@ from epctx.providers.base import Capability, ExecutionProvider, Fingerprint, Wor
 
 _ASKING: Final = frozenset({"fingerprint", "drivers", "unavailable"})
 _READING: Final = frozenset({"load", "recognizes", "inspect_binary", "misfits", "merge_binaries"})
-_TYPES: Final = {"fingerprint": Fingerprint, "get_capability": Capability, "tolerance": Tolerance}
+_TYPES: Final[Mapping[str, type]] = {
+    "fingerprint": Fingerprint,
+    "get_capability": Capability,
+    "tolerance": Tolerance,
+}
+_OPTIONAL: Final = frozenset({"tolerance"})
+"""Methods of `_TYPES` that may return None."""
 _log: Final = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
@@ -37,7 +43,7 @@ def guard(
         name: of the provider, for messages.
         maker: returns the package that messages say to report it to; None: the name.
     """
-    names = {*dir(provider), *dir(ExecutionProvider), *ExecutionProvider.__annotations__}
+    names = {*dir(provider), *ExecutionProvider.__annotations__}
     return cast(
         ExecutionProvider, _wrap(provider, names, partial(_call, name, maker or (lambda: name)))
     )
@@ -86,6 +92,8 @@ def _call(
 
 def _checked(call: Callable[..., Any], method: str, result: Any) -> Any:
     """Refuse a result of the wrong type, and wrap what the provider does later."""
+    if result is None and method in _OPTIONAL:
+        return None
     if not issubclass(type(result), _TYPES.get(method, object)):
         raise TypeError(f"it returned {type(result).__name__}, not {_TYPES[method].__name__}")
     if method == "open_workspace":

@@ -19,7 +19,6 @@ from epctx.errors import EpctxError, ManifestError, ProviderUnavailable, UsageEr
 from epctx.manifest import ENTRY_POINTS, OptionValue, ProviderSpec
 from epctx.providers.base import ExecutionProvider, ProviderFactory
 from epctx.providers.guard import guard
-from epctx.providers.hooks import HasDevices
 from epctx.providers.onnxruntime import builtin, plugins
 from epctx.text import did_you_mean
 
@@ -57,7 +56,10 @@ def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
     entry = entry_of(name)
     try:
         factory: ProviderFactory = entry.load()
-        return guard(factory(options), name, functools.partial(package_of, entry))
+        provider: object = factory(options)
+        if not isinstance(provider, ExecutionProvider):
+            raise TypeError(f"{type(provider).__name__} is not a subclass of ExecutionProvider")
+        return guard(provider, name, functools.partial(package_of, entry))
     except EpctxError:
         raise
     except ImportError as error:
@@ -80,7 +82,7 @@ def check_hidden() -> None:
                 provider = bind(name, {})
             except EpctxError:
                 continue  # it is not usable anyway, or wants options
-            if isinstance(provider, HasDevices):
+            if provider.native:
                 continue
             raise UsageError(
                 f"{plugins.HIDE} names {name}, which has no devices of onnxruntime",

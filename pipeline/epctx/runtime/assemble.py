@@ -13,9 +13,8 @@ from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.graph.serde import protos
 from epctx.manifest import DEFAULT_EP
-from epctx.providers.base import ExecutionProvider, Kernel, NativeSessions
+from epctx.providers.base import ExecutionProvider, Kernel
 from epctx.providers.contexts import binary_of
-from epctx.providers.hooks import ReadsBinaries
 from epctx.runtime import node_sessions
 from epctx.runtime.arguments import NodeArg
 from epctx.runtime.model_source import ModelSource
@@ -188,8 +187,7 @@ class PipelineBuilder:
         options = lend(native=bool(native))
         if native and not options.has_providers():  # the caller's own choice stays
             for provider in native:
-                if isinstance(provider, NativeSessions):
-                    provider.add_to(options)
+                provider.add_to(options)
         for name, size in self._dimensions.items():
             options.add_free_dimension_override_by_name(name, size)
         names = None if options.has_providers() else [DEFAULT_EP]
@@ -217,7 +215,7 @@ class PipelineBuilder:
             for provider, nodes in self._contexts.items():
                 for node in nodes:
                     file = binary_of(node, self._source.folder) if node.main_context else None
-                    if file is not None and isinstance(provider, ReadsBinaries):
+                    if file is not None:
                         provider.inspect_binary(file.path)
             if self._contexts:
                 options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

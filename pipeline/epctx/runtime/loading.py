@@ -23,7 +23,6 @@ from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.graph.serde import protos
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, Kernel
-from epctx.providers.hooks import KnowsHost, RunsApart
 from epctx.providers.onnxruntime.native_log import Mark
 from epctx.runtime import native_model
 from epctx.runtime.assemble import PipelineBuilder
@@ -106,8 +105,6 @@ def _require_host(
     Raises:
         ProviderUnavailable: this host cannot run it.
     """
-    if not isinstance(found.provider, KnowsHost):
-        return
     own = [nodes[i] for i in found.nodes]
     why = found.provider.cannot_load(own, source.folder or Path(), sharing=sharing)
     if why is not None:
@@ -121,10 +118,9 @@ def _why_apart(claims: Sequence[Claim], nodes: Sequence[EPContextNode]) -> str |
     for found in claims:
         own = {nodes[i].source for i in found.nodes}
         beside = {node.source for node in nodes if node.source is not None} - own
-        if isinstance(found.provider, RunsApart):
-            why = found.provider.runs_apart(beside)
-            if why is not None:
-                return why
+        why = found.provider.runs_apart(beside)
+        if why is not None:
+            return why
     return None
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from epctx.errors import CompileError, UsageError
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.onnxruntime.ep import OrtEp
 from epctx.providers.onnxruntime.native_log import Mark
 
 
@@ -77,11 +76,9 @@ def took_nothing(
     provider: ExecutionProvider, where: str, logged: Sequence[str] = ()
 ) -> CompileError:
     """That an EP which was named takes no node of a model, and another would run it."""
-    remedy = "check the provider's options, and which operators and types it supports"
-    if isinstance(provider, OrtEp):
-        remedy = provider.nothing_compiled_remedy()
-        if provider.static_shapes:
-            remedy += "; it needs static shapes, as `--dimension NAME=SIZE` gives them"
+    remedy = provider.nothing_compiled_remedy()
+    if provider.static_shapes:
+        remedy += "; it needs static shapes, as `--dimension NAME=SIZE` gives them"
     return CompileError(
         f"{provider.name} takes no node of it",
         where=where,

@@ -20,7 +20,6 @@ from epctx.files.atomic import replacing
 from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import DescribesSessions, HasDevices
 from epctx.runtime import native_model
 from epctx.runtime.options import ASSIGNMENT
 from epctx.text import Brief, did_you_mean, first_line
@@ -163,10 +162,10 @@ def _simulated(names: Iterable[str], bound: Sequence[ExecutionProvider]) -> Iter
     known = {provider.name: provider for provider in bound}
     for name in names:
         provider = known.get(name) or (registry.bind(name, {}) if name != DEFAULT_EP else None)
-        if isinstance(provider, DescribesSessions) and isinstance(provider, HasDevices):
-            kinds = {each.device.type.name.lower() for each in provider.ep_devices()}
-            if provider.device_kind() not in kinds:
-                yield name
+        if provider is None or (kind := provider.device_kind()) is None:
+            continue
+        if kind not in {each.device.type.name.lower() for each in provider.ep_devices()}:
+            yield name
 
 
 def _specs(path: Path, dimensions: Mapping[str, int]) -> tuple[InputSpec, ...]:

@@ -18,7 +18,6 @@ from epctx.providers.base import (
     ContextBinary,
     ExecutionProvider,
     PartitionedModel,
-    ReportsPlacement,
     SessionGroupSpec,
     Workspace,
 )
@@ -127,8 +126,7 @@ class Chain(Struct, kw_only=True, eq=False):
             made = workspace.compile(self.model, partitions)
             self.replacements.extend(made)
             self.joint = self.joint or bool(made and self.first)
-            reports = isinstance(workspace, ReportsPlacement)
-            if index + 1 < len(workspaces) and reports and _leaves(partitions, made):
+            if index + 1 < len(workspaces) and _leaves(partitions, made):
                 self._hand_on(index + 1, workspaces)
 
     def finish(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
@@ -153,7 +151,7 @@ class Chain(Struct, kw_only=True, eq=False):
         left = {
             index: workspace.left_out(self.model.name)
             for index, workspace in enumerate(workspaces)
-            if index >= self.first and isinstance(workspace, ReportsPlacement)
+            if index >= self.first
         }
         labels = [provider.label for provider in self.providers]
         return partition.partition_rest(self.model, left, labels, self.replacements, self.reasons)

@@ -26,7 +26,6 @@ from epctx.graph.partition.contexts import bind_ends
 from epctx.graph.serde import canonical, skeleton
 from epctx.graph.weights.data_file import DataFile
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import BindsByName, ExtendsSchema, FindsGraphs, MergesBinaries
 from epctx.stages.joined_files import JoinedFiles
 from epctx.verification.eps import Providers
 from epctx.verification.numbers.composed import interfaces, outputs_of, where
@@ -124,11 +123,11 @@ class _Contexts:
                 continue
             read = EPContextNode.from_ir(node)
             provider = self._providers.find(read.source or "")
-            if not isinstance(provider, FindsGraphs) or provider.finds_graphs_by == "name":
+            if provider is None or provider.finds_graphs_by == "name":
                 names.add(read.name)
-            if provider is None or (isinstance(provider, BindsByName) and provider.binds_by_name):
+            if provider is None or provider.binds_by_name:
                 values.update(epcontext.ends(node))
-            elif isinstance(provider, ExtendsSchema) and OVERRIDES in provider.extra_attributes:
+            elif OVERRIDES in provider.extra_attributes:
                 node.meta[epcontext.ENDS] = epcontext.ends(node)
             path = read.context_path
             content: object = read.ep_cache_context
@@ -138,7 +137,7 @@ class _Contexts:
                 self._uses.setdefault(new, []).append((node, provider))
             elif not read.main_context:
                 self._without.append(node)
-            elif isinstance(provider, MergesBinaries):
+            elif provider is not None and provider.reads_one_binary:
                 self._require_one(provider, built)
             self._require_new(read, content, built)
         return names, values
@@ -162,7 +161,7 @@ class _Contexts:
             of_provider.setdefault(id(uses[0][1]), []).append(name)
         for names in of_provider.values():
             provider = self._uses[names[0]][0][1]
-            if len(names) < 2 or not isinstance(provider, MergesBinaries):
+            if len(names) < 2 or provider is None or not provider.reads_one_binary:
                 continue
             first, *others = names
             self._files.merge(names, provider)

@@ -13,7 +13,7 @@ from epctx.files import outputs
 from epctx.files.digest import Buffer, Digest, of_chunks
 from epctx.files.outputs import SUMS, OutputFile
 from epctx.graph.weights.data_file import DataFile
-from epctx.providers.hooks import MergesBinaries
+from epctx.providers.base import ExecutionProvider
 from epctx.verification.request import BuiltPart
 
 
@@ -27,7 +27,7 @@ class _File(Struct, kw_only=True):
 
     part: str
     sources: dict[Path, Digest]
-    merge: MergesBinaries | None = None
+    merge: ExecutionProvider | None = None
 
     def chunks(self) -> Iterator[Buffer]:
         """Return the content, in pieces."""
@@ -83,7 +83,7 @@ class JoinedFiles:
         self._by_content[digest] = wanted
         return wanted
 
-    def merge(self, names: Sequence[str], provider: MergesBinaries) -> None:
+    def merge(self, names: Sequence[str], provider: ExecutionProvider) -> None:
         """Let the first of several files be all of them, merged."""
         first, *others = (self._files[name] for name in names)
         for file in others:

@@ -19,8 +19,8 @@ from epctx.graph.model import Decline, OptimizedModel, Partition, Refusal, Repla
 from epctx.graph.partition import boundary, contexts
 from epctx.graph.partition.assign import Border, assign
 from epctx.manifest import PartitionSettings
-from epctx.providers import default, hooks
-from epctx.providers.base import ExecutionProvider, ForeseesPlacement, PartitionedModel
+from epctx.providers import default
+from epctx.providers.base import ExecutionProvider, PartitionedModel
 from epctx.stages.exclusion import Exclusion, Unmatched
 from epctx.stages.report import ModelReport
 
@@ -69,7 +69,7 @@ def foresee(
     silent: set[int] = set()
     with _no_collection():
         for index, provider in enumerate(providers):
-            if isinstance(provider, ForeseesPlacement):
+            if provider.foresees:
                 alone = _partition(optimized.name, optimized.model, [provider], settings)
                 left[index] = {}
                 for each in alone.partitions:
@@ -273,8 +273,7 @@ def _is_taken(
     part: Partition, provider: ExecutionProvider, declined: dict[ir.Node, str | Refusal]
 ) -> bool:
     """Whether an EP takes a partition as a whole; if not, `declined` says so of its nodes."""
-    wants = isinstance(provider, hooks.WantsInputs) and provider.wants_inputs
-    if part.inputs or not wants:
+    if not provider.wants_inputs or part.inputs:
         return True
     reason = f"it would be in a partition without an input, which {provider.name} does not compile"
     declined.update(dict.fromkeys(part.nodes, reason))

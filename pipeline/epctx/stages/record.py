@@ -22,13 +22,7 @@ from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array
 from epctx.graph.model import Partition
 from epctx.manifest import ModelGroup, ModelSource, VerifyInputs
-from epctx.providers.base import (
-    ExecutionProvider,
-    Generating,
-    PartitionedModel,
-    TellsBoundaries,
-    WritesVariants,
-)
+from epctx.providers.base import Boundary, ExecutionProvider, PartitionedModel, Workspace
 from epctx.providers.onnxruntime.whole_model import GeneratingModel
 from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
@@ -117,7 +111,7 @@ def run(
     workspaces = {
         index: each
         for index, each in enumerate(compiled.workspaces)
-        if index in used and isinstance(each, Generating) and each.cannot_run() is None
+        if index in used and each.cannot_run() is None
     }
     if workspaces.keys() != used:
         return None
@@ -224,7 +218,7 @@ def place_of_piece(label: str) -> str:
 
 def _on_each_device(
     run: Callable[[Turn], tuple[Failure, ...]],
-    workspaces: Sequence[Generating],
+    workspaces: Sequence[Workspace],
     sources: Sequence[ModelSource],
     recorded: Path,
 ) -> tuple[Failure, ...]:
@@ -261,31 +255,33 @@ def _outputs(
     return {key: np.asarray(value) for key, value in named}
 
 
-def _turns(workspaces: Sequence[Generating]) -> list[Turn]:
+def _turns(workspaces: Sequence[Workspace]) -> list[Turn]:
     """Each device that the files are for, if no session runs what was compiled for all of them."""
-    names = [
-        name for each in workspaces if isinstance(each, WritesVariants) for name in each.variants()
-    ]
+    names = [name for each in workspaces for name in each.variants()]
     turns = [Turn(name=name, index=index, of=len(names)) for index, name in enumerate(names)]
     return turns or [Turn()]
 
 
-def _choose(workspaces: Sequence[Generating], turn: Turn) -> str | None:
+def _choose(workspaces: Sequence[Workspace], turn: Turn) -> str | None:
     """Compile for one device, and tell in what its graphs in the files are others."""
     for each in workspaces:
-        if isinstance(each, WritesVariants) and turn.name in each.variants():
+        if turn.name in each.variants():
             return each.choose(turn.name)
     return None
 
 
 def _tell_boundaries(
-    places: Mapping[str, str], recorded: Path, workspaces: Sequence[Generating], turn: Turn
+    places: Mapping[str, str], recorded: Path, workspaces: Sequence[Workspace], turn: Turn
 ) -> None:
-    """Keep the boundaries of models, each in its place."""
-    telling = [each for each in workspaces if isinstance(each, TellsBoundaries)]
-    for name, place in places.items() if len(telling) == len(workspaces) else ():
-        told = [each for workspace in telling for each in workspace.boundaries(name)]
-        recordings.keep(recorded, turn.place(place), "boundaries", told)
+    """Keep the boundaries of models, each in its place, if all EPs know theirs."""
+    for name, place in places.items():
+        boundaries: list[Boundary] = []
+        for workspace in workspaces:
+            own = workspace.boundaries(name)
+            if own is None:
+                return
+            boundaries += own
+        recordings.keep(recorded, turn.place(place), "boundaries", boundaries)
 
 
 def _tell_variants(

@@ -16,9 +16,7 @@ from onnxruntime.capi import _pybind_state as native
 
 from epctx.errors import EpctxError, InvalidGraph, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
-from epctx.providers import hooks
-from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Outcome, Verdict
+from epctx.providers.base import ExecutionProvider, Outcome, Verdict
 from epctx.text import first_line
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder
@@ -49,25 +47,26 @@ class Compatibility:
                 asked = folder.providers.asked is not None
                 for verdict in _info(provider, info, nodes):
                     yield _finding(model, "info", verdict if asked else _unasked(verdict))
-                if info is not None and isinstance(provider, hooks.HasDevices):
+                if info is not None and provider.native:
                     obstacle = _obstacle(provider, nodes, folder.path)
-                    verdict = obstacle or _devices(provider, provider.name, info)
+                    verdict = obstacle or _devices(provider, info)
                     yield _finding(model, "devices", verdict)
 
 
 def _info(
     provider: ExecutionProvider, info: str | None, nodes: Sequence[EPContextNode]
 ) -> Sequence[Verdict]:
-    if isinstance(provider, hooks.ChecksCompatibility):
-        try:
-            return provider.check_compatibility(info, nodes)
-        except EpctxError as error:
-            return [Verdict(outcome="fail", message=error.reason, remedy=error.remedy)]
+    try:
+        verdicts = provider.check_compatibility(info, nodes)
+    except EpctxError as error:
+        return [Verdict(outcome="fail", message=error.reason, remedy=error.remedy)]
+    if verdicts:
+        return verdicts
     if info is None:
         message = f"has no {COMPATIBILITY}{provider.name}"
     else:
         message = f"{provider.name} cannot say what '{info}' means"
-    remedy = "its provider needs `check_compatibility` (epctx.providers.hooks)"
+    remedy = "its provider needs `check_compatibility` (epctx.providers.base)"
     return [_unknown(message, remedy)]
 
 
@@ -80,8 +79,6 @@ def _obstacle(
     provider: ExecutionProvider, nodes: Sequence[EPContextNode], folder: Path
 ) -> Verdict | None:
     """A model for another host says nothing of the devices of this one."""
-    if not isinstance(provider, hooks.KnowsHost):
-        return None
     try:
         reason = provider.cannot_load(nodes, folder, sharing=False)
     except (InvalidGraph, ProviderUnavailable) as error:
@@ -89,18 +86,18 @@ def _obstacle(
     return None if reason is None else _unknown(reason, "check it on the device")
 
 
-def _devices(provider: hooks.HasDevices, name: str, info: str) -> Verdict:
-    """What onnxruntime says of the devices of this host."""
+def _devices(provider: ExecutionProvider, info: str) -> Verdict:
+    """Return what onnxruntime says of the devices of this host."""
+    name = provider.name
     try:
         devices = list(provider.ep_devices())
     except ProviderUnavailable as error:
         return _unknown(error.reason, error.remedy)
     if not devices:
-        known = provider.unavailable() if isinstance(provider, hooks.KnowsAbsence) else None
-        why = f": {known.what}" if known is not None else ""
+        obstacle = provider.unavailable()
+        why = f": {obstacle.what}" if obstacle is not None else ""
         return _unknown(f"this host has no device of {name}{why}", "check it on the device")
-    if isinstance(provider, hooks.JudgesOnDevices):
-        kinds = provider.judging_devices
+    if kinds := provider.judging_devices:
         devices = [device for device in devices if device.device.type.name in kinds]
         if not devices:
             message = f"{name} can tell on a host with its {' or '.join(sorted(kinds))} only"

@@ -18,7 +18,7 @@ from epctx.manifest import Tolerance
 from epctx.text import Brief
 
 Outcome = Literal["pass", "fail", "not checkable", "not covered"]
-"""What a check came to: the outcomes of `epctx.providers.hooks`, and "not covered" of an entry that
+"""What a check came to: the outcomes of `epctx.providers.base`, and "not covered" of an entry that
 `epctx verify` met and that nothing there checks."""
 PolicyName = Literal["signature", "integrity", "conformance", "compatibility", "numbers"]
 POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility", "numbers")

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import PurePosixPath
 
 from epctx.files.outputs import SUMS, context_file
-from epctx.providers.hooks import Outcome
+from epctx.providers.base import Outcome
 from epctx.verification.findings import REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from epctx.cli import junit
 from epctx.manifest import Tolerance
-from epctx.providers.hooks import Outcome
+from epctx.providers.base import Outcome
 from epctx.verification.findings import (
     Comparison,
     Finding,

@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from epctx import api
 from epctx.cli.app import app
-from epctx.providers.hooks import Outcome
+from epctx.providers.base import Outcome
 from epctx.verification.findings import Finding, FolderReport, PolicyName, VerifyReport
 
 

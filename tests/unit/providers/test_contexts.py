@@ -12,6 +12,7 @@ from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition
 from epctx.providers import contexts
+from epctx.providers.base import SharedContexts
 
 
 def node(name: str, content: bytes | None = b"m.bin", *, embed: bool = False) -> EPContextNode:
@@ -27,17 +28,10 @@ def node(name: str, content: bytes | None = b"m.bin", *, embed: bool = False) ->
     )
 
 
-class Shared:
-    """A shared workspace."""
-
-    def __init__(self, **graphs: object) -> None:
-        self.graphs = dict(graphs)
-
-    def take(self, key: str) -> object | None:
-        return self.graphs.pop(key, None)
-
-    def leave(self, key: str, graph: object) -> None:
-        self.graphs.setdefault(key, graph)
+def sharing(**graphs: object) -> SharedContexts:
+    shared = SharedContexts()
+    shared.graphs.update(graphs)
+    return shared
 
 
 CONTEXT = {"a": "graph a", "b": "graph b", "c": "graph c"}
@@ -54,24 +48,24 @@ class Reader:
         return CONTEXT
 
 
-def load(nodes: list[EPContextNode], shared: Shared | None, reader: Reader) -> list[str]:
+def load(nodes: list[EPContextNode], shared: SharedContexts | None, reader: Reader) -> list[str]:
     return contexts.load(nodes, shared, key=lambda n: n.name, read=reader, kind=str)
 
 
 def test_a_context_is_read_once_for_all_nodes_and_the_rest_is_left() -> None:
-    reader, shared = Reader(), Shared()
+    reader, shared = Reader(), sharing()
     assert load([node("a"), node("b", None)], shared, reader) == ["graph a", "graph b"]
     assert reader.read == ["a"] and shared.graphs == {"c": "graph c"}
 
 
 def test_a_graph_of_the_workspace_is_taken_and_nothing_read() -> None:
-    reader, shared = Reader(), Shared(b="graph b", c="graph c")
+    reader, shared = Reader(), sharing(b="graph b", c="graph c")
     assert load([node("b")], shared, reader) == ["graph b"]
     assert not reader.read and shared.graphs == {"c": "graph c"}
 
 
 def test_what_is_of_another_kind_in_the_workspace_is_not_used() -> None:
-    assert load([node("a")], Shared(a=1), Reader()) == ["graph a"]
+    assert load([node("a")], sharing(a=1), Reader()) == ["graph a"]
 
 
 def test_without_a_workspace_everything_is_read() -> None:
@@ -81,14 +75,14 @@ def test_without_a_workspace_everything_is_read() -> None:
 
 
 def test_a_failed_load_takes_nothing() -> None:
-    shared = Shared(a="graph a")
+    shared = sharing(a="graph a")
     with pytest.raises(InvalidGraph, match="'unknown' is in no context of the model"):
         load([node("a"), node("unknown")], shared, Reader())
     assert shared.graphs == {"a": "graph a"}
 
 
 def test_a_graph_that_makes_no_kernel_is_put_back_and_nothing_else_left() -> None:
-    shared = Shared(a="graph a")
+    shared = sharing(a="graph a")
 
     def make(own: EPContextNode, graph: str) -> int:
         if own.name == "c":

@@ -14,9 +14,12 @@ import pytest
 
 from epctx.commands.doctor import probe
 from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
-from epctx.providers.base import ContextBinary, ExecutionProvider, Fingerprint
+from epctx.providers.base import (
+    ContextBinary,
+    ExecutionProvider,
+    Fingerprint,
+)
 from epctx.providers.guard import guard
-from epctx.providers.hooks import HasDevices, HasDrivers
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.providers.reference.workspace import ReferenceWorkspace
 from epctx.runtime.session import Session
@@ -245,5 +248,4 @@ def test_what_the_ep_calls_itself_is_not_wrapped() -> None:
 
     guarded = guard(Careful({}), "Careful", lambda: "careful 1")
     assert guarded.fingerprint().toolchain == {"sdk": "unknown"}
-    assert isinstance(guarded, HasDrivers) and isinstance(guarded, Careful)
-    assert not isinstance(guarded, HasDevices)
+    assert isinstance(guarded, Careful)

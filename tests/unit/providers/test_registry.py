@@ -13,15 +13,20 @@ import pytest
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.manifest import ENTRY_POINTS, ProviderSpec
 from epctx.providers import registry
+from tests.kit.fake_providers import Fake
 
 
-class Good:
+class Good(Fake):
     name = "GoodExecutionProvider"
     sources = frozenset({"good", "GOOD"})
     isolated = True
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self.options = options
+
+
+def duck(options: Mapping[str, object]) -> object:
+    return SimpleNamespace(name="GoodExecutionProvider")
 
 
 def needs_extra(options: Mapping[str, object]) -> Good:
@@ -54,7 +59,11 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
         sys.modules,
         "acme_eps",
         SimpleNamespace(
-            Good=Good, needs_extra=needs_extra, crashes=crashes, wants_options=wants_options
+            Good=Good,
+            duck=duck,
+            needs_extra=needs_extra,
+            crashes=crashes,
+            wants_options=wants_options,
         ),
     )
     return found
@@ -102,7 +111,9 @@ def test_a_missing_module_without_an_extra_is_named(packages: list[EntryPoint]) 
     assert raised.value.remedy == "install vendor_sdk, or reinstall acme 1.5"
 
 
-@pytest.mark.parametrize("value", ["acme_eps:crashes", "acme_eps:absent", "acme_absent_module:X"])
+@pytest.mark.parametrize(
+    "value", ["acme_eps:crashes", "acme_eps:absent", "acme_absent_module:X", "acme_eps:duck"]
+)
 def test_a_broken_package_names_itself_and_harms_nobody(
     packages: list[EntryPoint], value: str
 ) -> None:

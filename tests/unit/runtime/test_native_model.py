@@ -10,20 +10,19 @@ import onnxruntime as ort
 import pytest
 
 from epctx.errors import CompileError, ManifestError, ModelError, ProviderUnavailable, UsageError
-from epctx.providers.base import ExecutionProvider
 from epctx.providers.onnxruntime.native_log import Mark
 from epctx.runtime import InferenceSession, native_model
 from epctx.runtime.session import Session
 from tests.kit.building import build, mlp, normal, reference
+from tests.kit.fake_providers import Fake
 
 REFERENCE, QNN = "ReferenceExecutionProvider", "QNNExecutionProvider"
 
 
-class Native:
+class Native(Fake):
     """An EP of onnxruntime that takes nothing, or cannot be made."""
 
     native = True
-    sources: frozenset[str] = frozenset()
 
     def __init__(self, name: str = "IdleExecutionProvider", fails: str = "") -> None:
         self.name = name
@@ -33,10 +32,6 @@ class Native:
         if self._fails:
             options.intra_op_num_threads = 3
             options.add_session_config_entry("session.intra_op_thread_affinities", self._fails)
-
-
-def idle(**given: str) -> ExecutionProvider:
-    return cast(ExecutionProvider, Native(**given))
 
 
 @pytest.fixture
@@ -55,7 +50,7 @@ def test_an_ep_that_runs_contexts_only_is_refused(plain: Path) -> None:
 def test_an_ep_that_takes_nothing_is_refused(plain: Path) -> None:
     for options in (None, {"session.intra_op.allow_spinning": "0"}, ort.SessionOptions()):
         with pytest.raises(CompileError, match="IdleExecutionProvider takes no node of it"):
-            Session(plain, options, [idle()])
+            Session(plain, options, [Native()])
 
 
 def test_without_a_named_ep_the_cpu_runs_it_and_is_counted(plain: Path) -> None:
@@ -83,14 +78,14 @@ def test_who_refuses_a_model_is_blamed(plain: Path, tmp_path: Path) -> None:
     model.graph.node[0].op_type = "NoSuchOp"
     onnx.save(model, broken)
     with pytest.raises(ModelError):
-        Session(broken, None, [idle()])
-    unmade = idle(name="AzureExecutionProvider", fails="no;cores")
+        Session(broken, None, [Native()])
+    unmade = Native(name="AzureExecutionProvider", fails="no;cores")
     with pytest.raises(CompileError, match="AzureExecutionProvider cannot run it"):
         Session(plain, None, [unmade])
 
 
 def test_each_is_required_where_that_is_asked() -> None:
-    eps = [idle(name="A"), idle(name="B")]
+    eps = [Native(name="A"), Native(name="B")]
     native_model.require_each(eps, {"A": 1, "B": 2}, "m.onnx")
     native_model.require_some(eps, {"B": 2}, "m.onnx", Mark(path=None))
     with pytest.raises(UsageError, match="A takes no node of it: all of it runs on B"):

@@ -6,25 +6,25 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from epctx.runtime.workspace import SharedWorkspace
+from epctx.providers.base import SharedContexts
 
 
 def test_a_graph_moves_out_when_it_is_taken() -> None:
-    shared = SharedWorkspace()
+    shared = SharedContexts()
     shared.leave("g", "graph")
     assert shared.take("g") == "graph"
     assert shared.take("g") is None and len(shared) == 0
 
 
 def test_what_is_there_already_stays() -> None:
-    shared = SharedWorkspace()
+    shared = SharedContexts()
     shared.leave("g", "first")
     shared.leave("g", "second")
     assert shared.take("g") == "first"
 
 
 def test_the_last_session_clears_it_whatever_happens() -> None:
-    shared = SharedWorkspace()
+    shared = SharedContexts()
     with shared.session(last=False) as space:
         space.leave("g", 1)
     assert len(shared) == 1
@@ -34,7 +34,7 @@ def test_the_last_session_clears_it_whatever_happens() -> None:
 
 
 def test_of_many_threads_one_takes_a_graph() -> None:
-    shared = SharedWorkspace()
+    shared = SharedContexts()
     for i in range(100):
         shared.leave(str(i), i)
     with ThreadPoolExecutor(8) as pool:
@@ -43,7 +43,7 @@ def test_of_many_threads_one_takes_a_graph() -> None:
 
 
 def test_one_session_loads_at_a_time() -> None:
-    shared = SharedWorkspace()
+    shared = SharedContexts()
     inside: list[int] = []
     most = []
 

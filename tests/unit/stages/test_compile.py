@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.stages import compile, partition
 from epctx.stages.compile import CompiledGroup
 from tests.kit.composite_provider import Composite
-from tests.kit.fake_providers import eps, op_types
+from tests.kit.fake_providers import op_types
 from tests.kit.onnx_text import model, names
 
 SIX = """
@@ -39,17 +39,16 @@ g (float[2] x) => (float[2] y, float[2] z) {
 @contextmanager
 def compiled(
     folder: Path,
-    *providers: ExecutionProvider | Composite,
+    *providers: ExecutionProvider,
     settings: PartitionSettings | None = None,
     text: str = SIX,
 ) -> Iterator[CompiledGroup]:
-    given: Sequence[ExecutionProvider] = providers  # type: ignore[assignment]
     optimized = OptimizedModel(name="m", model=model(text), passes=(), digest=of_bytes(b""))
-    parted = partition.run(optimized, given, settings or PartitionSettings())
+    parted = partition.run(optimized, providers, settings or PartitionSettings())
     spec = SessionGroupSpec(
         models=("m",), embed_mode=1, node_name_prefix="", session_options={}, folder=folder
     )
-    with compile.run([parted], given, spec) as group:
+    with compile.run([parted], providers, spec) as group:
         yield group
 
 
@@ -201,7 +200,7 @@ def test_an_epcontext_node_of_the_source_is_still_refused(tmp_path: Path) -> Non
     source.graph[0].outputs[0].shape = ir.Shape([2])
     optimized = OptimizedModel(name="m", model=source, passes=(), digest=of_bytes(b""))
     with pytest.raises(ModelError, match="build from the model that this EPContext"):
-        partition.run(optimized, eps(op_types("Relu")), PartitionSettings())
+        partition.run(optimized, [op_types("Relu")], PartitionSettings())
 
 
 def test_inputs_without_a_shape_are_told_with_what_gives_them_one(tmp_path: Path) -> None:

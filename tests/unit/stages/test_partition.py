@@ -14,7 +14,7 @@ from epctx.providers.guard import guard
 from epctx.stages import partition
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import ModelReport, PartitionReport
-from tests.kit.fake_providers import Taker, eps, op_types, partitioned
+from tests.kit.fake_providers import Taker, op_types, partitioned
 from tests.kit.onnx_text import model, names
 
 CHAIN = """
@@ -239,7 +239,7 @@ class Broken(Taker):
 
 
 def test_an_ep_that_fails_is_named() -> None:
-    guarded = guard(eps(Broken(KeyError("oops")))[0], "TakerExecutionProvider", lambda: "taker 1.0")
+    guarded = guard(Broken(KeyError("oops")), "TakerExecutionProvider", lambda: "taker 1.0")
     source = OptimizedModel(name="m", model=model(CHAIN), passes=(), digest=of_bytes(b""))
     with pytest.raises(CompileError, match=r"model m: TakerExecution.*KeyError: 'oops'"):
         partition.run(source, [guarded], PartitionSettings())
@@ -306,6 +306,7 @@ class Foreseeing(Taker):
     """An EP that says of a node what it would have made of it."""
 
     native = True
+    foresees = True
 
     def foresee(self, model: ir.Model, partition: Partition) -> dict[ir.Node, str | Refusal]:
         left = next(node for node in partition.nodes if node.name == "head_abs")
@@ -315,7 +316,7 @@ class Foreseeing(Taker):
 def test_all_that_an_ep_says_of_a_node_stays_with_it() -> None:
     """Its reason is in words, too; what EPs before said is handed on with it."""
     optimized = OptimizedModel(name="m", model=model(CHAIN), passes=(), digest=of_bytes(b""))
-    asked = eps(Foreseeing(lambda node: True, label="one"), op_types("Relu", label="two"))
+    asked = [Foreseeing(lambda node: True, label="one"), op_types("Relu", label="two")]
     found, _ = partition.foresee(optimized, asked, PartitionSettings())
     (left,) = found.declined
     assert left.reasons == (("one", "no; another type"), ("two", "not supported"))

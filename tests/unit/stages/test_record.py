@@ -16,11 +16,11 @@ import pytest
 from epctx.errors import CompileError, Failure
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.inputs import Array
-from epctx.graph.model import Partition
+from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
 from epctx.graph.serde import types
 from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
-from epctx.providers.base import PartitionedModel
+from epctx.providers.base import ContextBinary, PartitionedModel, Workspace
 from epctx.providers.onnxruntime.whole_model import GeneratingModel
 from epctx.stages import record
 from epctx.stages.compile import CompiledGroup
@@ -34,12 +34,21 @@ from tests.kit.controlled import source_model
 SETS = VerifyInputs(count=2)
 
 
-class Workspace:
+class OnCpu(Workspace):
     """Runs its partition on the CPU; or fails in one of its runs."""
 
     def __init__(self, model: ir.Model, fails: int, why: str | None) -> None:
         self.session = onnx_text.session(model)
         self.fails, self.why, self.runs = fails, why, 0
+
+    def compile(self, *_: object) -> Sequence[Replacement]:
+        raise AssertionError("it has compiled already")
+
+    def finish(self) -> Sequence[ContextBinary]:
+        return ()
+
+    def close(self) -> None:
+        pass
 
     def cannot_run(self) -> str | None:
         return self.why
@@ -54,7 +63,7 @@ class Workspace:
         return dict(zip(names, self.session.run_with_ort_values(names, dict(feeds)), strict=True))
 
 
-class ForDevices(Workspace):
+class ForDevices(OnCpu):
     """Has sessions for one device at a time; for C it has none."""
 
     def variants(self) -> Sequence[str]:
@@ -77,7 +86,7 @@ class Group:
 
     def run(
         self,
-        kind: type[Workspace] = Workspace,
+        kind: type[OnCpu] = OnCpu,
         *,
         fails: int = 0,
         why: str | None = None,

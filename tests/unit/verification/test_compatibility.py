@@ -3,30 +3,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import onnx
 import pytest
 
 from epctx.errors import CompileError, ProviderUnavailable
-from epctx.providers.base import ExecutionProvider
+from epctx.providers.base import ExecutionProvider, Outcome, Verdict
 from epctx.providers.guard import guard
-from epctx.providers.hooks import Outcome, Verdict
 from epctx.verification.compatibility import Compatibility
 from epctx.verification.eps import Providers
 from epctx.verification.findings import Finding
 from epctx.verification.folder import open_folder
 from tests.kit import folders
+from tests.kit.fake_providers import Fake
 from tests.kit.folders import model
 
 INFO = "v2:6:2.51.0:5.51.0:0:60:0:0"
 
 
-class Plain:
+class Plain(Fake):
     """An EP without any hook."""
 
-    name = "FakeExecutionProvider"
-    label = "fake"
     sources = frozenset({"reference"})
 
 
@@ -39,6 +36,8 @@ class Knowing(Plain):
 
 
 class WithDevices(Knowing):
+    native = True
+
     def __init__(self, devices: object) -> None:
         self._devices = devices
 
@@ -58,14 +57,14 @@ class Elsewhere(WithDevices):
 
 
 def check(
-    tmp_path: Path, provider: object, info: str | None = INFO, *, asked: bool = True
+    tmp_path: Path, provider: ExecutionProvider, info: str | None = INFO, *, asked: bool = True
 ) -> list[Finding]:
     made = model()
     if info is not None:
         onnx.helper.set_model_props(made, {"ep_compatibility_info.FakeExecutionProvider": info})
-    providers = Providers(asked=(provider,) if asked else None)  # type: ignore[arg-type]
+    providers = Providers(asked=(provider,) if asked else None)
     if not asked:
-        providers.find = lambda source: provider  # type: ignore[assignment,method-assign,return-value]
+        providers.find = lambda source: provider  # type: ignore[method-assign]
     folder = open_folder(folders.write(tmp_path, made, sums=False), providers=providers)
     return list(Compatibility().check(folder, ()))
 
@@ -95,9 +94,7 @@ def test_a_model_for_another_host_is_not_judged_by_this_one(tmp_path: Path) -> N
 
 
 def test_an_ep_that_fails_is_no_host_without_a_device(tmp_path: Path) -> None:
-    failed = guard(
-        cast(ExecutionProvider, WithDevices(KeyError("oops"))), "Fake", lambda: "fake 1.0"
-    )
+    failed = guard(WithDevices(KeyError("oops")), "Fake", lambda: "fake 1.0")
     with pytest.raises(CompileError, match="Fake failed in `ep_devices`: KeyError: 'oops'"):
         check(tmp_path, failed)
 

@@ -1,4 +1,4 @@
-"""The execution provider: `ExecutionProvider` and `Workspace` of `epctx.providers.base`."""
+"""The execution provider: subclasses of the abstract classes of `epctx.providers.base`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from epctx_delegate.program import OPERATORS, VERSION, Kernel, Program, Weights,
 LABEL = "delegate"
 
 
-class DelegateExecutionProvider:
+class DelegateExecutionProvider(base.ExecutionProvider):
     """Compiles the nodes that it knows into programs, and runs them.
 
     Args:
@@ -28,27 +28,25 @@ class DelegateExecutionProvider:
     name = "DelegateExecutionProvider"
     label = LABEL
     sources = frozenset({LABEL})
-    isolated = False  # its code may compile many groups in one process
     can_share = True
-    native = False  # its nodes are run by `load`, not by onnxruntime
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self._stored = np.float16 if options.get("precision") == "fp16" else np.float32
 
     def fingerprint(self) -> base.Fingerprint:
-        """What changes the bytes besides this code and the options, which epctx knows itself."""
+        """Return what changes the bytes besides this code and the options, which epctx knows."""
         return base.Fingerprint(toolchain={"format": VERSION, "numpy": np.__version__})
 
     def tolerance(self, precision: str, dtype: str) -> Tolerance:
-        """How exact its numbers are. One of the optional hooks in `epctx.providers.hooks`."""
+        """Return how exact its numbers are. Optional, as all that has a default in `base`."""
         return Tolerance(cosine_min=0.9999, max_rel=1e-2 if self._stored is np.float16 else 1e-5)
 
     def get_capability(self, model: ir.Model) -> base.Capability:
-        """Every node that it can run; of the others, why not: the build's report says it."""
+        """Take every node that it can run; say of the others why not, for the build's report."""
         return base.Capability.by(model, _refusal)
 
     def open_workspace(self, session_group: base.SessionGroupSpec) -> base.Workspace:
-        """What the models of one session group are compiled into."""
+        """Open what the models of one session group are compiled into."""
         return DelegateWorkspace(session_group, self._stored)
 
     def load(
@@ -57,7 +55,7 @@ class DelegateExecutionProvider:
         folder: Path | None,
         shared: base.SharedContexts | None,
     ) -> Sequence[base.Kernel]:
-        """A kernel for each node: out of the shared workspace, else read from its binary."""
+        """Return a kernel for each node: from the shared workspace, else from its binary."""
 
         def read(primary: EPContextNode) -> dict[str, Kernel]:
             data = contexts.content_of(primary, folder)
@@ -67,7 +65,7 @@ class DelegateExecutionProvider:
         return contexts.load(nodes, shared, key=_key_of, read=read, kind=Kernel)
 
 
-class DelegateWorkspace:
+class DelegateWorkspace(base.Workspace):
     """The programs and weights of the sessions so far."""
 
     def __init__(self, spec: base.SessionGroupSpec, stored: type[np.floating]) -> None:
@@ -77,7 +75,7 @@ class DelegateWorkspace:
     def compile(
         self, model: PartitionedModel, partitions: Sequence[Partition]
     ) -> Sequence[base.Replacement]:
-        """One session: a program for each partition. The first node refers to the binary."""
+        """Make a program of each partition. The first node refers to the binary."""
         stem = f"{self._spec.node_name_prefix}{model.name}_{LABEL}"
         made = [self._lower(part, f"{stem}_{number}") for number, part in enumerate(partitions)]
         self._programs += made
@@ -91,14 +89,14 @@ class DelegateWorkspace:
         ]
 
     def finish(self) -> Sequence[base.ContextBinary]:
-        """The session that stops sharing writes, if there is anything, and a file is asked for."""
+        """Return the binary, if anything was compiled and it is not embedded."""
         if self._spec.embed_mode or not self._programs:
             return ()
         programs, weights = self._programs, self._weights
         return [base.ContextBinary(name=self._binary, chunks=lambda: encode(programs, weights))]
 
     def close(self) -> None:
-        """Whatever happened: whoever compiles next starts afresh."""
+        """Forget everything: the next session starts afresh."""
         self._programs: list[Program] = []
         self._weights = Weights()
 

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from epctx.commands.bisect.result import Cause, Kind, Proposal
 from epctx.manifest import ModelGroup, TensorOverride, Written
 from epctx.parsing.precedence import DEFAULT_TARGET
-from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import FLOAT16_MAX, KnowsFaults, SetsTolerance
+from epctx.providers.base import FLOAT16_MAX, ExecutionProvider
 from epctx.quantization.presets import choose
 from epctx.quantization.ranges import Ranges
 
@@ -175,7 +174,7 @@ class Inquiry:
 def known_fault(node: ir.Node, providers: Iterable[ExecutionProvider]) -> Cause | None:
     """A fault that an EP is known to have, and that concerns the node."""
     for provider in providers:
-        for fault in provider.faults if isinstance(provider, KnowsFaults) else ():
+        for fault in provider.faults:
             if (node.domain, node.op_type) == ("", fault.op_type) and fault.concerns(node):
                 return Cause(kind="known EP fault", why=fault.what, remedy=fault.remedy)
     return None
@@ -192,9 +191,8 @@ def _beyond(found: tuple[float, float] | None, kind: Kind) -> bool:
 
 def _in_halves(provider: ExecutionProvider) -> bool:
     """It computes float32 in float16."""
-    if not isinstance(provider, SetsTolerance):
-        return False
-    return provider.tolerance("float32", "float32").saturates_at == FLOAT16_MAX
+    own = provider.tolerance("float32", "float32")
+    return own is not None and own.saturates_at == FLOAT16_MAX
 
 
 def _values(node: ir.Node) -> Iterator[ir.Value]:

@@ -22,7 +22,7 @@ from epctx.keys.records import between
 from epctx.lockfile import hosts
 from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import Lock, LockedFile
-from epctx.providers.hooks import BinaryInfo
+from epctx.providers.base import BinaryInfo
 from epctx.stages.report import ModelReport
 from epctx.text import Brief
 

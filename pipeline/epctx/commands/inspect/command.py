@@ -30,7 +30,7 @@ from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
 from epctx.graph.serde import protos, skeleton
 from epctx.graph.weights.external_data import byte_size
 from epctx.providers import registry
-from epctx.providers.hooks import HEAD_SIZE, ReadsBinaries
+from epctx.providers.base import HEAD_SIZE, ExecutionProvider
 from epctx.verification.folder import ContextModel, context_nodes, read_node, summarize
 
 
@@ -57,27 +57,26 @@ def inspect(path: Path) -> Inspection:
         ) from error
 
 
-def _reader(path: Path) -> ReadsBinaries | None:
+def _reader(path: Path) -> ExecutionProvider | None:
     """The EP whose binary it is, by its first bytes."""
     with path.open("rb") as stream:
         head = stream.read(HEAD_SIZE)
     for name in registry.names():
         try:
             provider = registry.bind(name, {})
-            if isinstance(provider, ReadsBinaries) and provider.recognizes(head):
+            if provider.recognizes(head):
                 return provider
         except EpctxError:
             continue
     return None
 
 
-def _read_binary(name: str, path: Path, reader: ReadsBinaries | None) -> BinaryFile:
+def _read_binary(name: str, path: Path, reader: ExecutionProvider | None) -> BinaryFile:
     size = path.stat().st_size
-    if reader is None:
-        problem = "no installed EP knows its format"
-        return BinaryFile(name=name, size=size, problem=problem)
     try:
-        return BinaryFile(name=name, size=size, info=reader.inspect_binary(path))
+        info = None if reader is None else reader.inspect_binary(path)
+        problem = "no installed EP knows its format" if info is None else None
+        return BinaryFile(name=name, size=size, info=info, problem=problem)
     except EpctxError as error:
         damaged = isinstance(error, VerificationError)
         return BinaryFile(name=name, size=size, problem=error.reason, damaged=damaged)

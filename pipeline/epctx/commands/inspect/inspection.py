@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from epctx.providers.hooks import BinaryInfo
+from epctx.providers.base import BinaryInfo
 from epctx.text import Brief
 
 

@@ -25,8 +25,8 @@ from epctx.files import copying, digest, outputs
 from epctx.files.outputs import CONTEXT_SUFFIX, GOLDEN, KIT, SIGNATURE, SUMS
 from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import ProviderSpec, Tolerance
-from epctx.providers import hooks, registry
-from epctx.providers.hooks import OnDevice
+from epctx.providers import registry
+from epctx.providers.base import OnDevice
 from epctx.verification import layout
 from epctx.verification.eps import Providers
 from epctx.verification.folder import ContextModel, GroupFolder, open_folder
@@ -271,10 +271,11 @@ def _eps(
         provider = folder.providers.find(source)
         if provider is None:
             return (), f"no EP here is known by the source '{source}'"
-        if not isinstance(provider, hooks.RunsOnDevices):
-            return (), f"{provider.name} has no library for ONNX Runtime: epctx alone runs it"
         nodes = [node for model in models for node in model.nodes if node.source == source]
-        found.append(provider.on_device(nodes, sharing=len(models) > 1))
+        device = provider.on_device(nodes, sharing=len(models) > 1)
+        if device is None:
+            return (), f"{provider.name} has no library for ONNX Runtime: epctx alone runs it"
+        found.append(device)
     found.sort(key=lambda ep: order.index(ep.ep) if ep.ep in order else len(order))
     return tuple(found), None
 

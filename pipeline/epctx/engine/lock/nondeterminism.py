@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 
 from epctx.engine.plan import Plan
 from epctx.providers import registry
-from epctx.providers.hooks import TellsUnstable
 
 
 def known(plan: Plan, folders: Collection[str]) -> Iterator[str]:
@@ -18,5 +17,5 @@ def known(plan: Plan, folders: Collection[str]) -> Iterator[str]:
     groups = [p.group for p in plan.groups if f"{p.target}/{p.group.name}" in folders]
     for spec in {spec.provider: spec for g in groups for spec in g.execution_providers}.values():
         provider = registry.create(spec)
-        if isinstance(provider, TellsUnstable):
+        if provider.unstable:
             yield f"{provider.name}: {provider.unstable}"

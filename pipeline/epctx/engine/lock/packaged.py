@@ -19,7 +19,7 @@ from epctx.keys import Toolchain
 from epctx.lockfile.types import LockedFile, LockedPackage, LockedRuntime, LockedVariant
 from epctx.manifest import GENAI_CONFIG, Manifest, ModelGroup, PackageSettings, ProviderSpec
 from epctx.parsing import genai as genai_folder
-from epctx.providers import hooks, registry
+from epctx.providers import registry
 
 
 class Brought(Struct, frozen=True, kw_only=True):
@@ -145,11 +145,7 @@ def _of_source(settings: PackageSettings, group: ModelGroup) -> dict[str, Item]:
     if settings.genai is None or settings.genai.source is None:
         return {}
     eps = [registry.create(spec) for spec in group.execution_providers]
-    options = {
-        ep.name: ep.inference_options() if isinstance(ep, hooks.DescribesSessions) else {}
-        for ep in eps
-        if ep.native
-    }
+    options = {ep.name: ep.inference_options() for ep in eps if ep.native}
     return genai.files(settings.genai.source, group, options)
 
 

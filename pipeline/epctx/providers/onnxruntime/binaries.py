@@ -12,8 +12,7 @@ from epctx.errors import CompileError
 from epctx.files.digest import CHUNK, Buffer
 from epctx.files.outputs import OwnFile
 from epctx.graph.epcontext import EPContextNode, Payload
-from epctx.providers.base import ContextBinary
-from epctx.providers.hooks import BinaryGraph
+from epctx.providers.base import BinaryGraph, ContextBinary
 from epctx.providers.onnxruntime import fragment
 from epctx.providers.onnxruntime.ep import OrtEp
 

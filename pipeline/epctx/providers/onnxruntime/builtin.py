@@ -20,8 +20,7 @@ from epctx.error_codes import Code
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import DEFAULT_EP, OptionValue
-from epctx.providers.base import Fingerprint
-from epctx.providers.hooks import OnDevice
+from epctx.providers.base import Fingerprint, OnDevice
 from epctx.providers.onnxruntime import packages
 from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.plugins import Plugin, Wanted, listed, wanted_index

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,8 +12,17 @@ from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
 from epctx.graph.model import Refusal
 from epctx.manifest import OptionValue, Tolerance
-from epctx.providers.base import Fingerprint, Kernel, SharedContexts
-from epctx.providers.hooks import BinaryGraph, OnDevice, Precision, PrefixPlace, Verdict
+from epctx.providers.base import (
+    BinaryGraph,
+    ExecutionProvider,
+    Fingerprint,
+    Kernel,
+    OnDevice,
+    Precision,
+    PrefixPlace,
+    SharedContexts,
+    Verdict,
+)
 from epctx.providers.onnxruntime import packages, plugins
 
 if TYPE_CHECKING:
@@ -21,7 +30,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-class OrtEp(ABC):
+class OrtEp(ExecutionProvider):
     """An EP that ONNX Runtime runs: a plugin library, or one built into the installed package.
 
     Attributes:
@@ -29,41 +38,24 @@ class OrtEp(ABC):
         shares_outside: sharing, it leaves external weights where they are, so that the context
             binary would depend on the source; they are handed over inside the model then.
         embeds_parts: a model may have several embedded contexts of it.
-        static_shapes: it compiles models of static shapes only.
-        wants_inputs: it compiles no graph that has no input.
         tried: the host and versions that epctx was tried on with it; None: on none.
     """
 
-    name: str
-    label: str
-    sources: frozenset[str]
-    can_share: bool
-    isolated: bool = True
-    native: bool = True
+    isolated = True
+    native = True
     parts_share: bool = False
     shares_outside: ClassVar[bool] = False
     embeds_parts: ClassVar[bool] = True
-    static_shapes: ClassVar[bool] = False
-    wants_inputs: ClassVar[bool] = False
     tried: ClassVar[str | None] = None
-    extra_attributes: frozenset[str] = frozenset()
     prefixed: frozenset[PrefixPlace] = frozenset({"name"})
 
     @abstractmethod
     def add_to(self, options: ort.SessionOptions) -> None:
-        """Register the EP with onnxruntime, and add it with its options to a session's options.
-
-        Raises:
-            ProviderUnavailable: its library or a device for it is missing on this host.
-        """
+        """Register the EP with onnxruntime, and add it with its options to a session's options."""
 
     @abstractmethod
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
-        """The devices of this host that it can use, none if there are none.
-
-        Raises:
-            ProviderUnavailable: its library is missing or cannot be loaded.
-        """
+        """Return the devices of this host that the EP can use."""
 
     def unavailable(self) -> ProviderUnavailable | None:
         """Why this host can neither compile nor run for it, as far as is known without its library.
@@ -110,16 +102,6 @@ class OrtEp(ABC):
             )
         return (Verdict(outcome="pass", message=f"it is for {info}"),)
 
-    def cannot_load(
-        self,
-        nodes: Sequence[EPContextNode],
-        folder: Path,
-        *,
-        sharing: bool,
-    ) -> str | None:
-        """Why this host cannot load a model; None: it may try."""
-        return None
-
     def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
         """Of an EP that is built into ONNX Runtime."""
         return OnDevice(ep=self.name)
@@ -136,7 +118,7 @@ class OrtEp(ABC):
         """What the process needs while the EP's library is loaded and compiles."""
         return nullcontext()
 
-    def abandon(self) -> None:  # noqa: B027 - most EPs need nothing
+    def abandon(self) -> None:
         """End a sharing group whose last session did not come; the current folder is scratch."""
 
     def refuse_prefix(self, *, several_graphs: bool) -> str | None:
@@ -151,9 +133,7 @@ class OrtEp(ABC):
         """Take out of a context binary what says when it was made. Returns whether it may have."""
         return False
 
-    def check_binary(  # noqa: B027 - of most EPs the format is not known
-        self, binary: Path, nodes: Sequence[ir.Node]
-    ) -> None:
+    def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         """Read a context binary back and hold it against the EPContext nodes that refer to it.
 
         Raises:
@@ -183,10 +163,6 @@ class OrtEp(ABC):
     def failed_remedy(self, why: str) -> str | None:
         """What a user can do about what it said when a compile failed; None: nothing is known."""
         return None
-
-    def nothing_compiled_remedy(self) -> str:
-        """What a user can do when the EP took no node."""
-        return "check the provider's options, and which operators and types it supports"
 
 
 def text(value: OptionValue | tuple[str, ...]) -> str:

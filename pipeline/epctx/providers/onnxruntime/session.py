@@ -17,7 +17,6 @@ from msgspec import Struct
 from epctx.error_codes import Code
 from epctx.errors import CompileError, ManifestError, ProviderUnavailable
 from epctx.files.outputs import context_file
-from epctx.providers.base import Assigned
 from epctx.providers.onnxruntime.ep import OrtEp
 from epctx.providers.onnxruntime.native_log import Mark
 
@@ -59,13 +58,11 @@ class Generated(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         session: computes what the compiled graphs compute; never closed before the group is done.
         model: the EPContext model that was written; None: nothing was compiled.
-        assigned: what ONNX Runtime says who took which nodes.
         log: what was logged while it was made.
     """
 
     session: ort.InferenceSession
     model: Path | None
-    assigned: tuple[Assigned, ...]
     log: Mark
 
 
@@ -92,7 +89,6 @@ def generate(
     options = session_options(entries)
     options.add_session_config_entry(_GENERATE, "1")
     options.add_session_config_entry("ep.context_embed_mode", str(embed_mode))
-    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if external is not None:
         options.add_session_config_entry(
             "ep.context_model_external_initializers_file_name", external
@@ -107,10 +103,6 @@ def generate(
     return Generated(
         session=session,
         model=path if path.is_file() else None,
-        assigned=tuple(
-            Assigned(provider=part.ep_name, nodes=tuple(node.name for node in part.get_nodes()))
-            for part in session.get_provider_graph_assignment_info()
-        ),
         log=log,
     )
 

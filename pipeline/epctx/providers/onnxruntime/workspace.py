@@ -26,14 +26,14 @@ from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Refusal, Replacement
 from epctx.graph.partition import surgery
 from epctx.providers.base import (
-    Assigned,
+    BinaryGraph,
     Boundary,
     ContextBinary,
     PartitionedModel,
     Port,
     SessionGroupSpec,
+    Workspace,
 )
-from epctx.providers.hooks import BinaryGraph
 from epctx.providers.onnxruntime import fragment, session
 from epctx.providers.onnxruntime.binaries import Binaries
 from epctx.providers.onnxruntime.ep import OrtEp
@@ -64,7 +64,7 @@ class Part(Struct, frozen=True, kw_only=True, eq=False):
     fragment: ir.Model | None
 
 
-class OrtWorkspace:
+class OrtWorkspace(Workspace):
     """The context that the generating sessions of one session group share.
 
     Everything happens in a folder of its own inside the group's, so that two EPs of one group do
@@ -229,15 +229,6 @@ class OrtWorkspace:
     def _drop_alone(self) -> None:
         while self._alone:
             self._alone.popitem()
-
-    def assigned(self, model: str) -> Sequence[Assigned]:
-        """What ONNX Runtime says who took which nodes of a model, those in bodies included."""
-        return [
-            assigned
-            for part in self._parts
-            if part.model == model
-            for assigned in part.generated.assigned
-        ]
 
     def left_out(self, model: str) -> Mapping[ir.Node, str | Refusal]:
         """The nodes of a model's partitions that stayed on the CPU, and why, as far as it is told.

@@ -15,15 +15,19 @@ from epctx.errors import InvalidGraph, ManifestError
 from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import (
+    BinaryGraph,
+    BinaryInfo,
     Capability,
+    ExecutionProvider,
     Fingerprint,
     Kernel,
+    Precision,
     SessionGroupSpec,
     SharedContexts,
+    Verdict,
     Workspace,
 )
 from epctx.providers.default import CpuKernels, registered
-from epctx.providers.hooks import BinaryGraph, BinaryInfo, Precision, Verdict
 from epctx.providers.reference.layout import FORMAT_VERSION, MAGIC
 from epctx.providers.reference.options import NAME, ReferenceOptions
 from epctx.providers.reference.versions import Toolchain, check
@@ -44,8 +48,8 @@ _TOLERANCES: Final[Mapping[Precision, tuple[float, float]]] = {
 """For each precision the least cosine and the largest relative error."""
 
 
-class ReferenceExecutionProvider:
-    """`ExecutionProvider` of providers.base, and the hooks that its format allows.
+class ReferenceExecutionProvider(ExecutionProvider):
+    """The reference EP, bound to its options.
 
     Args:
         options: as in schemas/providers/ReferenceExecutionProvider.options.json.
@@ -55,9 +59,7 @@ class ReferenceExecutionProvider:
     """
 
     name = NAME
-    isolated = False
     can_share = True
-    native = False
     finds_graphs_by: Literal["name", "partition_name"] = "partition_name"
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:

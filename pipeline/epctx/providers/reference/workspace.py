@@ -16,7 +16,7 @@ from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
 from epctx.providers import contexts
-from epctx.providers.base import ContextBinary, PartitionedModel, SessionGroupSpec
+from epctx.providers.base import ContextBinary, PartitionedModel, SessionGroupSpec, Workspace
 from epctx.providers.reference.layout import Meta
 from epctx.providers.reference.lowering import lower
 from epctx.providers.reference.notes import Notes
@@ -27,8 +27,8 @@ LARGEST_PAYLOAD = 2**31 - 2**20
 """Bytes: what protobuf holds, less room for the model around the payload."""
 
 
-class ReferenceWorkspace:
-    """`Workspace` of providers.base: the graphs that the sessions so far have compiled.
+class ReferenceWorkspace(Workspace):
+    """The graphs that the sessions so far have compiled.
 
     The first session names the context binary, whether or not it has a graph in it. `max_size` of
     a node is the bytes of stored weights of the largest graph that its model has in the context:

@@ -16,7 +16,7 @@ from epctx.files import paths
 from epctx.files.outputs import SUMS
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.graph.serde import types
-from epctx.providers.hooks import HEAD_SIZE, MatchesBinaries, ReadsBinaries
+from epctx.providers.base import HEAD_SIZE
 from epctx.verification.conformance.subject import Fault, Subject
 
 
@@ -30,7 +30,7 @@ def readable(subject: Subject) -> Iterator[Fault]:
     for node in subject.model.nodes:
         name = node.context_path
         provider = subject.folder.providers.find(node.source or "")
-        if name is None or name in seen or not isinstance(provider, ReadsBinaries):
+        if name is None or name in seen or provider is None:
             continue
         if not provider.native and SUMS in subject.folder.entries:
             continue
@@ -43,13 +43,12 @@ def readable(subject: Subject) -> Iterator[Fault]:
         with path.open("rb") as stream:
             head = stream.read(HEAD_SIZE)
         try:
-            if not provider.recognizes(head):
+            recognized = provider.recognizes(head)
+            if recognized is False:
                 yield Fault(message=f"'{name}' is no context binary of {provider.name}")
-            elif isinstance(provider, MatchesBinaries):
+            elif recognized:
                 for misfit in provider.misfits(path, _users(subject, name, provider.sources)):
                     yield Fault(message=f"'{name}': {misfit}")
-            else:
-                provider.inspect_binary(path)
         except InvalidGraph as error:
             yield Fault(message=f"'{name}' {error.what}: {error.why}", remedy=error.remedy)
         except ProviderUnavailable as error:

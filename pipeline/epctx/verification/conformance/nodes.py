@@ -14,7 +14,7 @@ from epctx.graph import epcontext
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.partition import boundary
 from epctx.graph.serde import protos
-from epctx.providers import hooks
+from epctx.providers.base import ExecutionProvider, PrefixPlace
 from epctx.text import nearest
 from epctx.verification.conformance.subject import Fault, Subject
 from epctx.verification.folder import context_nodes
@@ -38,9 +38,7 @@ def attributes(subject: Subject) -> Iterator[Fault]:
 
 def _unknown(subject: Subject, node: EPContextNode) -> Iterator[Fault]:
     provider = subject.folder.providers.find(node.source or "")
-    extra: frozenset[str] = frozenset()
-    if isinstance(provider, hooks.ExtendsSchema):
-        extra = provider.extra_attributes
+    extra = frozenset[str]() if provider is None else provider.extra_attributes
     for name in node.unknown:
         if name in extra:
             continue
@@ -168,7 +166,7 @@ def names(subject: Subject) -> Iterator[Fault]:
         partitions.add(key)
 
 
-_PLACES: Final[dict[hooks.PrefixPlace, str]] = {
+_PLACES: Final[dict[PrefixPlace, str]] = {
     "name": "node name",
     "partition_name": "partition name",
     "graph": "graph name",
@@ -188,9 +186,7 @@ def prefix(subject: Subject) -> Iterator[Fault]:
     wrong = False
     for node in subject.model.nodes:
         provider = subject.folder.providers.find(node.source or "")
-        places: frozenset[hooks.PrefixPlace] = frozenset({"name", "partition_name", "graph"})
-        if isinstance(provider, hooks.PlacesPrefix):
-            places = frozenset(provider.prefixed)
+        places = ExecutionProvider.prefixed if provider is None else provider.prefixed
         carrying |= {words: None for place, words in _PLACES.items() if place in places}
         for place, value in (("name", node.name), ("partition_name", node.partition_name)):
             if place in places and value is not None and not value.startswith(wanted):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import onnx
 from msgspec import Struct
 
-from epctx.providers.hooks import Outcome
+from epctx.providers.base import Outcome
 from epctx.verification.findings import REBUILD
 from epctx.verification.folder import ContextModel, GroupFolder
 

@@ -19,8 +19,7 @@ from epctx.graph.join import wiring
 from epctx.graph.join.wiring import Interface, Port, Wiring
 from epctx.graph.serde import skeleton
 from epctx.manifest import Composition, CompositionPart
-from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Precision
+from epctx.providers.base import ExecutionProvider, Precision
 from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
 from epctx.runtime.session import Session

@@ -21,7 +21,7 @@ from epctx.graph.epcontext import is_epcontext
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos, skeleton
 from epctx.manifest import ModelSource
-from epctx.providers.hooks import FLOAT16_MAX
+from epctx.providers.base import FLOAT16_MAX
 from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers import sessions
 

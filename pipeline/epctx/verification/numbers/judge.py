@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from epctx.files import hashing
 from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
-from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Outcome
+from epctx.providers.base import ExecutionProvider, Outcome
 from epctx.verification.findings import (
     WRONG,
     Comparison,

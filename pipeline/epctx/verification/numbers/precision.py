@@ -12,7 +12,7 @@ from epctx.errors import ModelError
 from epctx.graph.checks import structure
 from epctx.graph.prepare import functions
 from epctx.graph.serde import protos
-from epctx.providers.hooks import Precision
+from epctx.providers.base import Precision
 from epctx.runtime import values
 
 Precisions = Precision | Mapping[str, Precision]

@@ -22,7 +22,7 @@ from epctx.graph import prepacking
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos, skeleton
 from epctx.manifest import DEFAULT_EP, ModelSource
-from epctx.providers.base import ExecutionProvider, NativeSessions
+from epctx.providers.base import ExecutionProvider
 from epctx.runtime import values
 from epctx.runtime.arguments import NodeArg
 from epctx.runtime.feeds import Feeds
@@ -143,8 +143,7 @@ def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     for provider in providers:
-        if isinstance(provider, NativeSessions):
-            provider.add_to(options)
+        provider.add_to(options)
     ort.InferenceSession(str(model), options, enable_fallback=0)
 
 

@@ -16,7 +16,7 @@ from epctx.graph.inputs import InputSpec
 from epctx.graph.prepare import functions
 from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource
-from epctx.providers.hooks import Precision
+from epctx.providers.base import Precision
 from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import probabilities, unoptimized
 from epctx.verification.numbers.precision import precisions

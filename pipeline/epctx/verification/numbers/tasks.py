@@ -10,8 +10,7 @@ from epctx.errors import EpctxError, InvalidGraph, ModelError, ProviderUnavailab
 from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array, InputSpec
 from epctx.manifest import ModelSource, VerifyInputs
-from epctx.providers import hooks
-from epctx.providers.hooks import Outcome
+from epctx.providers.base import Outcome
 from epctx.verification.findings import NOT_CHECKED, REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import sessions, source_model
@@ -198,8 +197,6 @@ def obstacle(folder: GroupFolder, model: ContextModel, *, sharing: bool) -> tupl
         provider = folder.providers.find(source)
         if provider is None:
             return f"no EP here is known by the source '{source}'", folder.providers.why_not(source)
-        if not isinstance(provider, hooks.KnowsHost):
-            continue
         own = [node for node in model.nodes if node.source == source]
         try:
             reason = provider.cannot_load(own, folder.path, sharing=sharing)

@@ -11,8 +11,7 @@ from typing import Final
 from msgspec.structs import asdict, replace
 
 from epctx.manifest import Tolerance
-from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Precision, SetsTolerance
+from epctx.providers.base import ExecutionProvider, Precision
 from epctx.verification.numbers.compare import is_floating
 
 DEFAULTS: Final[dict[Precision, Tolerance]] = {
@@ -86,9 +85,8 @@ def unit(of: Precision, allowed: Tolerance) -> float:
 
 
 def _default(provider: ExecutionProvider, of: Precision, dtype: str) -> Tolerance:
-    if isinstance(provider, SetsTolerance):
-        return provider.tolerance(of, dtype)
-    return of_type(of, dtype)
+    own = provider.tolerance(of, dtype)
+    return of_type(of, dtype) if own is None else own
 
 
 def of_type(of: Precision, dtype: str) -> Tolerance:

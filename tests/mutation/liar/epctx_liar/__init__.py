@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import OptionValue, ProviderSpec, Tolerance
 from epctx.providers import registry
-from epctx.providers.base import ExecutionProvider, Kernel, SharedContexts
-from epctx.providers.hooks import Precision
+from epctx.providers.base import ExecutionProvider, Kernel, Precision, SharedContexts
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.runtime import values
 from epctx.verification.numbers import tolerances

@@ -12,8 +12,7 @@ from epctx.manifest import (
     Tolerance,
 )
 from epctx.providers import registry
-from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Precision
+from epctx.providers.base import ExecutionProvider, Precision
 from epctx.providers.onnxruntime.qnn.faults import FAULTS
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.quantization.ranges import Ranges

@@ -15,7 +15,7 @@ from epctx.commands.bisect.trials import Spent, Trials
 from epctx.error_codes import Code
 from epctx.errors import CompileError, Interrupted, UsageError
 from epctx.manifest import ModelGroup, VerifyInputs
-from epctx.providers.hooks import KnownFault
+from epctx.providers.base import KnownFault
 from epctx.verification.findings import OutputNumbers
 
 

@@ -13,7 +13,7 @@ from epctx.commands.inspect import command
 from epctx.commands.inspect.inspection import Edge, Inspection, ModelFile
 from epctx.errors import InvalidGraph, ModelError, UsageError
 from epctx.providers import registry
-from epctx.providers.hooks import BinaryGraph, BinaryInfo
+from epctx.providers.base import BinaryGraph, BinaryInfo
 from epctx.providers.reference.layout import MAGIC
 from tests.kit import folders
 from tests.kit.folders import context_node, model

@@ -95,7 +95,7 @@ def test_a_library_that_onnxruntime_does_not_take(tmp_path: Path) -> None:
     import onnxruntime as ort
 
     with pytest.raises(ProviderUnavailable, match="does not take the library of Acme"):
-        plugin(tmp_path).add_to(ort.SessionOptions())  # type: ignore[attr-defined]
+        plugin(tmp_path).add_to(ort.SessionOptions())
 
 
 def test_the_registry_knows_what_no_entry_point_has(tmp_path: Path) -> None:

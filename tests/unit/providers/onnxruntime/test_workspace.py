@@ -17,8 +17,12 @@ from onnx import helper
 from epctx.errors import CompileError, ManifestError
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Replacement
-from epctx.providers.base import Assigned, Fingerprint, PartitionedModel, SessionGroupSpec
-from epctx.providers.hooks import BinaryGraph
+from epctx.providers.base import (
+    BinaryGraph,
+    Fingerprint,
+    PartitionedModel,
+    SessionGroupSpec,
+)
 from epctx.providers.onnxruntime import session, workspace
 from epctx.providers.onnxruntime.ep import OrtEp
 from epctx.providers.onnxruntime.native_log import Mark
@@ -94,12 +98,7 @@ class Fake(OrtProvider):
         if stem in self.takes:
             written = Path(f"{stem}_ctx.onnx")
             self._write(written, stem, embed_mode)
-        return Generated(
-            session=None,
-            model=written,
-            assigned=(Assigned(provider=self.name, nodes=("a",)),),
-            log=Mark(path=None),
-        )
+        return Generated(session=None, model=written, log=Mark(path=None))
 
     def _write(self, path: Path, stem: str, embed_mode: int) -> None:
         source = onnx.load(f"{stem}.onnx", load_external_data=False).graph
@@ -351,7 +350,6 @@ def test_what_was_left_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {node.name: why for node, why in left.items()} == {
         "c": "FakeExecutionProvider did not take it, and does not say why"
     }
-    assert opened.assigned("m")[0].nodes == ("a",)
     assert opened.left_out("n") == {}
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.graph.epcontext import DOMAIN
 from epctx.manifest import ModelSource
-from epctx.providers.hooks import FLOAT16_MAX
+from epctx.providers.base import FLOAT16_MAX
 from epctx.verification.numbers import headroom
 from tests.kit import onnx_text
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from epctx.manifest import ProviderSpec, Tolerance
 from epctx.providers import registry
-from epctx.providers.hooks import Precision
+from epctx.providers.base import Precision
 from epctx.verification.numbers.tolerances import DEFAULTS, GAIN, limits
-from tests.kit.fake_providers import Taker, eps, op_types
+from tests.kit.fake_providers import Taker, op_types
 
 
 class Coarse(Taker):
@@ -31,7 +31,7 @@ FINE = op_types()
 
 
 def test_the_reference_defaults_hold_what_is_promised() -> None:
-    assert limits(eps(FINE), "float32", "float32", Tolerance()) == Tolerance(
+    assert limits([FINE], "float32", "float32", Tolerance()) == Tolerance(
         cosine_min=0.999999, max_rel=1e-5, gain_max=GAIN
     )
     right = replace(DEFAULTS["float16"], gain_max=GAIN)
@@ -40,20 +40,20 @@ def test_the_reference_defaults_hold_what_is_promised() -> None:
 
 
 def test_integers_are_exact_unless_an_ep_or_the_manifest_says_else() -> None:
-    assert limits(eps(FINE), "quantized", "uint8", Tolerance()) == Tolerance()
-    assert limits(eps(FINE, Coarse()), "quantized", "uint8", Tolerance()) == Tolerance(max_abs=1)
-    assert limits(eps(FINE), "float32", "int64", Tolerance(max_abs=2)) == Tolerance(max_abs=2)
+    assert limits([FINE], "quantized", "uint8", Tolerance()) == Tolerance()
+    assert limits([FINE, Coarse()], "quantized", "uint8", Tolerance()) == Tolerance(max_abs=1)
+    assert limits([FINE], "float32", "int64", Tolerance(max_abs=2)) == Tolerance(max_abs=2)
 
 
 def test_of_several_eps_the_loosest_counts_limit_by_limit() -> None:
-    assert limits(eps(FINE, Coarse()), "float32", "float32", Tolerance()) == Tolerance(
+    assert limits([FINE, Coarse()], "float32", "float32", Tolerance()) == Tolerance(
         cosine_min=0.99, max_rel=0.1, gain_max=GAIN
     )
 
 
 def test_the_manifest_replaces_limit_by_limit() -> None:
     asked = Tolerance(max_abs=0.5, cosine_min=0.9)
-    assert limits(eps(Coarse()), "float32", "float32", asked) == Tolerance(
+    assert limits([Coarse()], "float32", "float32", asked) == Tolerance(
         cosine_min=0.9, max_abs=0.5, max_rel=0.1, gain_max=GAIN
     )
 

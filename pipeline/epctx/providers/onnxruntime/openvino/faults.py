@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from epctx.providers.hooks import KnownFault
+from epctx.providers.base import KnownFault
 from epctx.providers.onnxruntime import host
 
 if TYPE_CHECKING:

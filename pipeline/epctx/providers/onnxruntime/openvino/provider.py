@@ -25,11 +25,11 @@ from epctx.files.digest import Buffer, canonical_json
 from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
 from epctx.graph.model import Partition
 from epctx.manifest import OptionValue, Tolerance
-from epctx.providers.base import Fingerprint
-from epctx.providers.hooks import (
+from epctx.providers.base import (
     BinaryGraph,
     BinaryInfo,
     DeviceKind,
+    Fingerprint,
     OnDevice,
     Precision,
     PrefixPlace,
@@ -76,7 +76,9 @@ class OpenVINOExecutionProvider(OrtProvider):
     prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name", "graph"})
     finds_graphs_by: Literal["name", "partition_name"] = "partition_name"
     faults = FAULTS
+    foresees = True
     binds_by_name = True
+    reads_one_binary = True
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self._package = packages.find(

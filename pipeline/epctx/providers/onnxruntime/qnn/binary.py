@@ -20,7 +20,7 @@ from msgspec import Struct
 from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files.identity import of_content
-from epctx.providers.hooks import BinaryGraph
+from epctx.providers.base import BinaryGraph
 from epctx.providers.onnxruntime import crash
 from epctx.providers.onnxruntime.qnn import binary_reader
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from epctx.providers.hooks import Verdict
+from epctx.providers.base import Verdict
 from epctx.providers.onnxruntime.qnn import socs
 from epctx.providers.onnxruntime.qnn.options import QnnOptions
 

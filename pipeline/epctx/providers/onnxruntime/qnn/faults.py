@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from epctx.providers.hooks import KnownFault
+from epctx.providers.base import KnownFault
 
 if TYPE_CHECKING:
     import onnx_ir as ir

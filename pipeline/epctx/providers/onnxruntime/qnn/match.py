@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from epctx.errors import CompileError
 from epctx.graph.epcontext import EPContextNode
-from epctx.providers.hooks import BinaryGraph, BinaryTensor
+from epctx.providers.base import BinaryGraph, BinaryTensor
 from epctx.providers.onnxruntime.qnn import socs
 from epctx.providers.onnxruntime.qnn.binary import QnnBinary, QnnContext
 

@@ -28,7 +28,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -36,12 +36,13 @@ from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY, OVERRIDES, EPContextNode
 from epctx.graph.model import Partition, Refusal
 from epctx.manifest import OptionValue, Tolerance
-from epctx.providers.base import Capability, Fingerprint
-from epctx.providers.hooks import (
+from epctx.providers.base import (
     FLOAT16_MAX,
     BinaryGraph,
     BinaryInfo,
+    Capability,
     DeviceKind,
+    Fingerprint,
     OnDevice,
     Precision,
     PrefixPlace,
@@ -101,8 +102,8 @@ class QNNExecutionProvider(OrtProvider):
     tried = "onnxruntime-qnn 2.7.0, Linux x86-64, HTP compiled and simulated"
     extra_attributes = frozenset({OVERRIDES, match.FLEXIBLE})
     prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name"})
-    finds_graphs_by: Literal["name", "partition_name"] = "name"
     faults = FAULTS
+    foresees = True
     unstable = (
         "QAIRT 2.51 writes memory that it has not set beside some constants: for Mul and Div by a "
         "constant of the other operand's shape (norms written as nodes), for Expand, for "
@@ -110,7 +111,6 @@ class QNNExecutionProvider(OrtProvider):
         "columns are not a multiple of 32; fold the weights of norms into the layers after them, "
         "repeat with Tile or Concat, let the mask be an input, and give weights such columns"
     )
-    why_unstable = staticmethod(why_unstable)
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self._package = packages.find("onnxruntime-qnn", "onnxruntime_qnn", install=INSTALL)
@@ -202,6 +202,10 @@ class QNNExecutionProvider(OrtProvider):
         off = kept_off(found.nodes)
         nodes = [node for node in found.nodes if node not in off]
         return Capability(nodes=nodes, declined={**found.declined, **dict.fromkeys(off, KEPT_OFF)})
+
+    def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
+        """Return which nodes make QAIRT 2.51 write memory that it has not set."""
+        return why_unstable(nodes)
 
     def device_kind(self) -> DeviceKind:
         """The HTP is the NPU of a Snapdragon."""

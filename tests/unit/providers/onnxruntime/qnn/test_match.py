@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 
 from epctx.errors import CompileError
-from epctx.providers.hooks import BinaryGraph, BinaryTensor
+from epctx.providers.base import BinaryGraph, BinaryTensor
 from epctx.providers.onnxruntime.qnn import match
 from epctx.providers.onnxruntime.qnn.binary import QnnBinary, QnnContext
 

@@ -12,15 +12,6 @@ import pytest
 
 from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import OptionValue, Tolerance
-from epctx.providers.hooks import (
-    ChecksCompatibility,
-    ExtendsSchema,
-    HasDevices,
-    KnowsHost,
-    PlacesPrefix,
-    ReadsBinaries,
-    SetsTolerance,
-)
 from epctx.providers.onnxruntime.qnn.options import qairt
 from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
 from tests.bench.projects import BARE_QNN
@@ -48,14 +39,6 @@ class TestBound:
         assert self.bind().chips() == f"0 (any chip), QAIRT {qairt()}"
         both = self.bind(soc_model=("sc8380xp", "57")).chips()
         assert both == f"60 (sc8380xp, v73), 57 (sm8650, v75), QAIRT {qairt()}"
-
-    def test_it_tells_what_only_it_knows(self) -> None:
-        bound = self.bind()
-        for hook in (
-            ReadsBinaries, ChecksCompatibility, HasDevices, KnowsHost, SetsTolerance,
-            ExtendsSchema, PlacesPrefix,
-        ):  # fmt: skip
-            assert isinstance(bound, hook)
 
     def test_a_device_is_told_what_a_session_needs(self) -> None:
         bound = self.bind(soc_model="60", htp_performance_mode="burst")
