@@ -96,6 +96,20 @@ def test_rows_with_another_winner_fail_where_they_are_decided() -> None:
     assert excess(compare(right, found, allowed), allowed) is None
 
 
+@pytest.mark.parametrize(("rows", "strays"), [(20_000, 2), (9_999, 0)])
+def test_a_stray_row_of_ten_thousand_is_no_fault(rows: int, strays: int) -> None:
+    rng = np.random.default_rng(0)
+    right = rng.standard_normal((rows, 8))
+    right[: strays + 1] *= 0.1
+    noisy = right + rng.standard_normal(right.shape) * 1e-3
+    for row in range(strays + 1):
+        first, second = np.argsort(-right[row])[:2]
+        right[row, first] = right[row, second] + 0.04
+        noisy[row, [first, second]] = right[row, [second, first]]
+        failure = excess(compare(right, noisy, NPU), NPU)
+        assert failure is None if row < strays else f"in {row + 1} of {rows} rows" in str(failure)
+
+
 def test_the_best_of_a_row_count_together_where_they_are_close() -> None:
     right = np.zeros((1, 1000))
     right[0, :4] = 0.3, 0.29, 0.28, 0.03
