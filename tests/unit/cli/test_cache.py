@@ -93,14 +93,6 @@ def test_info_in_words_and_as_json(tmp_path: Path) -> None:
     assert (told["objects"], told["size"], told["readonly"]) == (1, 1500, False)
 
 
-def test_gc_without_limits_keeps_what_is_of_use(tmp_path: Path) -> None:
-    key = put("a", b"x", tmp_path, days=1000)
-    result = run("gc")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("removed 0 actions, 0 objects (0 bytes)")
-    assert there(key)
-
-
 def test_gc_keeps_what_lock_files_reach(tmp_path: Path) -> None:
     kept, gone = put("kept", b"1", tmp_path), put("gone", b"22", tmp_path)
     lock = lock_of(kept, tmp_path / "m.lock.yaml")
@@ -117,15 +109,6 @@ def test_gc_by_age_and_size(tmp_path: Path) -> None:
     assert [there(key) for key in keys] == [True, True, True, False]
     assert run("gc", "--max-size", "2kB").exit_code == 0
     assert [there(key) for key in keys] == [True, True, False, False]
-
-
-def test_with_a_lock_file_a_limit_is_for_the_rest(tmp_path: Path) -> None:
-    kept, old, new = (
-        put(n, n.encode(), tmp_path, days=d) for n, d in (("k", 9), ("o", 9), ("n", 1))
-    )
-    lock = lock_of(kept, tmp_path / "m.lock.yaml")
-    assert run("gc", lock, "--older-than", "5d").exit_code == 0
-    assert [there(key) for key in (kept, old, new)] == [True, False, True]
 
 
 def test_gc_of_a_read_only_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,3 @@ def test_the_kit_is_named_and_what_no_device_can_check(tmp_path: Path) -> None:
     assert "default/one/a cannot be checked there: ReferenceExecutionProvider" in ran.stderr
     told = command_line.inside("kit", "dist/m", "-o", "k", "--format", "json", cwd=tmp_path)
     assert json.loads(told.stdout)["path"] == "k"
-
-
-def test_what_is_not_there_is_a_wrong_command(tmp_path: Path) -> None:
-    ran = command_line.inside("kit", "nothing", cwd=tmp_path)
-    assert ran.returncode == 2 and "does not exist" in ran.stderr

@@ -22,11 +22,6 @@ def put(*names: str, text: str = GOOD) -> None:
         Path(name).write_text(text, encoding="utf-8")
 
 
-def test_one_that_is_named_is_taken() -> None:
-    put("epctx.yaml")
-    assert located(Path("other.yaml")) == Path("other.yaml")
-
-
 def test_the_usual_one_comes_first() -> None:
     put("epctx.yaml", "manifests/a.yaml")
     assert located(None) == Path("epctx.yaml")

@@ -60,13 +60,6 @@ def test_the_nearest_file_is_named_or_what_else_to_do(folder: Path) -> None:
     paths.require(mark, {"a": None})
 
 
-def test_each_of_a_list_is_looked_at(folder: Path) -> None:
-    mark = parameter(Annotated[list[Path] | None, Existing()])
-    with pytest.raises(UsageError, match="none"):
-        paths.require(mark, {"a": [Path("good.yaml"), Path("none")]})
-    paths.require(mark, {"a": [Path("good.yaml")]})
-
-
 def test_a_file_in_the_place_of_a_folder_and_a_name_that_is_too_long_are_not_there(
     folder: Path,
 ) -> None:

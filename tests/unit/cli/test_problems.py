@@ -16,11 +16,6 @@ def plain(count: int, *, every: bool = False) -> list[str]:
     return [text.plain for text in found]
 
 
-def test_few_are_told_all() -> None:
-    assert plain(1) == ["warning: m.yaml:1:1: a: is 1\n  -> mend it"]
-    assert len(plain(20)) == 20
-
-
 def test_of_many_the_first_and_a_count() -> None:
     told = plain(2000)
     assert len(told) == 21

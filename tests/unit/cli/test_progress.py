@@ -42,15 +42,5 @@ def test_a_log_is_not_silent_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.fullmatch(beat, first) and re.fullmatch(beat, second)
 
 
-def test_a_group_alone_is_not_counted() -> None:
-    stream = io.StringIO()
-    ui = UI()
-    ui.err = Console(file=stream, force_terminal=False)
-    with progress.live(ui) as shown:
-        shown.expect({"b@x": 3.0})
-        shown(EVENTS[-2])
-    assert stream.getvalue() == "b@x: verified\n"
-
-
 def test_quiet_shows_nothing() -> None:
     assert told(terminal=True, quiet=True) == told(terminal=False, quiet=True) == ""

@@ -55,12 +55,6 @@ def test_an_error_is_where_what_why_and_what_to_do() -> None:
     assert call(fail) == (6, "", "error[E0600]: m.onnx: does not compile: no\n  -> do it\n")
 
 
-def test_a_result_with_a_failure_in_it_is_the_only_document() -> None:
-    code, out, err = call(fail, "--format", "json")
-    assert (code, json.loads(out)) == (6, {"partial": True})
-    assert err.startswith("error[E0600]: ")
-
-
 def test_every_violation_of_a_manifest_is_an_error_of_its_own() -> None:
     code, out, err = call(refuse)
     assert (code, out) == (3, "")

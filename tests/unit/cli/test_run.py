@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 
 import epctx
 from epctx.cli.app import app
-from epctx.errors import UsageError
 from epctx.worker import pool
 from tests.kit.building import assert_close, build, cpu, mlp, model_of, normal, reference
 from tests.kit.inline import Inline
@@ -200,14 +199,6 @@ def test_a_broken_context_is_exit_7(model: Path) -> None:
     result = run(model)
     assert result.exit_code == 7 and "INVALID_GRAPH" in result.stderr
     assert run(model.parent / "absent.onnx").exit_code == 2
-
-
-def test_it_is_a_function_too(model: Path) -> None:
-    report = epctx.run(model, repeat=3)
-    assert report.providers[0] == "ReferenceExecutionProvider"
-    assert report.cases[0].runs == 3 and report.cases[0].seconds > 0
-    with pytest.raises(UsageError):
-        epctx.run(model, dimensions={"n": 1})
 
 
 def kinds(path: Path, *nodes: onnx.NodeProto) -> dict[str, str]:

@@ -201,18 +201,6 @@ def test_several_groups_for_several_targets_are_a_table_of_both() -> None:
     ]
 
 
-def test_of_more_targets_than_groups_the_targets_go_down() -> None:
-    table = shown(*for_targets("x", "y", "z")[:-1])
-    assert table[0].split() == ["target", "one", "another"]
-    assert [line.split() for line in table if line.startswith("z ")] == [["z", "built", "-"]]
-
-
-def test_one_group_or_one_target_has_a_row_each_and_so_has_all_with_v() -> None:
-    one, another = for_targets("x", "y")[::2]
-    assert shown(one, another)[2].split()[:2] == ["one@x", "built"]
-    assert shown(*for_targets("x", "y"), verbose=1)[2].split()[:2] == ["one@x", "built"]
-
-
 @pytest.mark.parametrize(
     ("compared", "words"),
     [(numbers(0.0, 0.0), "0"), (numbers(None, 0.0), "0"), (numbers(None, 0.25), "2.5e-01")],

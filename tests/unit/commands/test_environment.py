@@ -22,13 +22,6 @@ def test_every_variable_that_the_package_reads_is_listed() -> None:
     assert {each.variable for each in limits.ALL} < listed
 
 
-def test_values_are_those_of_now_and_by_default() -> None:
-    found = {each.name: each for each in environment.variables({"EPCTX_CACHE_DIR": "/c"})}
-    assert found["EPCTX_CACHE_DIR"].value == "/c"
-    assert found["EPCTX_CACHE_SHARED"].value is None
-    assert found["EPCTX_LIMIT_MANIFEST_BYTES"].default == str(4 << 20)
-
-
 def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(environment._MEANINGS, "EPCTX_TOKEN", ("none", "opens a door"))
     found = {each.name: each.value for each in environment.variables({"EPCTX_TOKEN": "sesame"})}

@@ -120,29 +120,6 @@ def test_no_weight_goes_into_the_question(monkeypatch: pytest.MonkeyPatch) -> No
     assert [list(graph.initializers) for graph in (source.graph, branches[0])] == [["w0"], ["w1"]]
 
 
-def test_nodes_that_differ_in_name_and_size_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = model("""g (float[2] x, float[3] z, float[1, 2] m) => (float[2] y) {
-        [a] a = Relu(x) [b] b = Relu(z) [c] c = Relu(m) [d] d = Elu <alpha = 1.0> (x)
-        [e] e = Elu <alpha = 2.0> (x) [f] y = Relu(a) }""")
-    asked: list[str | None] = []
-    ask = CpuKernels._ask
-
-    def spy(self: CpuKernels, node: ir.Node, used: list[ir.Value]) -> str | None:
-        asked.append(node.name)
-        return ask(self, node, used)
-
-    monkeypatch.setattr(CpuKernels, "_ask", spy)
-    monkeypatch.setattr(default, "_ANSWERS", {})
-    kernels = CpuKernels(source)
-    assert [kernels.refusal(node) for node in source.graph] == [None] * 6
-    assert asked == ["a", "c", "d", "e"], "another rank and another attribute are another question"
-    assert CpuKernels(source).refusal(source.graph[5]) is None
-    assert len(asked) == 4, "nor again for another model of the same opsets"
-    source.opset_imports[""] = 20
-    assert CpuKernels(source).refusal(source.graph[5]) is None
-    assert len(asked) == 5
-
-
 @pytest.mark.parametrize("sizes", ["2, 4, 8", "N, 4, 8"])
 def test_an_operator_that_is_a_function_of_the_shapes_is_asked_about_with_them(sizes: str) -> None:
     """onnxruntime 1.32 expands it where the shapes are known; 1.31 does not read its opset."""

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from epctx.cli.app import COMMANDS
 from epctx.commands import environment
-from scripts.site import commands, gather, links, schemas
+from scripts.site import commands, gather, schemas
 
 PROVIDERS = schemas.providers()
 
@@ -68,34 +67,6 @@ def test_the_program_is_on_its_pages() -> None:
     ]
 
 
-def test_links_of_pages_follow_them() -> None:
-    path = PurePosixPath("docs/howto/a.md")
-    linked = {
-        "../../SECURITY.md": PurePosixPath("SECURITY.md"),
-        "../numbers.md": PurePosixPath("docs/numbers.md"),
-    }
-    text = "[a](../../SECURITY.md#x) [b](../numbers.md) [c](https://example.org) [d](#e)\n"
-    moved = "[a](../SECURITY.md#x) [b](../numbers.md) [c](https://example.org) [d](#e)\n"
-    assert gather.page(text, path, linked) == moved
-    outside = gather.page(
-        "[b](docs/numbers.md)", PurePosixPath("a.md"), {"docs/numbers.md": linked["../numbers.md"]}
-    )
-    assert outside == "---\norphan: true\n---\n[b](numbers.md)"
-
-
-def test_files_have_their_name_and_reasons_are_not_shown() -> None:
-    text = (
-        "<!-- file: epctx.yaml -->\n```yaml\na: 1\n```\n<!-- not run: later -->\n```console\n```\n"
-    )
-    shown = "```{code-block} yaml\n:caption: epctx.yaml\n\na: 1\n```\n```console\n```\n"
-    assert gather.page(text, PurePosixPath("docs/a.md"), {}) == shown
-
-
-def test_pages_below_a_page_are_in_its_list() -> None:
-    shown = gather.page("# A\n\n<!-- pages below: ../b c -->\n", PurePosixPath("docs/a/a.md"), {})
-    assert shown == "# A\n\n```{toctree}\n:hidden:\n\n../b\nc\n```\n"
-
-
 def test_the_sidebar_has_four_groups_and_no_page_twice() -> None:
     """Sphinx warns of pages that are in no list."""
     text = (gather.ROOT / "docs" / "index.md").read_text("utf-8")
@@ -105,44 +76,6 @@ def test_the_sidebar_has_four_groups_and_no_page_twice() -> None:
     entries = [line for group in groups for line in group.splitlines() if line and line[0] != ":"]
     listed = [entry.rpartition("<")[2].rstrip(">") for entry in entries]
     assert len(listed) == len(set(listed))
-
-
-def test_all_that_is_linked_to_comes_along(tmp_path: Path) -> None:
-    root, folder = tmp_path / "root", tmp_path / "site"
-    (root / "docs").mkdir(parents=True)
-    (root / "more").mkdir()
-    (root / "docs" / "index.md").write_text("[m](../more)\n\nhowto/*\ntutorial*\n", "utf-8")
-    (root / "docs" / "tutorial.md").write_text("# T\n", "utf-8")
-    (root / "more" / "a.yaml").write_text("a: 1\n", "utf-8")
-    gather.gather(folder, root)
-    index = (folder / "index.md").read_text("utf-8")
-    assert index == "[m](more/README.md)\n\ntutorial*\n"
-    assert (folder / "more" / "a.yaml").read_text("utf-8") == "a: 1\n"
-    assert "[a.yaml](a.yaml)" in (folder / "more" / "README.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ("<a href='b.html#there'>", ""),
-        ("<a href='https://example.org/x'>", ""),
-        ("<a href='c.html'>", "a.html: c.html: leads nowhere"),
-        ("<a href='b.html#gone'>", "a.html: b.html#gone: leads nowhere"),
-        ("<a href='#gone'>", "a.html: #gone: leads nowhere"),
-        ("<img src='gone.png'>", "a.html: gone.png: leads nowhere"),
-        ("<script src='https://cdn.example/x.js'>", "a.html: loads https://cdn.example/x.js"),
-        ("<link rel=stylesheet href='//cdn.example/x'>", "a.html: loads //cdn.example/x"),
-    ],
-)
-def test_a_link_that_leads_nowhere_is_found(content: str, told: str, tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text(content, "utf-8")
-    (tmp_path / "b.html").write_text("<p id=there>", "utf-8")
-    assert links.check(tmp_path) == ([told] if told else [])
-
-
-def test_a_style_that_loads_a_font_from_elsewhere_is_found(tmp_path: Path) -> None:
-    (tmp_path / "a.css").write_text("@font-face {src: url('https://fonts.example/f')}", "utf-8")
-    assert links.check(tmp_path) == ["a.css: loads from elsewhere"]
 
 
 def test_schemas_have_no_key_without_words() -> None:

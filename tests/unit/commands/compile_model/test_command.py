@@ -77,12 +77,6 @@ class TestWhereFilesGo:
         assert names(source.parent) == ["m.onnx", "m_ctx.onnx", "m_reference.bin"]
         check(path, mlp())
 
-    def test_a_relative_path(self, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(source.parent)
-        assert epctx.compile_model("m.onnx", providers=[REFERENCE]) == source.with_name(
-            "m_ctx.onnx"
-        )
-
     @pytest.mark.parametrize("how", ["output", "mapping", "native"])
     def test_where_the_caller_says(self, source: Path, tmp_path: Path, how: str) -> None:
         wanted = tmp_path / "out" / "deep" / "other.onnx"

@@ -123,22 +123,6 @@ def became(row: ComparedGroup) -> dict[str, tuple[str, str, str]]:
     return {fact.name: (fact.old, fact.new, fact.tone) for fact in row.facts if not fact.same}
 
 
-def test_a_build_is_the_same_as_itself() -> None:
-    rows = compared(report(), report(), found())
-    assert set(rows) == {"eye@edge", "ear@edge", "eye@cloud"}
-    assert all(row.same and not became(row) for row in rows.values())
-
-
-def test_nothing_to_do_is_no_difference() -> None:
-    made = report()
-    again = replace(made.groups[0], state="up to date", stages=())
-    (row, *_) = groups(made, replace(made, groups=(again,)), found())
-    rows = compared(made, replace(made, groups=(again, *made.groups[1:])), found())
-    assert rows["eye@edge"].same
-    assert became(rows["eye@edge"])["Time"] == ("9.00 s", "\N{EN DASH}", "")
-    assert row.label != "eye@edge", "what differs, or is gone, comes first"
-
-
 def test_what_became_of_a_group_is_told_and_whether_that_is_good() -> None:
     made = report()
     eye = made.groups[0]
@@ -193,15 +177,3 @@ def test_settings_are_told_in_the_manifests_words_once() -> None:
     without = replace(made, groups=(replace(nose, manifest={}),))
     row = compared(without, new, found(setting))["nose@edge"]
     assert setting in row.changes, "a report that has no manifest: the locks tell"
-
-
-def test_numbers_are_side_by_side() -> None:
-    made = report()
-    eye = made.groups[0]
-    assert eye.verify is not None
-    new = replace(eye, verify=replace(eye.verify, numbers=eye.verify.numbers[1:]))
-    row = compared(made, replace(made, groups=(new,)), found())["eye@edge"]
-    assert [(n.output, n.old is None, n.new is None) for n in row.numbers] == [
-        ("far", False, False),
-        ("near", False, True),
-    ]

@@ -11,12 +11,6 @@ from epctx.commands.init.choice import REFERENCE
 from epctx.providers import registry
 
 
-def test_those_of_this_host_are_found() -> None:
-    found = choice.installed()
-    assert REFERENCE in [each.name for each in found]
-    assert all(each.state != "not installed" for each in found)
-
-
 @pytest.mark.parametrize(
     ("states", "proposed"),
     [
@@ -38,10 +32,6 @@ def test_one_that_compiles_here_comes_before_the_reference_ep(
     monkeypatch.setattr(command, "ask", ask)
     monkeypatch.setattr(registry, "names", lambda: tuple(states))
     assert choice.proposed(choice.installed(), {}) == proposed
-
-
-def test_without_any_it_is_the_reference_ep() -> None:
-    assert choice.proposed((), {}) == REFERENCE
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,6 @@ def test_what_is_commented_is_valid_too(tmp_path: Path) -> None:
     assert group.partition.require_coverage == 0.9
 
 
-def test_a_static_model_gets_no_proposal(tmp_path: Path) -> None:
-    text = init.text([model(tmp_path / "a.onnx", 1, 2)], tmp_path / "m.yaml", options={})
-    assert "dimensions" not in text and "shapes" not in text
-
-
 def test_options_and_sharing(tmp_path: Path) -> None:
     models = [model(tmp_path / "a.onnx", 1), model(tmp_path / "b.onnx", 1)]
     path = init.write(
@@ -121,14 +116,6 @@ def test_options_are_as_editors_want_them(
     schema = json.loads(bundled_schema.text())
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert not list(jsonschema.Draft202012Validator(schema).iter_errors(found))
-
-
-def test_a_list_is_an_option_too(tmp_path: Path) -> None:
-    path = init.write(
-        [model(tmp_path / "a.onnx", 1)], tmp_path / "m.yaml", options={"ops": "[MatMul, Add]"}
-    )
-    (spec,) = load.load(path).targets[0].groups[0].execution_providers
-    assert spec.options == {"ops": ("MatMul", "Add")}
 
 
 @pytest.mark.parametrize(
@@ -175,18 +162,6 @@ def test_names_in_the_model_are_written_so_that_they_are_read(tmp_path: Path) ->
         "dimensions": dict.fromkeys(names, 1),
         "shapes": {name: [1, 1] for name in names},
     }
-
-
-@pytest.mark.usefixtures("no_sizes")
-def test_inputs_with_weights_are_none(tmp_path: Path) -> None:
-    path = tmp_path / "a.onnx"
-    x, w, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [f"n{n}"]) for n in "xwy")
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "w"], ["y"])], "g", [x, w], [y], [weight]
-    )
-    onnx.save(helper.make_model(graph), path)
-    assert "    # dimensions: {nx: 1}\n" in init.text([path], tmp_path / "m.yaml", options={})
 
 
 def test_weights_need_not_be_there(tmp_path: Path) -> None:

@@ -58,12 +58,6 @@ def test_for_qnn_a_comment_says_that_it_exists_and_is_valid(model: Path) -> None
     assert group.preset == "qnn"
 
 
-def test_nothing_is_said_where_it_does_not_help(model: Path) -> None:
-    other = half(model.with_name("half.onnx"))
-    for models, provider in (([model], "OpenVINOExecutionProvider"), ([model, other], QNN)):
-        assert [*quantized.lines(models, model, provider, asked=False)] == []
-
-
 def test_what_cannot_be_quantized_is_refused(model: Path) -> None:
     path = model.with_name("epctx.yaml")
     with pytest.raises(UsageError, match="takes models of float32, and this is float16"):

@@ -14,11 +14,6 @@ SPECS = inputs.specs(
 )
 
 
-def test_sizes_are_those_of_dimensions_and_whole_shapes() -> None:
-    assert SizeOptions(dimensions={"h": 4, "other": 9}).of(SPECS) == {"h": 4}
-    assert SizeOptions(dimensions={"h": 4}, shapes={"x": (2, 3, 5)}).of(SPECS) == {"b": 2, "h": 5}
-
-
 @pytest.mark.parametrize("shape", [(1, 3), (1, 4, 48)])
 def test_a_shape_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match=r"the input 'x', which is float32\[b, 3, h\]") as caught:

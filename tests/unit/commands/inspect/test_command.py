@@ -2,15 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx import codec
 from epctx.commands.inspect import command
-from epctx.commands.inspect.inspection import Edge, Inspection, ModelFile
+from epctx.commands.inspect.inspection import Edge, ModelFile
 from epctx.errors import InvalidGraph, ModelError, UsageError
 from epctx.providers import registry
 from epctx.providers.base import BinaryGraph, BinaryInfo
@@ -86,16 +84,6 @@ def test_an_epcontext_model_in_words(tmp_path: Path) -> None:
     assert node.outputs == (Edge(name="y", type="float32[1, 4]"),)
 
 
-def test_what_sharing_saves(tmp_path: Path) -> None:
-    (binary,) = read(folders.write(tmp_path) / "m_ctx.onnx").binaries
-    assert binary.info is not None
-    assert (binary.name, binary.info.kind, binary.info.saved) == (
-        "m_reference.bin",
-        "fake binary",
-        40,
-    )
-
-
 def test_an_embedded_context(tmp_path: Path) -> None:
     payload = b"context\xff" + bytes(10_000)
     made = model(context_node(embed_mode=1, ep_cache_context=payload))
@@ -166,10 +154,3 @@ def test_what_is_neither(tmp_path: Path) -> None:
     for path, words in ((tmp_path, "is a folder"), (tmp_path / "gone", "does not exist")):
         with pytest.raises(UsageError, match=words):
             command.inspect(path)
-
-
-def test_an_inspection_is_json(tmp_path: Path) -> None:
-    found = command.inspect(folders.write(tmp_path) / "m_ctx.onnx")
-    encoded = codec.encode(found)
-    assert codec.decode(encoded, Inspection) == found
-    assert msgspec.json.decode(encoded)["model"]["nodes"][0]["context"] == "m_reference.bin"

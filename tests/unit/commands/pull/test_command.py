@@ -54,20 +54,6 @@ def test_what_has_no_room_is_not_begun(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "got").exists()
 
 
-def test_content_that_is_listed_often_is_counted_as_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One blob under many names is as many files: the disk was full before that was noticed."""
-    folder = pushed.group(tmp_path, **{f"f{number}_bin": b"same" * 100 for number in range(50)})
-    with small_registry.running() as server:
-        name = registries.reference(server.server_port, "some/model")
-        api.push(folder, name, insecure=True)
-        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
-        with pytest.raises(StorageError, match=r"10.0 kB free, and 2\d.\d kB are to come"):
-            api.pull(name, tmp_path / "got", insecure=True)
-    assert {entry.name for entry in tmp_path.iterdir()} == {"dist"}
-
-
 @pytest.mark.parametrize(
     ("files", "told"),
     [

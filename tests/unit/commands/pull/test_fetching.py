@@ -7,7 +7,7 @@ import pytest
 
 from epctx.commands.pull import fetching
 from epctx.errors import StorageError
-from epctx.oci.artifact import Damaged, blob_of
+from epctx.oci.artifact import Damaged
 from epctx.transfer.attempts import StoreError
 
 
@@ -59,12 +59,3 @@ def test_a_link_in_its_place_is_not_adopted(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="is a link"), fetching.working(tmp_path / "got"):
         pass
     assert not list((tmp_path / "other").iterdir())
-
-
-def test_content_that_is_there_twice_is_copied(tmp_path: Path) -> None:
-    blob = blob_of(b"same")
-    (tmp_path / blob.digest.hex).write_bytes(b"same")
-    tree = fetching.arrange({"a/x": blob, "b": blob}, tmp_path, {"model.sig": b"sig"})
-    assert (tree / "a" / "x").read_bytes() == (tree / "b").read_bytes() == b"same"
-    assert (tree / "a" / "x").stat().st_ino != (tree / "b").stat().st_ino
-    assert (tree / "model.sig").read_bytes() == b"sig"

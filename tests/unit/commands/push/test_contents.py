@@ -11,15 +11,6 @@ from epctx.oci.artifact import blob_of
 from tests.kit import pushed
 
 
-def test_files_of_groups_and_nothing_else(tmp_path: Path) -> None:
-    folder = pushed.group(tmp_path, a_onnx=b"one", b_bin=b"two")
-    (folder / "model.sig").write_bytes(b"sig")
-    found = contents.files(folder)
-    assert found["default/main/a.onnx"] == blob_of(b"one")
-    assert set(found) == {f"default/main/{n}" for n in ("a.onnx", "b.bin", "SHA256SUMS")}
-    assert contents.name(folder) is None
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -9,15 +9,6 @@ from epctx.errors import StorageError, UsageError
 from tests.kit.reports import report
 
 
-def test_a_report_goes_to_a_page_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "made.build.json"
-    path.write_bytes(codec.encode(report()))
-    page = command.page_of(path)
-    assert page == tmp_path / "made.report.html"
-    assert command.write(path, page) == report()
-    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-
-
 @pytest.mark.parametrize(
     ("content", "what"),
     [
@@ -63,15 +54,6 @@ def test_a_folder_of_outputs_has_the_report_that_belongs_to_it(tmp_path: Path) -
     with pytest.raises(UsageError, match="has the reports of 2 builds") as caught:
         command.of_folder(tmp_path)
     assert own.as_posix() in caught.value.remedy
-
-
-def test_the_current_folder_is_known_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a.build.json").touch()
-    monkeypatch.chdir(tmp_path / "a")
-    assert command.of_folder(Path()) == (tmp_path / "a.build.json").resolve()
 
 
 def test_a_folder_is_looked_for_from_inside_another(

@@ -36,7 +36,3 @@ def test_verdicts_and_times_of_each_model_are_on_the_page(built: Path, tmp_path:
     assert "on the device: &lt;script&gt;" in page and HOSTILE not in page
     assert milliseconds(second["p99"]) in page
     assert 'id="device"' not in api.report(built / "dist", out=tmp_path / "p").read_text()
-
-
-def test_a_model_that_was_not_run_has_no_time() -> None:
-    assert milliseconds(None) == "not run"

@@ -44,34 +44,6 @@ def test_every_node_is_drawn_with_its_ep_its_unit_and_why_it_was_left() -> None:
     assert drawn.units.spans[0] == "node 0 … node 2" and nodes.spans == ()
 
 
-def test_units_are_partitions_and_runs_of_what_was_left() -> None:
-    drawn = drawing.draw(outlined((0, -1, -1, 1), ((), (0,), (1,), (2,))), ["npu"])
-    assert drawn is not None
-    units = drawn.units
-    assert texts(units, units.titles) == [
-        "Partition 1: 1 node",
-        "2 nodes on the default EP",
-        "Partition 2: 1 node",
-    ]
-    assert units.names == ("Relu node 0", "2 Relu", "TopK node 3")
-    assert units.spans == ("", "node 1 … node 2", "")
-    assert units.eps == (0, -1, 0)
-    assert texts(units, units.reasons) == ["", "npu: reason 1 | npu: reason 0", ""]
-    assert {edge[:2] for edge in units.edges} == {(0, 1), (1, 2)}
-
-
-def test_where_nodes_were_left_there_is_a_line_for_the_reason() -> None:
-    left, taken = drawing.draw(chain(8), ["npu"]), drawing.draw(chain(3, left=4), ["npu"])
-    assert left is not None and taken is not None
-    assert left.nodes.box[1] > taken.nodes.box[1]
-
-
-def test_a_run_ends_where_the_graph_forks() -> None:
-    drawn = drawing.draw(outlined((-1, -1, -1, 0), ((), (0,), (0,), (1, 2))), ["npu"])
-    assert drawn is not None
-    assert drawn.nodes.units == (0, 1, 2, 3)
-
-
 def test_a_partition_that_its_ep_left_in_the_middle_is_drawn_in_its_pieces() -> None:
     # 0 -> 1 -> 2 (left) -> 3 -> 4 (left) -> 5, and 1 -> 3 beside it.
     needs = ((), (0,), (1,), (1, 2), (3,), (4,))
@@ -86,15 +58,6 @@ def test_a_partition_that_its_ep_left_in_the_middle_is_drawn_in_its_pieces() -> 
         "Partition 1 (3/3): 1 node",
     ]
     assert {edge[:2] for edge in drawn.units.edges} == {(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)}
-
-
-def test_a_partition_beside_one_in_pieces_stays_whole() -> None:
-    """It lies between two cycles, in none."""
-    needs = ((), (0,), (1,), (2,), (3,), (4,), (5,))
-    drawn = drawing.draw(outlined((0, -1, 0, 1, 2, -1, 2), needs), ["npu"])
-    assert drawn is not None
-    assert drawn.nodes.units == (0, 1, 2, 3, 4, 5, 6)
-    assert texts(drawn.units, drawn.units.titles)[3] == "Partition 2: 1 node"
 
 
 @given(st.data())

@@ -55,9 +55,3 @@ def test_every_name_leads_to_its_file_and_nowhere_else(tmp_path: Path, name: str
     parts = urlsplit(found)
     assert (parts.scheme, parts.netloc, parts.query, parts.fragment) == ("", "", "", "")
     assert unquote(parts.path) == f"./{name}" and not set(found) & set("\"'<>")
-
-
-def test_a_name_like_a_scheme_is_none(tmp_path: Path) -> None:
-    links = Links(folder=tmp_path, page=tmp_path)
-    (tmp_path / "javascript+alert").touch()
-    assert links.to("javascript+alert") == "./javascript%2Balert"

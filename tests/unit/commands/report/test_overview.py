@@ -11,42 +11,6 @@ from epctx.verification.findings import error_words, largest_error
 from tests.kit.reports import failing, report
 
 
-def test_the_figures_at_a_glance() -> None:
-    told = {f.name: (f.value, f.note, f.tone) for f in overview.figures(report(), 2_000_000)}
-    assert told == {
-        "Groups": ("3", "1 built, 1 failed, 1 up to date", "bad"),
-        "On EPs": ("75.0 %", "18 of 24 nodes in 2 models", "warn"),
-        "Checks passed": ("1", "1 not checkable, 1 group not checked", "warn"),
-        "Largest error": ("2.0e-02", "1 beyond the tolerance; 2 groups not compared", "bad"),
-        "Size": ("3.0 MB", "2 files; sharing saved 2.0 MB", ""),
-        "Time": ("10.0 s", "wall clock", ""),
-    }
-
-
-def test_figures_are_honest_where_something_failed() -> None:
-    told = {f.name: (f.value, f.note, f.tone) for f in overview.figures(failing(), None)}
-    assert told["Largest error"] == (
-        "4.0e-01",
-        "2 beyond the tolerance; 3 groups not compared",
-        "bad",
-    )
-    assert told["Checks passed"] == (
-        "2",
-        "1 failed, 2 not checkable, 3 groups not checked",
-        "bad",
-    )
-    built = failing().groups[0]
-    assert built.verify is not None
-    fine = replace(built, verify=replace(built.verify, numbers=built.verify.numbers[:1]))
-    (error,) = (
-        f
-        for f in overview.figures(replace(failing(), groups=(fine, failing().groups[1])), None)
-        if f.name == "Largest error"
-    )
-    assert error.note == "relative, within the tolerance; 1 group not compared"
-    assert error.tone == "warn"
-
-
 def test_what_cannot_be_compared_is_no_small_error() -> None:
     verify = failing().groups[2].verify
     assert verify is not None
@@ -65,35 +29,12 @@ def test_a_composition_counts_no_node_twice() -> None:
     assert figure.note == "18 of 24 nodes in 2 models"
 
 
-def test_a_group_has_a_cell_for_each_target_that_builds_it() -> None:
-    targets, rows = overview.matrix(report(), ("npu",))
-    assert targets == ("edge", "cloud")
-    assert [(r.group, [c and c.group.state for c in r.cells]) for r in rows] == [
-        ("eye", ["built", "up to date"]),
-        ("ear", ["failed", None]),
-    ]
-    cell = rows[0].cells[0]
-    assert cell is not None
-    assert [(s.alias, s.nodes, s.start, s.percent) for s in cell.shares] == [
-        ("npu", 9, 0, 75),
-        ("default EP", 3, 75, 25),
-    ]
-
-
 @pytest.mark.parametrize(
     ("part", "whole", "words"),
     [(5, 5, "100 %"), (0, 5, "0.0 %"), (1, 10**6, "0.1 %"), (10**6 - 1, 10**6, "99.9 %")],
 )
 def test_not_all_is_never_said_to_be_all(part: int, whole: int, words: str) -> None:
     assert overview.percent(part, whole) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.004, "0.00 s"), (61.24, "61.2 s"), (600, "10 min 0 s"), (7260, "2 h 1 min")],
-)
-def test_durations(seconds: float, words: str) -> None:
-    assert overview.duration(seconds) == words
 
 
 REMOTE = RemoteReport(url="s3://b", records=3, objects=1, fetched=2_000_000, pushed=4)

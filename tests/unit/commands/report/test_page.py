@@ -13,11 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.commands.report import page, sections, tables
-from epctx.commands.report.timeline import STAGES
 from epctx.engine.report import GroupReport
 from epctx.keys.toolchain import Traits
 from epctx.stages.report import CompositionReport
-from epctx.verification.findings import Finding
 from tests.kit.reports import chain, failing, numbers, report
 
 HOSTILE = "</script><script>alert({})</script><img src=x onerror=alert(1)>'\"&\u2028{{{{ 7*7 }}}}"
@@ -66,18 +64,6 @@ def test_what_load_noted_of_a_source_is_on_the_page(tmp_path: Path) -> None:
     assert "on the source" not in page.render(report(chain(3)), tmp_path)
 
 
-def test_the_origin_of_inputs_and_notes_are_in_the_section(tmp_path: Path) -> None:
-    built, *others = report().groups
-    assert built.verify is not None
-    note = Finding("numbers", "headroom", "chain_ctx.onnx", "pass", "'h' overflows float16")
-    verify = replace(built.verify, findings=(*built.verify.findings, note))
-    made = replace(report(), groups=(replace(built, verify=verify), *others))
-    text = page.render(made, tmp_path)
-    section = text[text.index('id="group-2"') : text.index('id="group-3"')]
-    assert "seed 0, set 0, generated<br>" in section
-    assert "&#39;h&#39; overflows float16" in section
-
-
 def test_nothing_is_loaded_and_no_attribute_is_script_or_style(tmp_path: Path) -> None:
     for tag, attributes in Elements(page.render(report(), tmp_path)).found:
         for name, value in attributes.items():
@@ -98,12 +84,6 @@ def test_the_policy_names_this_script_and_this_style_and_nothing_else(tmp_path: 
     assert re.findall(r"'sha256-([^']+)'", policy) == digests
 
 
-def test_a_drawing_that_targets_share_is_there_once(tmp_path: Path) -> None:
-    text = page.render(report(), tmp_path)
-    assert text.count('id="drawing-1"') == 1 and 'id="drawing-2"' not in text
-    assert text.count('data-drawing="drawing-1"') == 2
-
-
 def test_every_reference_within_the_page_leads_somewhere(tmp_path: Path) -> None:
     found = Elements(page.render(report(), tmp_path)).found
     ids = [attributes["id"] for _, attributes in found if "id" in attributes]
@@ -112,13 +92,6 @@ def test_every_reference_within_the_page_leads_somewhere(tmp_path: Path) -> None
         for name in ("aria-labelledby", "href"):
             if (value := attributes.get(name)) is not None:
                 assert value.removeprefix("#") in ids
-
-
-def test_every_stage_and_state_has_its_colour(tmp_path: Path) -> None:
-    style = Elements(page.render(report(), tmp_path)).raw[0]
-    for stage in STAGES:
-        assert f".stage-{stage} {{ fill: var(--stage-{stage}); }}" in style
-        assert f"--stage-{stage}: light-dark(" in style
 
 
 def test_every_table_has_a_caption_and_every_column_a_heading(tmp_path: Path) -> None:
@@ -133,15 +106,6 @@ def test_a_build_of_which_nothing_came_has_a_page(tmp_path: Path, groups: slice)
     made = report()
     text = page.render(replace(made, groups=made.groups[groups]), tmp_path)
     assert "Nothing was made." in text
-
-
-def test_what_failed_comes_first_and_leads_to_its_section(tmp_path: Path) -> None:
-    text = page.render(failing(), tmp_path)
-    first = text[text.index("<main") : text.index('id="overview"')]
-    assert "2 of 5 groups failed" in first and "2 others were skipped" in first
-    assert '<a href="#group-2">nose@edge</a> <code>model chain</code>' in first
-    assert "output &#39;far&#39; is 0.4 off</b>: float16 overflows" in first
-    assert 'id="failed"' not in page.render(replace(failing(), groups=()), tmp_path)
 
 
 def test_each_remedy_has_a_line_and_guessed_sizes_are_a_warning(tmp_path: Path) -> None:
@@ -172,43 +136,6 @@ def test_the_head_names_chips_eps_sdks_and_the_source_revision(tmp_path: Path) -
     assert re.findall("<li>(.*)</li>", head) == [named, "Other, kit 1.2"]
     assert "source revision <code>0123abcd</code>" in head
     assert "source revision" not in page.render(made, tmp_path)
-
-
-def test_red_is_for_failures_alone(tmp_path: Path) -> None:
-    style = Elements(page.render(report(), tmp_path)).raw[0]
-    red = re.search(r"--bad: (.*);", style)
-    assert red is not None and style.count(red[1]) == 1
-    used = re.findall(r"^([^{\n]+) \{[^}]*var\(--bad(?:-bg)?\)", style, re.MULTILINE)
-    failures = {".failed", ".failure", ".state-failed, .outcome-fail", ".used-bad"}
-    assert set(used) == {*failures, ".became-bad", ".tone-bad .value"}
-
-
-def test_a_section_of_what_failed_has_log_options_manifest_and_histogram(tmp_path: Path) -> None:
-    text = page.render(failing(), tmp_path)
-    section = text[text.index('id="group-2"') : text.index('id="group-3"')]
-    for told in (
-        "[W] overflow\n[E] &lt;b&gt;end&lt;/b&gt;</pre>",
-        "made.logs/nose.log, which is no longer there",
-        '<th scope="row">soc_model</th><td><code>60</code>',
-        '<th scope="row">QAIRT</th><td><code>2.51</code>',
-        "partition:\n  require_coverage: 0.5",
-        "Of 10 elements: 2 below 0.001, 1 below 0.01, 7 below 1",
-        "data-drawing=",
-    ):
-        assert told in section, told
-
-
-def test_files_that_are_there_are_links(tmp_path: Path) -> None:
-    (tmp_path / "made/edge/eye").mkdir(parents=True)
-    (tmp_path / "made/edge/eye/chain_ctx.onnx").touch()
-    text = page.render(report(), tmp_path, tmp_path / "pages")
-    assert '<a href="./../made/edge/eye/chain_ctx.onnx">chain_ctx.onnx</a>' in text
-    assert '<th scope="row">chain_npu.bin</th>' in text
-
-
-def test_a_failure_says_why_and_what_to_do(tmp_path: Path) -> None:
-    text = page.render(report(), tmp_path)
-    assert "crashed: a bug" in text and "→ report it" in text
 
 
 def test_a_composition_is_told_by_its_parts_and_wiring(tmp_path: Path) -> None:

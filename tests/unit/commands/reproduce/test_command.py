@@ -63,10 +63,6 @@ def test_without_a_lock_nothing_is_said() -> None:
     assert command.judged(None, lock(), PLAN) == ("no lock", ())
 
 
-def test_the_same() -> None:
-    assert command.judged(lock(), lock(code="2"), PLAN) == ("the same", ())
-
-
 def test_another_toolchain_that_gives_the_same_bytes() -> None:
     verdict, told = command.judged(lock(), lock(version="2"), PLAN)
     assert verdict == "the same outputs"
@@ -78,12 +74,6 @@ def test_another_toolchain_that_gives_other_bytes(monkeypatch: pytest.MonkeyPatc
     verdict, told = command.judged(lock(), lock(version="2"), PLAN)
     assert verdict == "differs"
     assert [each.kind for each in told] == ["toolchain", "output"]
-
-
-def test_other_bytes_of_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    output(monkeypatch)
-    assert command.judged(lock(), lock(), PLAN)[0] == "differs"
-    assert command.judged(lock(), lock(code="2"), PLAN)[0] == "differs"
 
 
 def test_another_cpu_is_another_host_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

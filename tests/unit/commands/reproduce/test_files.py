@@ -28,11 +28,6 @@ def differing(folders: tuple[Path, Path]) -> dict[str, tuple[str, str | None]]:
     return {f.file: (f.state, f.difference) for f in found if f.state != "identical"}
 
 
-def test_what_is_the_same(folders: tuple[Path, Path]) -> None:
-    (folders[1] / "g" / "m.bin").chmod(0o600)
-    assert differing(folders) == {}
-
-
 def test_bytes(folders: tuple[Path, Path]) -> None:
     (folders[1] / "g" / "m.bin").write_bytes(b"01234X6789")
     assert differing(folders) == {

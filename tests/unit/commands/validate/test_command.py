@@ -9,22 +9,12 @@ from epctx.errors import Violation
 from tests.kit.validating import manifest, model, told, validated
 
 
-def test_a_manifest_whose_models_fit_has_nothing(tmp_path: Path) -> None:
-    found = validated(tmp_path, {})
-    assert (told(found), found.exit_code) == (([], []), 0)
-
-
 def test_a_model_that_is_missing_is_what_it_is_to_a_build(tmp_path: Path) -> None:
     found = validated(tmp_path, {"models.a.path": "b.onnx"})
     assert told(found) == ([("models.a.path", "b.onnx: does not exist")], [])
     assert found.exit_code == 4
     (violation,) = found.violations
     assert (violation.line, violation.column, violation.remedy) == (5, 11, "did you mean 'a.onnx'?")
-
-
-def test_without_models_none_need_be_there(tmp_path: Path) -> None:
-    found = validated(tmp_path, {"models.a.path": "b.onnx"}, models=False)
-    assert (told(found), found.exit_code) == (([], []), 0)
 
 
 def test_what_breaks_the_schema_is_told_alone(tmp_path: Path) -> None:

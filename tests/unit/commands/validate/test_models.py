@@ -2,13 +2,9 @@
 
 from pathlib import Path
 
-import onnx
 import pytest
 
-from epctx.commands.validate.models import Headers
-from epctx.manifest import ModelSource
-from epctx.parsing import document
-from tests.kit.validating import manifest, told, validated
+from tests.kit.validating import told, validated
 
 
 @pytest.mark.parametrize(
@@ -63,34 +59,3 @@ def test_a_file_that_is_no_model_is_told(tmp_path: Path, content: bytes, what: s
 def test_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPCTX_LIMIT_MODEL_NODES", "1")
     assert "has 2 nodes, more than 1" in validated(tmp_path, {}).violations[0].what
-
-
-def test_a_file_is_read_once_for_all_models_that_it_is_the_source_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from epctx.stages import header
-
-    read: list[str] = []
-    real = header.read
-
-    def counted(source: ModelSource) -> onnx.ModelProto:
-        read.append(source.path.name)
-        return real(source)
-
-    monkeypatch.setattr(header, "read", counted)
-    models = {name: {"path": "a.onnx", "dimensions": {"batch": 1}} for name in ("a", "b")}
-    changes = {"models": models, "model_groups.g.models": ["a", "b"]}
-    assert told(validated(tmp_path, changes)) == ([], [])
-    assert read == ["a.onnx"]
-
-
-def test_a_header_has_inputs_with_their_sizes_and_the_names_of_nodes(tmp_path: Path) -> None:
-    root = document.read(manifest(tmp_path, {})).root
-    found = Headers(root=root).of(
-        ModelSource(name="a", path=tmp_path / "a.onnx", dimensions={"batch": 3})
-    )
-    assert found is not None
-    (value,) = found.interface.graph.input
-    assert [dim.dim_value for dim in value.type.tensor_type.shape.dim] == [3, 4]
-    assert {node.name for node in found.nodes} == {"/head/MatMul", "/act/Relu"}
-    assert not found.interface.graph.initializer

@@ -65,12 +65,6 @@ def requests(*labels: str, **changes: Any) -> list[VerifyRequest]:
     return [VerifyRequest(folder=Path("/x") / each, label=each, **changes) for each in labels]
 
 
-def test_the_report_is_in_the_order_asked() -> None:
-    report = command.run(requests("c", "a", "b"), strict=True)
-    assert [folder.folder for folder in report.folders] == ["c", "a", "b"]
-    assert report.strict and report.passed and FakePool.closed == 1
-
-
 def test_a_process_that_crashes_is_a_finding_and_the_rest_goes_on() -> None:
     def crash(request: VerifyRequest) -> FolderReport:
         if request.label == "a":

@@ -50,12 +50,6 @@ def test_every_group_folder_below_is_found(tmp_path: Path) -> None:
     assert labels(find([root / "dist/demo/car/g"]), root) == ["dist/demo/car/g"]
 
 
-def test_a_subfolder_of_a_group_is_not_another_group(tmp_path: Path) -> None:
-    root = built(tmp_path, "g")
-    folders.write(root / "g" / "contexts")
-    assert labels(find([root]), root) == ["g"]
-
-
 def test_folders_without_epcontext_models_are_passed_over(tmp_path: Path) -> None:
     root = built(tmp_path, "g")
     (root / "models").mkdir()

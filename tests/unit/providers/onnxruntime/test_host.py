@@ -8,12 +8,6 @@ import pytest
 from epctx.providers.onnxruntime import host
 
 
-def test_a_cpu_has_a_vendor_and_sorted_flags() -> None:
-    cpu = host.cpu()
-    assert cpu.vendor
-    assert list(cpu.flags) == sorted(cpu.flags)
-
-
 @pytest.mark.needs("affinities", "no affinities here")
 def test_one_core_while_it_lasts_and_for_threads_begun_meanwhile() -> None:
     before = os.sched_getaffinity(0)

@@ -44,18 +44,6 @@ def test_two_owners_of_one_import(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip uninstall onnxruntime onnxruntime-gpu" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [("libx.so", True), ("libx.so.1.2", True), ("x.py", False), ("README", False)],
-)
-def test_what_a_library_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_one: bool
-) -> None:
-    monkeypatch.setattr(packages, "_LIBRARY_SUFFIXES", (".so",))
-    (tmp_path / name).touch()
-    assert packages.is_library(tmp_path / name) is is_one
-
-
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of packages with an installed distribution `acme-ep`, whose package must not run."""

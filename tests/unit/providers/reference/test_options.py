@@ -21,24 +21,6 @@ from tests.kit.building import mlp, reference
 SCHEMA = Path(__file__).parents[4] / "schemas/providers/ReferenceExecutionProvider.options.json"
 
 
-def test_every_option_is_read() -> None:
-    given: dict[str, Any] = {
-        "ops": ("MatMul", "com.microsoft::Gelu"),
-        "exclude_ops": ["Relu"],
-        "source": "npu0",
-        "hardware_architecture": "v75",
-        "sdk_version": "2.1",
-        "driver_version": "30.0.1.2",
-        "notes": "any text: ünïcode",
-    }
-    options = ReferenceOptions.parse(given)
-    assert options.ops == ("MatMul", "com.microsoft::Gelu") and options.exclude_ops == ("Relu",)
-    assert options.toolchain == Toolchain(
-        sdk_version="2.1", driver_version="30.0.1.2", hardware_architecture="v75"
-    )
-    assert (options.source, options.notes) == ("npu0", "any text: ünïcode")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -69,12 +69,6 @@ def test_the_same_graphs_make_the_same_bytes_and_chunks_can_be_taken_twice() -> 
     assert b"".join(writer.chunks()) == b"".join(writer.chunks()) == WHOLE
 
 
-@pytest.mark.parametrize("graphs", [(), (graph("no_weights"),)])
-def test_a_binary_without_weights_is_whole(graphs: tuple[Graph, ...]) -> None:
-    context = read(binary(*graphs))
-    assert len(context.graphs) == len(graphs) and not context.tensors
-
-
 def test_the_header_is_as_documented() -> None:
     assert WHOLE[:8] == bytes.fromhex("89 45 50 43 54 58 0D 0A")
     assert struct.unpack_from("<IIQ", WHOLE, 8) == (1, 5, len(WHOLE))
@@ -191,10 +185,6 @@ def test_tables_are_checked_beyond_their_checksums(
     with pytest.raises(InvalidGraph, match=message) as raised:
         read(resealed(change))
     assert str(raised.value).startswith("INVALID_GRAPH: here: ")
-
-
-def test_resealing_itself_changes_nothing() -> None:
-    assert resealed(lambda data: None) == WHOLE
 
 
 class TestPaths:

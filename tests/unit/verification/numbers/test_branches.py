@@ -388,12 +388,6 @@ def test_what_no_input_decides_needs_no_input_set(tmp_path: Path, body: str, wor
     assert (first.words(), labels) == (words, [])
 
 
-def test_without_arms_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = save(tmp_path, "g (float[1, 4] x) => (float[1, 4] y) { y = Abs (x) }")
-    monkeypatch.setattr(sessions, "open_source", None)
-    assert branches.measure(source, [{"x": X}]).unreached == ()
-
-
 def test_an_open_batch_is_tried_at_1(tmp_path: Path) -> None:
     """Exporters guard squeezes by an If; it is dead code where the size is fixed."""
     body = (
@@ -466,8 +460,3 @@ def test_what_does_not_run_is_not_measured(tmp_path: Path) -> None:
     source = save(tmp_path, PICK)
     with pytest.raises(Exception, match="INVALID_ARGUMENT"):
         branches.measure(source, [{"x": X, "c": np.ones((1, 5), np.bool_)}])
-
-
-def test_a_share_is_rounded_down() -> None:
-    coverage = Coverage(nodes=1000, unreached=("a",), taken=())
-    assert coverage.words() == "99 % of 1000 nodes exercised"

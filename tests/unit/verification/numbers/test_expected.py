@@ -22,7 +22,7 @@ from epctx.verification.numbers import expected, recordings, sessions, source_mo
 from epctx.verification.numbers.expected import Expected, NotHere, SourceRuns, Unfed
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.source_model import SourceModel
-from tests.kit import in_pieces, onnx_text
+from tests.kit import in_pieces
 
 INT64, FLOAT = TensorProto.INT64, TensorProto.FLOAT
 
@@ -168,23 +168,6 @@ def _raising(error: Exception) -> object:
     return open_source
 
 
-def test_what_is_kept_is_not_computed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = source(tmp_path, gather())
-    assert run(made, tmp_path) == [None, None]
-    right, case = of(made)
-    found, wanted = recordings.read(tmp_path, "m", case.feeds), right.of(case)
-    assert found is not None and list(found) == list(wanted) == ["y", "z"]
-    assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
-    other = right.sets.another(right.inputs)
-    assert other is not None and recordings.has(tmp_path, "m", other.feeds)
-    monkeypatch.setattr(sessions, "open_source", _raising(AssertionError("it is run again")))
-    assert run(made, tmp_path) == [None, None]
-    with pytest.raises(ModelError, match="it is run again"):
-        run(made, tmp_path, seed=1)
-
-
 def test_what_the_inputs_are_wrong_for_is_told_and_kept(tmp_path: Path) -> None:
     made = source(tmp_path, *shifted("Mul"))
     told, beside = run(made, tmp_path, ranges={"i": (50, 60)})
@@ -197,22 +180,6 @@ def test_what_the_inputs_are_wrong_for_is_told_and_kept(tmp_path: Path) -> None:
     broken = source(tmp_path, *shifted("Add"), name="c")
     with pytest.raises(ModelError, match="does not run"):
         run(broken, tmp_path, ranges={"i": (50, 60)})
-
-
-def test_each_input_set_is_run_by_itself(tmp_path: Path) -> None:
-    made = source(tmp_path, gather())
-    for index, count in enumerate((1, 2, 2)):
-        assert run(made, tmp_path, index, count=2) == [None]
-        assert computed(tmp_path, "m") == count, "beside two sets none is needed"
-
-
-def test_what_this_host_cannot_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = source(tmp_path, gather())
-    said = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv"
-    monkeypatch.setattr(sessions, "open_source", _raising(RuntimeError(said)))
-    assert run(made, tmp_path) == [None, None]
-    failed = recordings.failure(tmp_path, "m", of(made)[1].feeds)
-    assert failed is not None and failed.remedy == NotHere.remedy
 
 
 def test_a_source_that_no_inputs_can_be_made_for_is_passed_over(tmp_path: Path) -> None:
@@ -271,25 +238,6 @@ def test_a_reference_is_run_on_the_inputs_of_its_model(tmp_path: Path) -> None:
     onnx.save(other, tmp_path / "float.onnx")
     with pytest.raises(ManifestError, match=r"float\.onnx is no reference of the model dynamic"):
         SourceRuns(model, VerifyInputs(), tmp_path, built=built, reference=True)
-
-
-def test_what_is_drawn_at_random_is_found_and_kept(tmp_path: Path) -> None:
-    made = source(tmp_path, helper.make_node("RandomNormalLike", ["x"], ["y"]))
-    calm = source(tmp_path, gather(), name="calm")
-    for model in (made, calm):
-        run(model, tmp_path)
-    kept = [recordings.kept(tmp_path, n, expected.RANDOM, tuple[str, ...]) for n in ("m", "calm")]
-    assert kept == [("y",), ()]
-    assert computed(tmp_path, "m", expected.KERNELS) == 0
-
-
-def test_what_the_kernels_give_is_kept_where_there_may_be_two_answers(tmp_path: Path) -> None:
-    text = "g (float[1,4] x) => (float[1,4] z) { t = Shape(x) z = Reshape(x, t) }"
-    onnx.save(onnx_text.proto(text), tmp_path / "folds.onnx")
-    run(ModelSource(name="folds", path=tmp_path / "folds.onnx"), tmp_path)
-    assert computed(tmp_path, "folds", expected.KERNELS) == 1, "of its first case alone"
-    run(source(tmp_path, gather()), tmp_path)
-    assert computed(tmp_path, "m", expected.KERNELS) == 0
 
 
 def test_a_dropout_of_training_that_a_stock_session_leaves_out_is_random(tmp_path: Path) -> None:
@@ -352,22 +300,6 @@ def sized(model: ModelSource, **inputs: Any) -> Expected:
     return Expected(source, source.inputs, InputSets(VerifyInputs(**inputs)))
 
 
-def test_sizes_that_nobody_says_are_1_and_2(tmp_path: Path) -> None:
-    nodes = (
-        helper.make_node("Concat", ["past", "x"], ["k"], axis=1),
-        helper.make_node("ReduceSum", ["k"], ["r"]),
-        helper.make_node("Add", ["mask", "r"], ["y"]),
-    )
-    shapes = {"x": ["b", "s", 6], "past": ["b", "p", None], "mask": ["b", 1, "t"]}
-    model = dynamic(tmp_path, *nodes, shapes=shapes)
-    asked = sized(model, dimensions={"past[2]": (6,)})
-    found = asked.find_sizes()
-    assert found == tuple(
-        {"b": size, "s": size, "p": size, "past[2]": 6, "t": size} for size in (1, 2)
-    )
-    assert asked.inputs[0].shape == (1, 1, 6)
-
-
 def test_values_that_do_not_fit_are_no_matter_of_sizes(tmp_path: Path) -> None:
     made = source(tmp_path, *shifted("Add"))
     proto = onnx.load(made.path)
@@ -378,31 +310,6 @@ def test_values_that_do_not_fit_are_no_matter_of_sizes(tmp_path: Path) -> None:
     onnx.save(proto, made.path)
     asked = sized(made, ranges={"i": (50, 60)})
     assert asked.find_sizes() == ({"n": 1}, {"n": 2})
-
-
-def test_sizes_are_kept(tmp_path: Path) -> None:
-    model = dynamic(tmp_path, helper.make_node("Neg", ["x"], ["y"]), shapes={"x": ["n"]})
-    assert expected.read_sizes(tmp_path, "dynamic") == ({},)
-    run(model, tmp_path, 0)
-    assert expected.read_sizes(tmp_path, "dynamic") == ({"n": 1}, {"n": 2})
-    assert computed(tmp_path, "dynamic") == 2
-
-
-def test_sizes_at_which_it_does_not_run_are_told(tmp_path: Path) -> None:
-    nodes = (
-        helper.make_node("MatMul", ["x", "w"], ["a"]),
-        helper.make_node("MatMul", ["w", "x"], ["b"]),
-        helper.make_node("Add", ["a", "b"], ["c"]),
-        helper.make_node("Neg", ["c"], ["y"]),
-    )
-    model = dynamic(tmp_path, *nodes, shapes={"x": ["a", "n"]})
-    with pytest.raises(expected.Unsized, match="does not run at a=1, n=1 of its open") as caught:
-        sized(model).find_sizes()
-    assert '{"a": …, "n": …}` with sizes that the model runs at' in caught.value.remedy
-    assert run(model, tmp_path) == [None, None], "verification says why it is not checked"
-    refused = recordings.kept(tmp_path, "dynamic", expected.REFUSAL, Finding)
-    assert refused is not None and refused.outcome == "not checkable"
-    assert (refused.message, refused.remedy) == (str(caught.value), caught.value.remedy)
 
 
 def test_of_a_source_in_pieces_nothing_is_measured_that_takes_it_whole(tmp_path: Path) -> None:

@@ -57,11 +57,6 @@ def test_one_precision_for_all_outputs_is_read_too(tmp_path: Path) -> None:
         assert golden_files.read_record(tmp_path).models["m"].precision == of
 
 
-def test_the_same_arrays_are_the_same_bytes(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    assert write(tmp_path).read_bytes() == write(tmp_path / "other").read_bytes()
-
-
 def test_what_numpy_has_no_name_for_keeps_its_bits(tmp_path: Path) -> None:
     array = np.array([1.5, -2], ml_dtypes.bfloat16)
     text = np.array(["a", "bc"], object)

@@ -193,18 +193,3 @@ def test_what_is_kept_of_a_piece_is_not_computed_again(tmp_path: Path) -> None:
     assert [*found.run(open_, feeds, values)] == ["early", "z"]
     assert len(opened) == 4
     assert [*values.read(feeds, ["m2", "a1", "no such value"])] == ["m2", "a1"]
-
-
-def test_zero_points_are_those_of_initializers() -> None:
-    found = pieces.zero_points(
-        onnx_text.proto(
-            """g (float[4] x, uint8 given) => (uint8[4] a, uint8[4] b, int8[4] c, uint8[4] d)
-            <float s = {0.5}, uint8 z = {7}, float[4] s4 = {1,1,1,1}, int8[4] z4 = {1,2,3,4}> {
-              a = QuantizeLinear(x, s, z)
-              b = QuantizeLinear(x, s)
-              c = QuantizeLinear(x, s4, z4)
-              d = QuantizeLinear(x, s, given)
-            }"""
-        ).graph
-    )
-    assert {name: int(value) for name, value in found.items()} == {"a": 7, "b": 0}

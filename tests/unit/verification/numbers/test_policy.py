@@ -14,10 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx.errors import InvalidGraph, ManifestError, ModelError, ProviderUnavailable
 from epctx.manifest import ModelSource, Reference, Tolerance, VerifyInputs
 from epctx.providers.base import Boundary, Port
-from epctx.verification.numbers import expected, files, recordings, sessions
+from epctx.verification.numbers import expected, files, recordings
 from epctx.verification.numbers.expected import Expected, Unfed
 from epctx.verification.numbers.input_sets import InputSets
-from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.source_model import SourceModel
 from tests.kit import folders, onnx_text, two_answers
 from tests.kit.controlled import OPENED, Case, Change, Outputs, Session
@@ -109,21 +108,6 @@ def test_outputs_of_one_value_are_noticed_where_there_is_one_set_of_inputs(case:
     assert case.one().outcome == "pass" and "on given inputs" in case.one().message
 
 
-def test_one_output_of_several_that_does_not_depend_on_inputs(case: Case) -> None:
-    judge = Judge(
-        file="m",
-        sessions="files",
-        providers=(),
-        precision="float32",
-        asked=Tolerance(),
-        idle=frozenset({"b"}),
-    )
-    outputs = {"a": np.ones(2, np.float32), "b": np.zeros(2, np.float32)}
-    list(judge.judge("set 0", outputs, outputs))
-    (told,) = judge.summary()
-    assert told.message.startswith("1 output on 1 input set of the files agree")
-
-
 def test_sharing_models_are_loaded_together_and_closed_in_reverse(case: Case) -> None:
     case.models = ("m", "second")
     case.sharing = {"main": ("m", "second")}
@@ -140,11 +124,6 @@ def test_sharing_models_are_loaded_together_and_closed_in_reverse(case: Case) ->
         "close second shared",
         "close m shared",
     ] == OPENED
-
-
-def test_models_that_share_with_nobody_set_no_share_option(case: Case) -> None:
-    case.check()
-    assert ["open m", *["run m"] * 3, "close m"] == OPENED
 
 
 @pytest.mark.parametrize(
@@ -241,16 +220,6 @@ def test_what_passed_before_or_is_broken_is_not_loaded(case: Case) -> None:
     (case.folder / "m_reference.bin").write_bytes(b"other")
     findings = folders.report(case.folder, policies=("integrity", "numbers")).findings
     assert OPENED == [] and not [f for f in findings if f.check == "loads"]
-
-
-def test_models_that_share_a_context_are_loaded_together(case: Case) -> None:
-    case.verify = {"numbers": "off"}
-    folders.write(case.folder, sums=False)
-    (case.folder / "n_ctx.onnx").write_bytes((case.folder / "m_ctx.onnx").read_bytes())
-    case.models, case.sharing = ("m", "n"), {"all": ("m", "n")}
-    case.source("n")
-    case.check()
-    assert OPENED == ["open m shared", "open n shared", "close n shared", "close m shared"]
 
 
 def test_generating_without_a_generating_session(case: Case) -> None:
@@ -549,15 +518,6 @@ def test_what_was_computed_for_other_inputs_is_not(case: Case) -> None:
 # --- inputs from files ---------------------------------------------------------------------------
 
 
-def test_inputs_from_files(case: Case) -> None:
-    file = case.tmp / "case.npz"
-    np.savez(file, x=np.ones((1, 4), np.float32))
-    case.verify = {"inputs": VerifyInputs(files=(file,))}
-    report = case.report()
-    assert [n.input_set for n in report.numbers] == ["case.npz"]
-    assert {f.outcome for f in report.findings} == {"pass"}
-
-
 def test_a_file_that_fits_no_model_is_an_error(case: Case) -> None:
     file = case.tmp / "case.npz"
     np.savez(file, xx=np.ones((1, 4), np.float32))
@@ -686,19 +646,6 @@ def test_one_answer_is_told_where_there_could_be_two(case: Case) -> None:
     onnx.save(onnx_text.proto(text), path)
     case.sources["m"] = path
     assert case.one("source").outcome == "pass"
-
-
-def test_a_source_that_folds_nothing_runs_once(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    levels = []
-    open_source = sessions.open_source
-
-    def watched(source: ModelSource, **how: Any) -> object:
-        levels.append(how)
-        return open_source(source, **how)
-
-    monkeypatch.setattr(sessions, "open_source", watched)
-    assert case.check("source") == []
-    assert levels and not any("level" in how for how in levels)
 
 
 def test_other_nodes_than_the_generating_sessions_ran_are_a_failure(case: Case) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from epctx.errors import StorageError
-from epctx.verification.findings import Finding
 from epctx.verification.numbers import recordings
 from tests.kit.building import Array
 
@@ -28,21 +27,6 @@ def test_outputs_come_back_by_name_type_and_bits(tmp_path: Path) -> None:
     for name, array in outputs.items():
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
         assert found[name].tobytes() == array.tobytes()
-
-
-def test_other_inputs_or_another_model_have_nothing(tmp_path: Path) -> None:
-    recordings.write(tmp_path, "m", FEEDS, {"y": np.zeros(1)})
-    assert recordings.read(tmp_path, "n", FEEDS) is None
-    assert recordings.read(tmp_path, "m", {"x": FEEDS["x"] + 1}) is None
-    assert recordings.read(tmp_path / "gone", "m", FEEDS) is None
-
-
-def test_many_outputs_keep_their_order(tmp_path: Path) -> None:
-    outputs: dict[str, Array] = {f"y{25 - n}": np.full(1, n) for n in range(25)}
-    recordings.write(tmp_path, "m", FEEDS, outputs)
-    found = recordings.read(tmp_path, "m", FEEDS)
-    assert found is not None and list(found) == list(outputs)
-    assert found == outputs
 
 
 def test_outputs_are_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -72,24 +56,6 @@ def test_what_is_known_of_a_model_is_kept_by_name(tmp_path: Path) -> None:
     assert recordings.kept(tmp_path, "n", "sizes", tuple[dict[str, int], ...]) is None
     with pytest.raises(StorageError, match="a recorded output is broken"):
         recordings.kept(tmp_path, "m", "sizes", str)
-
-
-def test_why_there_are_no_outputs_is_kept_by_inputs(tmp_path: Path) -> None:
-    why = Finding("numbers", "runs", "m_ctx.onnx", "fail", "device lost", "build it again")
-    recordings.fail(tmp_path, "m", FEEDS, why)
-    assert recordings.failure(tmp_path, "m", FEEDS) == why
-    assert recordings.failure(tmp_path, "m", {"x": FEEDS["x"] + 1}) is None
-    assert not recordings.has(tmp_path, "m", FEEDS)
-
-
-def test_why_nothing_is_recorded_is_kept(tmp_path: Path) -> None:
-    recordings.refuse(tmp_path, "m", "the sessions do not fit together")
-    assert recordings.refusal(tmp_path, "m") == "the sessions do not fit together"
-    assert recordings.refusal(tmp_path, "n") is None
-    assert recordings.read(tmp_path, "m", FEEDS) is None
-    (tmp_path / "m" / "refusal.json").write_bytes(b"\xff")
-    with pytest.raises(StorageError, match="a recorded output is broken"):
-        recordings.refusal(tmp_path, "m")
 
 
 def test_a_broken_recording_is_an_error(tmp_path: Path) -> None:

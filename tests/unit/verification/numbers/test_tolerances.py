@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from msgspec.structs import replace
 
 from epctx.manifest import ProviderSpec, Tolerance
 from epctx.providers import registry
 from epctx.providers.base import Precision
-from epctx.verification.numbers.tolerances import DEFAULTS, GAIN, limits
+from epctx.verification.numbers.tolerances import GAIN, limits
 from tests.kit.fake_providers import Taker, op_types
 
 
@@ -28,15 +27,6 @@ class Coarse(Taker):
 
 FINE = op_types()
 """An EP that says nothing of it."""
-
-
-def test_the_reference_defaults_hold_what_is_promised() -> None:
-    assert limits([FINE], "float32", "float32", Tolerance()) == Tolerance(
-        cosine_min=0.999999, max_rel=1e-5, gain_max=GAIN
-    )
-    right = replace(DEFAULTS["float16"], gain_max=GAIN)
-    assert limits([], "float16", "float16", Tolerance()) == right
-    assert limits([], "quantized", "float32", Tolerance()) == DEFAULTS["quantized"]
 
 
 def test_integers_are_exact_unless_an_ep_or_the_manifest_says_else() -> None:
