@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx import codec
-from epctx.commands.compared import page as compared
+from epctx import api, codec
 from epctx.commands.report import page
 from epctx.engine.report import BuildReport
 from tests.kit.reports import failing, report
@@ -63,7 +62,8 @@ def two_builds(folder: Path) -> str:
     paths = folder / "old.build.json", folder / "new.build.json"
     for path, made in zip(paths, (report(), failing()), strict=True):
         path.write_bytes(codec.encode(made))
-    return compared.render(*paths)
+    api.diff(*paths, html=folder / "page.html")
+    return (folder / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
