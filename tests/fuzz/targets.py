@@ -21,7 +21,8 @@ from epctx.commands.inspect import command
 from epctx.errors import EpctxError, InvalidGraph, InvalidManifest, LockError, ModelError
 from epctx.files.digest import of_bytes
 from epctx.graph import epcontext
-from epctx.graph.serde import protos, skeleton, wire
+from epctx.graph.serde import protos, wire
+from epctx.graph.serde import reader as onnx_files
 from epctx.graph.weights.external_data import DataFolder
 from epctx.lockfile import yaml_text
 from epctx.manifest import ModelSource, OptionValue
@@ -116,7 +117,7 @@ def context_nodes(data: bytes) -> None:
         return
     codec.encode(found)
     try:
-        model = skeleton.read(path)
+        model = onnx_files.read(path)
     except ModelError:
         return  # a context binary
     try:
@@ -157,7 +158,7 @@ def stripped_models(data: bytes) -> None:
     filled = onnx.ModelProto.FromString(kept)
     for tensor in protos.tensors(filled):
         if (
-            skeleton.location(tensor) == "here"
+            onnx_files.location(tensor) == "here"
             and tensor.data_location == onnx.TensorProto.EXTERNAL
         ):
             offset = next((e.value for e in tensor.external_data if e.key == "offset"), "")
@@ -166,7 +167,7 @@ def stripped_models(data: bytes) -> None:
                 tensor.raw_data = data[span.offset : span.offset + span.length]
                 tensor.ClearField("data_location")
                 del tensor.external_data[-2:]
-    if skeleton.location(next(protos.tensors(whole), onnx.TensorProto())) != "here":
+    if onnx_files.location(next(protos.tensors(whole), onnx.TensorProto())) != "here":
         assert len(list(protos.tensors(filled))) == len(list(protos.tensors(whole)))
 
 

@@ -28,7 +28,7 @@ from epctx.providers.base import SessionGroupSpec
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.runtime import InferenceSession
 from epctx.runtime.values import to_python, to_value
-from epctx.stages import compile, dump, load, optimize, partition
+from epctx.stages import compile, load, optimize, partition
 
 PARTS = 8
 """The tests are run in so many parts, which workers of pytest can take side by side."""
@@ -103,7 +103,7 @@ def _build(path: Path, folder: Path) -> str:
     )
     count = len(parted.partitions)
     with compile.run([parted], providers, spec) as compiled:
-        dump.run(compiled, folder)
+        compile.dump(compiled, folder)
     return "in parts" if count > 1 else "whole" if count else "nothing to take"
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from epctx.errors import CompileError
 from epctx.graph.serde import canonical, wire
-from epctx.graph.weights.mapped import MappedTensor
+from epctx.graph.weights.tensors import MappedTensor
 from epctx.manifest import ModelSource
 from epctx.stages import load
 

@@ -17,8 +17,8 @@ from onnx import numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 
 from epctx.errors import EpctxError
+from epctx.graph import store
 from epctx.graph.model import OptimizedModel
-from epctx.graph.optimized import store
 from epctx.graph.serde import canonical
 from epctx.manifest import ModelSource
 from epctx.stages import load, optimize

@@ -22,7 +22,7 @@ from epctx.providers.base import (
     SessionGroupSpec,
 )
 from epctx.providers.reference import ReferenceExecutionProvider
-from epctx.stages import compile, dump, load, partition
+from epctx.stages import compile, load, partition
 
 Array = npt.NDArray[Any]
 OPSET = 21
@@ -105,7 +105,7 @@ def build(
     )
     parts = [partitioned(n, m, providers, sources, settings) for n, m in models.items()]
     with compile.run(parts, providers, spec) as compiled:
-        dump.run(compiled, out, external_initializers=external_initializers)
+        compile.dump(compiled, out, external_initializers=external_initializers)
     return out
 
 

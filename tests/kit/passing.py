@@ -11,7 +11,7 @@ import onnxruntime as ort
 from epctx.manifest import ModelSource, OptimizeSettings, PartitionSettings
 from epctx.providers.base import SessionGroupSpec
 from epctx.runtime import InferenceSession
-from epctx.stages import compile, dump, load, optimize, partition
+from epctx.stages import compile, load, optimize, partition
 from tests.kit.building import Array, reference
 
 Level = Literal["none", "basic", "extended"]
@@ -47,7 +47,7 @@ def through(
     )
     taken = bool(parted.partitions)
     with compile.run([parted], [reference()] if taken else [], spec) as compiled:
-        dump.run(compiled, out)
+        compile.dump(compiled, out)
     name = "ReferenceExecutionProvider" if taken else "CPUExecutionProvider"
     with InferenceSession(out / "model_ctx.onnx", providers=[name]) as session:
         return session.run(None, dict(feeds))

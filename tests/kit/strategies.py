@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.files import filenames
-from epctx.graph.partition.assign import Border
-from epctx.graph.partition.bonds import Bond
+from epctx.graph.partition.assign import Bond, Border
 
 # --- graphs of integers (graph/partition/assign) ---
 

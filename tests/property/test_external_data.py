@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epctx.graph.serde import canonical, wire
-from epctx.graph.weights.mapped import content_digest
+from epctx.graph.weights.tensors import content_digest
 from epctx.manifest import ModelSource
 from epctx.stages import load
 from tests.kit import strategies

@@ -7,8 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epctx.graph.partition.assign import PLAIN, Border, Quotient, assign, levels, segments
-from epctx.graph.partition.bonds import Bond
+from epctx.graph.partition.assign import PLAIN, Bond, Border, Quotient, assign, levels, segments
 from tests.kit import strategies
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from epctx.graph.model import Replacement
 from epctx.graph.partition import layout, pieces, surgery
-from epctx.graph.partition.balance import SLACK, balance, fewest
+from epctx.graph.partition.pieces import SLACK, balance, fewest
 from epctx.graph.serde import canonical
 from tests.kit import strategies
 from tests.kit.onnx_text import reorder, run, session

@@ -46,7 +46,7 @@ def test_what_reads_the_header_of_a_model_needs_no_onnx_ir() -> None:
     """It imports sympy, which takes longer than all that `epctx init` does."""
     commands = "epctx.commands.init.command, epctx.commands.validate.groups"
     code = (
-        f"import sys, epctx.graph.serde.skeleton, {commands}; "
+        f"import sys, epctx.graph.serde.reader, {commands}; "
         "print(*[m for m in ('onnx', 'onnx_ir', 'sympy', 'onnxruntime') if m in sys.modules])"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

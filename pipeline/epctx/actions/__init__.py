@@ -1,5 +1,4 @@
-"""The actions of a build: each is one file, with its request, its result and its code.
+"""Actions of a build: each has its request, its result and its code in one file.
 
-`action` is what all of them share, and `kinds` lists them; those that run models are in `numbers`
-until they have one runner.
+`action` has what all of them share, and `kinds` lists them.
 """

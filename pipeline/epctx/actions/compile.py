@@ -103,7 +103,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
     result = CompileResult
     kind = "compile"
     code = Code(
-        ("stages/partition.py", "stages/exclusion.py", "stages/compile.py", "stages/dump.py"),
+        ("stages/partition.py", "stages/exclusion.py", "stages/compile.py"),
         SESSIONS,
     )
     beside = ("eps", "optimized", "group", "folder", "scratch")
@@ -167,10 +167,10 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         return {"providers": providers, **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> CompileResult:
-        """Raises what `stages.partition`, `stages.compile` and `stages.dump` raise."""
-        from epctx.graph.optimized import store
+        """Raises what `stages.partition`, `stages.compile` and `stages.compile` raise."""
+        from epctx.graph import store
         from epctx.providers import registry
-        from epctx.stages import dump, partition
+        from epctx.stages import compile, partition
 
         providers = [registry.create(spec) for spec in self.eps]
         # Models of several names may share one optimized model.
@@ -193,7 +193,9 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         for report in reports:
             partition.require(report, self.partition)
         worker.started(StageStarted(stage="dump"))
-        output = dump.run(compiled, self.folder, external_initializers=self.external_initializers)
+        output = compile.dump(
+            compiled, self.folder, external_initializers=self.external_initializers
+        )
         return CompileResult(output=output, models=reports, unmatched=unmatched)
 
     def _attributed(self, error: EpctxError, optimized: Sequence[OptimizedModel]) -> EpctxError:

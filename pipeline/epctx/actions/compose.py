@@ -51,9 +51,7 @@ class Compose(Action[ComposeResult], frozen=True, kw_only=True):
 
     result = ComposeResult
     kind = "compose"
-    code = Code(
-        (*RUNNING, "stages/verify.py", "stages/compose.py", "stages/joined_files.py"), SESSIONS
-    )
+    code = Code((*RUNNING, "stages/verify.py", "stages/compose.py"), SESSIONS)
     version = 2
     beside = ("eps", "composed", "contents", "folder")
     writes = ("folder",)

@@ -80,7 +80,7 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
 
     def run(self, worker: WorkerContext) -> SizesResult:
         """Raises ModelError: no session can be made of it."""
-        from epctx.graph.serde import skeleton
+        from epctx.graph.serde import reader
         from epctx.verification.numbers.expected import Expected, NotHere
         from epctx.verification.numbers.input_sets import InputSets
         from epctx.verification.numbers.source_model import SourceModel
@@ -92,7 +92,7 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
             for sizes in self.proposals:
                 if trial.runs(sizes):
                     return SizesResult(sizes=sizes, why=trial.first)
-            trial.nodes = NodeOrder.of(skeleton.read(self.source.path))
+            trial.nodes = NodeOrder.of(reader.read(self.source.path))
             for asked in ({**dict.fromkeys(self.single, 1), **self.fixed}, self.fixed):
                 search = Search(
                     start=self.proposals[0],

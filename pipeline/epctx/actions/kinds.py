@@ -19,8 +19,7 @@ from epctx.actions.partition import Partition
 from epctx.actions.pieces import Assemble, Cut
 from epctx.actions.quantize import Quantize
 from epctx.actions.record import Record
-from epctx.actions.run_files import RunFiles, RunParts
-from epctx.actions.run_source import RunSource
+from epctx.actions.run_models import RunFiles, RunParts, RunSource
 from epctx.actions.trial import Trial
 from epctx.actions.verify import Check, Verify
 

@@ -108,7 +108,7 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         """Raises what `stages.load` and `stages.optimize` raise; ModelError also if the model is
         not the one that was asked for.
         """
-        from epctx.graph.optimized import store
+        from epctx.graph import store
         from epctx.graph.weights import tensors
         from epctx.stages import load, optimize
 

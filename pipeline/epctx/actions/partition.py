@@ -44,7 +44,7 @@ class Partition(Action[PartitionResult], frozen=True, kw_only=True):
         """Raises what `stages.partition` raises, but where limits are missed: those are for builds,
         and who asks for a preview wants to see why.
         """
-        from epctx.graph.optimized import store
+        from epctx.graph import store
         from epctx.providers import registry
         from epctx.stages import partition
 
@@ -70,11 +70,11 @@ class Partition(Action[PartitionResult], frozen=True, kw_only=True):
 
 def _located(report: ModelReport, source: Path) -> ModelReport:
     """The report, with where in the source what is left to the default EP comes from."""
-    from epctx.graph import locations
+    from epctx.graph.partition import outline
 
     if not report.declined:
         return report
-    found = locations.locations(source, {each.node for each in report.declined})
+    found = outline.node_locations(source, {each.node for each in report.declined})
     return replace(
         report,
         declined=tuple(

@@ -97,7 +97,7 @@ class Cut(Action[CutResult], frozen=True, kw_only=True):
 
     result = CutResult
     kind = "cut"
-    code = Code(("stages/cut.py",))
+    code = Code(("stages/pieces.py", *Compile.code.sources), SESSIONS)
     beside = ("folders", "folder")
     writes = ("folder",)
 
@@ -127,14 +127,14 @@ class Cut(Action[CutResult], frozen=True, kw_only=True):
         )
 
     def run(self, worker: WorkerContext) -> CutResult:
-        """Raises what `stages.cut` raises."""
-        from epctx.graph.optimized import store
-        from epctx.stages import cut
+        """Raises what `stages.pieces` raises."""
+        from epctx.graph import store
+        from epctx.stages import pieces
 
         worker.started(StageStarted(stage="partition", model=next(iter(self.folders))))
         models = [replace(store.read(each), name=name) for name, each in self.folders.items()]
         found = []
-        for each in cut.run(models, self.pieces, self.memory, embed=self.embed_mode == 1):
+        for each in pieces.cut(models, self.pieces, self.memory, embed=self.embed_mode == 1):
             for number, piece in enumerate(each.pieces, start=1):
                 folder = self.folder / f"{each.name}.{number}"
                 folder.mkdir(parents=True)
@@ -161,7 +161,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
 
     result = CompileResult
     kind = "assemble"
-    code = Code(("stages/assemble.py", "stages/dump.py", *Compile.code.sources), SESSIONS)
+    code = Code(("stages/pieces.py", *Compile.code.sources), SESSIONS)
     beside = ("cut", "compiled", "optimized", "folders", "folder")
     writes = ("folder",)
 
@@ -201,12 +201,10 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
         )
 
     def run(self, worker: WorkerContext) -> CompileResult:
-        """Raises what `stages.dump` raises; CompileError also if no EP takes any node of a model,
-        or a limit is missed.
-        """
-        from epctx.graph.optimized import store
+        """Raises what `stages.compile` raises; CompileError also if a limit is missed."""
+        from epctx.graph import store
         from epctx.graph.partition import contexts, outline
-        from epctx.stages import assemble, compile, dump, partition
+        from epctx.stages import compile, partition, pieces
 
         worker.started(StageStarted(stage="dump"))
         models = {
@@ -215,7 +213,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
         unmatched = tuple(partition.unmatched(m, self.partition) for m in models.values())
         before = [outline.Outlined(model.model, partition.name_of) for model in models.values()]
         binaries = [sorted(n for n in each if n.endswith(_BINARY)) for each in self.outputs]
-        group = assemble.run(
+        group = pieces.assemble(
             models, [each.plan for each in self.cut.models], self.folders, binaries
         )
         reports = []
@@ -230,7 +228,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
                 raise compile.nothing_compiled(report, group.models[name].graph)
             partition.require(report, self.partition)
             reports.append(report)
-        output = dump.run(group, self.folder, external_initializers=self.external_initializers)
+        output = compile.dump(group, self.folder, external_initializers=self.external_initializers)
         return CompileResult(output=output, models=tuple(reports), unmatched=unmatched)
 
 

@@ -109,7 +109,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
 
     def run(self, worker: WorkerContext) -> QuantizeResult:
         """Raises what `stages.quantize` raises."""
-        from epctx.graph.optimized import store
+        from epctx.graph import store
         from epctx.stages import quantize
 
         worker.started(StageStarted(stage="quantize", model=self.name))

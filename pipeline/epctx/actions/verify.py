@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from epctx.actions.action import RUNNING, SESSIONS, Action, Code, StageStarted, WorkerContext
 from epctx.actions.compile import CompileResult
-from epctx.actions.run_files import RunFiles, RunParts, informed
-from epctx.actions.run_source import of_group
+from epctx.actions.run_models import RunFiles, RunParts, informed, of_group
 from epctx.files import outputs
 from epctx.keys.records import InputsRecord, VerifiedModel
 from epctx.manifest import Tolerance

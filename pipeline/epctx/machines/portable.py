@@ -32,7 +32,7 @@ from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, StorageError, UsageError
 from epctx.files import copying, listing, paths
 from epctx.files.digest import Digest, of_bytes, of_file
-from epctx.graph.optimized import paths as optimized
+from epctx.graph import places as optimized
 from epctx.graph.serde import locations
 from epctx.manifest import ModelSource, ProviderSpec, Reference
 from epctx.transfer.attempts import StoreError

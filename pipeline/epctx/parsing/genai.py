@@ -170,12 +170,12 @@ def read(path: Path) -> GenaiFolder:
         ModelError: it is none of a decoder-only model that was not compiled yet.
     """
     from epctx.graph import inputs
-    from epctx.graph.serde import skeleton
+    from epctx.graph.serde import reader
 
     config = _config(path / GENAI_CONFIG)
     settings = _settings(config, path / GENAI_CONFIG)
     model = path / settings.decoder.filename
-    proto = skeleton.read(model)
+    proto = reader.read(model)
     folder = GenaiFolder(
         path=path,
         model=model,

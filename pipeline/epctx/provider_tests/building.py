@@ -20,7 +20,7 @@ from epctx.files.outputs import context_file
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.epcontext import EPContextNode, read_all
 from epctx.graph.model import Replacement
-from epctx.graph.partition import boundary, surgery
+from epctx.graph.partition import borders, surgery
 from epctx.graph.partition.assign import Border, assign
 from epctx.graph.serde import canonical
 from epctx.manifest import DEFAULT_EP
@@ -111,7 +111,7 @@ def partition(
     flow = Dataflow(graph)
     taken = set(provider.get_capability(graph).nodes)
     supported = [n in taken and not (split and n.op_type == BARRIER) for n in flow.nodes]
-    border = Border(constant=flow.constants(), exposed=flow.exposed(), bonds=boundary.bonds(flow))
+    border = Border(constant=flow.constants(), exposed=flow.exposed(), bonds=borders.bonds(flow))
     quotient, _ = assign(flow.predecessors, [supported], border)
     return PartitionedModel(
         name=name,

@@ -133,8 +133,8 @@ def _expands_by_shape(node: ir.Node) -> bool:
 
 def _try(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], shapes: Shapes) -> str | None:
     """What ONNX Runtime says against a model of the one node; None: it loads it."""
-    from epctx.graph.checks.soundness import session_error
     from epctx.graph.serde import types
+    from epctx.graph.soundness import session_error
     from epctx.providers import question
 
     asked = question.make(model, node, used, shapes=shapes)
@@ -175,19 +175,19 @@ def _rank(value: ir.Value) -> int | None:
 
 def _explain(text: str, node: ir.Node) -> str:
     """ONNX Runtime's refusal in one line, without its error code and its source line."""
-    from epctx.graph.checks import judge
-    from epctx.graph.partition.boundary import type_name
+    from epctx.graph import soundness
+    from epctx.graph.partition.borders import type_name
 
     kinds = [value.type for value in node.inputs if value is not None]
     types = ", ".join(type_name(kind) for kind in kinds if kind is not None)
     if "Could not find an implementation" in text:
         return f"ONNX Runtime's CPU EP has no kernel for it with inputs of type {types or 'none'}"
-    if judge.unknown_op(text) is not None:
-        return judge.no_kernel(node.op_type, node.domain)
+    if soundness.unknown_op(text) is not None:
+        return soundness.no_kernel(node.op_type, node.domain)
     limit = re.search(r"Current official support for domain (\S+) is till opset (\d+)", text)
     if limit:
         return f"ONNX Runtime knows domain {limit[1]} up to opset {limit[2]}"
-    return f"ONNX Runtime: {judge.words(text)}"
+    return f"ONNX Runtime: {soundness.words(text)}"
 
 
 def _remedy(node: ir.Node) -> str:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from epctx.graph import uses
 from epctx.graph.dataflow import subgraphs
 from epctx.graph.weights import tensors
-from epctx.graph.weights.mapped import MappedTensor
+from epctx.graph.weights.tensors import MappedTensor
 
 _IR_VERSION: Final = 10
 """A kernel does not depend on it, and ONNX Runtime refuses those it is new to."""

@@ -32,8 +32,7 @@ from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import pieces, surgery
 from epctx.graph.partition.layout import Layout
 from epctx.graph.serde import canonical
-from epctx.graph.weights.mapped import content_digest
-from epctx.graph.weights.tensors import kind_and_count
+from epctx.graph.weights.tensors import content_digest, kind_and_count
 from epctx.manifest import CompileMemory, Pieces
 from epctx.quantization.presets import TYPES, Override
 from epctx.quantization.samples import Samples

@@ -31,7 +31,7 @@ from epctx.errors import EpctxError, ManifestError, ModelError
 from epctx.graph.serde import protos
 from epctx.manifest import Preset, QuantizeSettings
 from epctx.providers.default import registered
-from epctx.quantization import batchnorms, constants, norms, presets
+from epctx.quantization import presets, qnn
 from epctx.quantization import ranges as ranges_
 from epctx.quantization.presets import Override
 from epctx.quantization.ranges import Ranges
@@ -111,7 +111,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         if not metadata and all(node.op_type != "BatchNormalization" for node in model.graph.node):
             return self.plain, {}
         onnx.load_external_data_for_model(model, str(self.plain.parent))
-        batchnorms.fold(model, [node.name for node in model.graph.node if self._keeps(node)])
+        qnn.fold_batchnorms(model, [node.name for node in model.graph.node if self._keeps(node)])
         del model.metadata_props[:]
         bare, large = self.plain.with_name("bare.onnx"), is_large(self.plain)
         onnx.save(model, bare, save_as_external_data=large, location=f"{bare.name}.data")
@@ -137,7 +137,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             theirs = {each.key: each.value for each in model.metadata_props}
             onnx.helper.set_model_props(model, {**theirs, **metadata})
         if self.preset == "qnn":
-            divided, separated = norms.divide(model), constants.separate(model)
+            divided, separated = qnn.divide_by_roots(model), qnn.separate_constants(model)
             changed = changed or divided or separated
         kinds = {each.type for each in self.settings.overrides.values()}
         newer = kinds & {"int16", "uint16"} or {*kinds, self.settings.weights} & {"int4", "uint4"}

@@ -13,7 +13,7 @@ from epctx.error_codes import Code
 from epctx.errors import ManifestError, ModelError
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.inputs import InputSpec
-from epctx.graph.serde import skeleton
+from epctx.graph.serde import reader
 from epctx.manifest import Calibration, ModelSource, VerifyInputs
 from epctx.runtime import feed_files
 from epctx.runtime.feeds import Feeds
@@ -70,7 +70,7 @@ def of(
             finite.
         ModelError: a file cannot be read; no values can be generated for its inputs.
     """
-    inputs = graph_inputs.specs(skeleton.read(model))
+    inputs = graph_inputs.specs(reader.read(model))
     if settings.random:
         return _generated(name, inputs, settings.count or RANDOM)
     known = [source_model.inputs(source) for source in others]

@@ -17,8 +17,7 @@ import numpy as np
 from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
-from epctx.graph.input_ranges import Hint, Range
-from epctx.graph.inputs import Array, InputSpec
+from epctx.graph.inputs import Array, Hint, InputSpec, Range
 
 Feeds = dict[str, Array]
 FEW: Range = (0, 1)

@@ -9,9 +9,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from epctx.errors import InvalidGraph, ModelError
-from epctx.graph.checks import structure
+from epctx.graph import structure
 from epctx.graph.epcontext import is_epcontext
-from epctx.graph.serde import protos, skeleton
+from epctx.graph.serde import protos, reader
 from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import DataFolder
 from epctx.runtime.options import SessionConfig
@@ -64,7 +64,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
         Raises:
             ModelError: there is no such file, or it is no ONNX model.
         """
-        model = self._parse(self.data) if self.path is None else skeleton.read(self.path)
+        model = self._parse(self.data) if self.path is None else reader.read(self.path)
         return any(is_epcontext(node) for node in protos.nodes(model))
 
     def read(self) -> onnx.ModelProto:

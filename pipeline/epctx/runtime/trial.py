@@ -170,9 +170,9 @@ def _simulated(names: Iterable[str], bound: Sequence[ExecutionProvider]) -> Iter
 
 def _specs(path: Path, dimensions: Mapping[str, int]) -> tuple[InputSpec, ...]:
     from epctx.graph import inputs as graph_inputs
-    from epctx.graph.serde import skeleton
+    from epctx.graph.serde import reader
 
-    specs = graph_inputs.specs(skeleton.read(path))
+    specs = graph_inputs.specs(reader.read(path))
     known = {name for spec in specs for name in spec.open.values()}
     for name in dimensions:
         if name not in known:

@@ -1,1 +1,1 @@
-"""The six stages of the pipeline, one module each with one public `run` (design section 7)."""
+"""Stages of the pipeline (design section 7), a module each; `compile` dumps, too."""

@@ -6,7 +6,7 @@ model, enabling users to merge and interconnect EPContext nodes generated from d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
@@ -15,21 +15,120 @@ from msgspec import Struct
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.files import outputs
-from epctx.files.digest import Digest
-from epctx.files.outputs import OutputFile, context_file
-from epctx.graph import epcontext
+from epctx.files.digest import Buffer, Digest, of_chunks
+from epctx.files.outputs import SUMS, OutputFile, context_file
+from epctx.graph import epcontext, join, wiring
 from epctx.graph.epcontext import OVERRIDES, EPContextNode, Payload
-from epctx.graph.join import join, wiring
-from epctx.graph.join.parts import Part
-from epctx.graph.join.wiring import Wiring
+from epctx.graph.join import Part
 from epctx.graph.partition.contexts import bind_ends
-from epctx.graph.serde import canonical, skeleton
+from epctx.graph.serde import canonical, reader
 from epctx.graph.weights.data_file import DataFile
+from epctx.graph.wiring import Wiring
 from epctx.providers.base import ExecutionProvider
-from epctx.stages.joined_files import JoinedFiles
 from epctx.verification.eps import Providers
 from epctx.verification.numbers.composed import interfaces, outputs_of, where
 from epctx.verification.request import BuiltPart, Composed
+
+
+class _File(Struct, kw_only=True):
+    """A file of the whole.
+
+    Attributes:
+        part: the part that it is named for.
+        sources: the files of parts that it comes from, with their digests; several are merged.
+    """
+
+    part: str
+    sources: dict[Path, Digest]
+    merge: ExecutionProvider | None = None
+
+    def chunks(self) -> Iterator[Buffer]:
+        """Return the content, in pieces."""
+        if self.merge is not None:
+            return self.merge.merge_binaries(list(self.sources))
+        return DataFile.open(next(iter(self.sources))).chunks()
+
+    def check(self) -> None:
+        """Raise StorageError unless each source is what was built."""
+        for path, digest in self.sources.items():
+            if of_chunks(DataFile.open(path).chunks()) != digest:
+                raise outputs.changed(path)
+
+
+class JoinedFiles:
+    """The files beside the model: each content once, each name once.
+
+    Args:
+        contents: of each group the digests of its files.
+        taken: the model's own name.
+    """
+
+    def __init__(
+        self, contents: Mapping[str, Mapping[str, Digest]], *, taken: str, where: str
+    ) -> None:
+        self.taken = taken
+        self._contents = contents
+        self._where = where
+        self._files: dict[str, _File] = {}
+        self._by_content: dict[Digest, str] = {}
+
+    def add(self, built: BuiltPart, name: str) -> str:
+        """The name in the whole of a file of a part."""
+        digest = self._contents[built.part.group][name]
+        known = self._by_content.get(digest)
+        if known is not None:
+            return known
+        in_use = {each.casefold() for each in (*self._files, self.taken, SUMS)}
+        wanted = name if name.casefold() not in in_use else built.part.prefix + name
+        if wanted.casefold() in in_use:
+            prefix = f"{built.part.name}_"
+            while (prefix + name).casefold() in in_use:
+                prefix += "_"
+            other = self._files.get(wanted)
+            owner = f"the part {other.part}" if other is not None else "the composition"
+            raise ManifestError(
+                f'{owner} and the part {built.part.name} both have a file "{wanted}"',
+                where=self._where,
+                remedy=f"give {built.part.name} a prefix: `prefix: {prefix}`",
+                code=Code.OUTPUT_CLASH,
+            )
+        self._files[wanted] = _File(part=built.part.name, sources={built.folder / name: digest})
+        self._by_content[digest] = wanted
+        return wanted
+
+    def merge(self, names: Sequence[str], provider: ExecutionProvider) -> None:
+        """Let the first of several files be all of them, merged."""
+        first, *others = (self._files[name] for name in names)
+        for file in others:
+            first.sources |= file.sources
+        first.merge = provider
+        for name in names[1:]:
+            del self._files[name]
+
+    def take(self, name: str) -> bytes:
+        """The content of a file that is not needed as one any more.
+
+        Raises:
+            StorageError: it is not what was built.
+        """
+        file = self._files.pop(name)
+        file.check()
+        return b"".join(bytes(chunk) for chunk in file.chunks())
+
+    def write(self, folder: Path) -> Iterator[OutputFile]:
+        """Copy the files.
+
+        Raises:
+            StorageError: the disk refuses, or a file is not what was built.
+        """
+        for name, file in self._files.items():
+            if file.merge is not None:
+                file.check()
+            written = outputs.write(folder / name, file.chunks())
+            path, digest = next(iter(file.sources.items()))
+            if file.merge is None and written.blake3 != digest:
+                raise outputs.changed(path)
+            yield written
 
 
 class ComposedOutput(Struct, frozen=True, kw_only=True):
@@ -69,8 +168,8 @@ def run(
     for built in composed.parts:
         model = canonical.read(DataFile.open(built.path))
         nodes, values = contexts.adopt(model, built)
-        tensors = skeleton.external_tensors(skeleton.read(built.path))
-        data = {skeleton.location(tensor) for tensor in tensors}
+        tensors = reader.external_tensors(reader.read(built.path))
+        data = {reader.location(tensor) for tensor in tensors}
         parts.append(
             Part(
                 name=built.part.name,

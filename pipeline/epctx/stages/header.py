@@ -6,9 +6,9 @@ import onnx
 
 from epctx.error_codes import Code
 from epctx.errors import ModelError, about
-from epctx.graph.checks import bounds
+from epctx.graph import structure
 from epctx.graph.epcontext import is_epcontext
-from epctx.graph.serde import opening, protos, texts
+from epctx.graph.serde import protos, reader
 from epctx.graph.serde import reader as onnx_files
 from epctx.graph.weights.external_data import DataFolder
 from epctx.manifest import ModelSource
@@ -23,16 +23,16 @@ def read(source: ModelSource) -> onnx.ModelProto:
     """
     where = str(source.path)
     with about(file=where, model=source.name):
-        file = opening.open_model(source.path)
-        proto = onnx_files.read(file, data_folder(source), where=where).proto
+        file = reader.open_model(source.path)
+        proto = onnx_files.read_source(file, data_folder(source), where=where).proto
         require_source(proto, where=where)
         return proto
 
 
 def require_source(proto: onnx.ModelProto, *, where: str) -> None:
     """Raises ModelError: it goes beyond a limit, has names that are no text, or is no export."""
-    bounds.require(proto, where=where)
-    texts.require_utf8(proto, where=where)
+    structure.require_bounded(proto, where=where)
+    reader.require_utf8(proto, where=where)
     for node in protos.nodes(proto):
         if node.domain == "com.microsoft.nchwc":
             raise ModelError(

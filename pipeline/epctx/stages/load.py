@@ -10,10 +10,10 @@ import onnx_ir as ir
 from msgspec.structs import replace
 
 from epctx.errors import ModelError, about
-from epctx.graph.checks import judge, soundness, structure
+from epctx.graph import soundness, structure
 from epctx.graph.model import LoadedModel, SourceFile
-from epctx.graph.prepare import functions, inference, lenient, shapes, sparse
-from epctx.graph.serde import opening, types
+from epctx.graph.prepare import functions, inference, normalize, shapes
+from epctx.graph.serde import reader, types
 from epctx.graph.serde import reader as onnx_files
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights import tensors
@@ -42,10 +42,10 @@ def run(source: ModelSource) -> LoadedModel:
 
 def _load(source: ModelSource) -> LoadedModel:
     where = str(source.path)
-    file = opening.open_model(source.path)
+    file = reader.open_model(source.path)
     folder = header.data_folder(source)
-    loaded = onnx_files.read(file, folder, where=where)
-    asked = _Judge(lambda: onnx_files.read(file, folder, where=where), where)
+    loaded = onnx_files.read_source(file, folder, where=where)
+    asked = _Judge(lambda: onnx_files.read_source(file, folder, where=where), where)
     declared: dict[str, ir.Shape] = {}
     try:
         model = _to_ir(_prepare(loaded, source, asked, declared, where=where), where=where)
@@ -72,11 +72,11 @@ def refusal(source: ModelSource) -> ModelError | None:
     """Return the error of a source model that ONNX Runtime refuses; None if it loads the model."""
     where = str(source.path)
     with about(file=where, model=source.name):
-        file, folder = opening.open_model(source.path), header.data_folder(source)
-        loaded, kept = (onnx_files.read(file, folder, where=where) for _ in range(2))
+        file, folder = reader.open_model(source.path), header.data_folder(source)
+        loaded, kept = (onnx_files.read_source(file, folder, where=where) for _ in range(2))
         shapes.fix(loaded.proto, source.dimensions, source.shapes, where=where)
-        said = judge.ask(loaded).refusal
-    return None if said is None else judge.error(said, kept.proto, where=where)
+        said = soundness.try_loading(loaded).refusal
+    return None if said is None else soundness.load_error(said, kept.proto, where=where)
 
 
 class _Judge:
@@ -92,8 +92,8 @@ class _Judge:
         self.notes: list[str] = []
 
     @cached_property
-    def _verdict(self) -> judge.Verdict:
-        return judge.ask(self._read())
+    def _verdict(self) -> soundness.Verdict:
+        return soundness.try_loading(self._read())
 
     def require(self, model: onnx.ModelProto, objection: str) -> None:
         """Take a model that onnx.checker objects to where ONNX Runtime loads it.
@@ -105,7 +105,7 @@ class _Judge:
         """
         verdict = self._verdict
         if verdict.refusal is not None:
-            raise judge.error(verdict.refusal, self._read().proto, where=self._where)
+            raise soundness.load_error(verdict.refusal, self._read().proto, where=self._where)
         self.notes.append(f"ONNX Runtime loads what onnx.checker objects to: {objection}")
         inferred = {value.name: value.type for value in verdict.outputs}
         for value in model.graph.output:
@@ -114,7 +114,7 @@ class _Judge:
 
     def about(self, error: ModelError) -> ModelError:
         """An objection of epctx, with what ONNX Runtime says of the same file."""
-        return judge.explained(error, self._verdict.refusal)
+        return soundness.with_verdict(error, self._verdict.refusal)
 
 
 def _hash(files: Sequence[DataFile], weights: Iterable[Reference]) -> None:
@@ -148,13 +148,13 @@ def _prepare(
     if not proto.graph.name:
         proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
     header.require_source(proto, where=where)
-    asked.notes += lenient.write_plainly(loaded, where=where)
+    asked.notes += normalize.normalize_ort_quirks(loaded, where=where)
     structure.normalize(proto, where=where)
     objection = soundness.objection(proto)
     if objection is not None:
         asked.require(proto, objection)
     soundness.require_known_opsets(proto, where=where)
-    sparse.densify(proto, where=where)
+    normalize.densify(proto, where=where)
     shapes.clear_unknown(proto)
     shapes.fix(proto, source.dimensions, source.shapes, where=where)
     for value in proto.graph.output:
@@ -163,7 +163,9 @@ def _prepare(
     proto = functions.inline(proto, where=where)
     contradictions: list[str] = []
     proto = inference.infer(
-        proto, contradictions.append, lambda probe: judge.types(replace(loaded, proto=probe))
+        proto,
+        contradictions.append,
+        lambda probe: soundness.output_types(replace(loaded, proto=probe)),
     )
     if contradictions:  # onnx finds some where there are none
         try:

@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from epctx.errors import CompileError, EpctxError
 from epctx.graph.model import LoadedModel, OptimizedModel, PassRecord
-from epctx.graph.optimized.scratch import Scratch
 from epctx.graph.passes import edit, names, registry
 from epctx.graph.passes.base import Counted
+from epctx.graph.passes.scratch import Scratch
 from epctx.graph.serde import canonical
 from epctx.manifest import OptimizeSettings
 

@@ -17,7 +17,7 @@ from epctx.graph import epcontext
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.epcontext import Cuts, EPContextNode
 from epctx.graph.inputs import InputSpec
-from epctx.graph.serde import protos, skeleton
+from epctx.graph.serde import protos, reader
 from epctx.manifest import ModelGroup
 from epctx.verification.eps import Providers
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName
@@ -192,7 +192,7 @@ def open_folder(
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """A model without its weights' bytes (`graph.serde.skeleton`).
+    """A model without its weights' bytes (`graph.serde.reader`).
 
     Raises:
         Unreadable: whatever the reason.
@@ -201,7 +201,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
     if reason is not None:
         raise Unreadable(reason)
     try:
-        return skeleton.read(path)
+        return reader.read(path)
     except ModelError as error:
         raise Unreadable(error.reason) from error
 
@@ -227,7 +227,7 @@ def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
         inputs=graph_inputs.specs(model),
         outputs=tuple(info.name for info in model.graph.output),
         contexts=tuple(dict.fromkeys(path for path in contexts if path is not None)),
-        data=tuple(dict.fromkeys(skeleton.location(t) for t in skeleton.external_tensors(model))),
+        data=tuple(dict.fromkeys(reader.location(t) for t in reader.external_tensors(model))),
         metadata={entry.key: entry.value for entry in model.metadata_props},
         cuts=epcontext.cuts(model),
     )

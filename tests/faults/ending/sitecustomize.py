@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 if "epctx.worker" in sys.orig_argv:
-    from epctx.stages import compile, dump, load, optimize, partition, verify
+    from epctx.stages import compile, load, optimize, partition, verify
 
     def ending(stage: str, run: Callable[..., object]) -> Callable[..., object]:
         def ended(*arguments: object, **rest: object) -> object:
@@ -30,6 +30,6 @@ if "epctx.worker" in sys.orig_argv:
 
         return ended
 
-    for module in (load, optimize, partition, compile, dump, verify):
+    for module in (load, optimize, partition, compile, compile, verify):
         stage = module.__name__.rpartition(".")[2]
         vars(module)["run"] = ending(stage, vars(module)["run"])

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 if "epctx.worker" in sys.orig_argv:
-    from epctx.stages import compile, dump, load, optimize, partition, verify
+    from epctx.stages import compile, load, optimize, partition, verify
 
     def killing(stage: str, run: Callable[..., object]) -> Callable[..., object]:
         def killed(*arguments: object, **rest: object) -> object:
@@ -26,7 +26,7 @@ if "epctx.worker" in sys.orig_argv:
 
         return killed
 
-    for module in (load, optimize, partition, compile, dump, verify):
+    for module in (load, optimize, partition, compile, compile, verify):
         stage = module.__name__.rpartition(".")[2]
         # Any stage: mypy holds an assignment to the signature of one of them.
         setattr(module, "run", killing(stage, getattr(module, "run")))  # noqa: B009, B010

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 if "epctx.worker" in sys.orig_argv:
-    from epctx.stages import compile, dump, load, optimize, partition, verify
+    from epctx.stages import compile, load, optimize, partition, verify
 
     def waiting(run: Callable[..., object]) -> Callable[..., object]:
         def reached(*arguments: object, **rest: object) -> object:
@@ -20,6 +20,6 @@ if "epctx.worker" in sys.orig_argv:
 
         return reached
 
-    stages = (load, optimize, partition, compile, dump, verify)
+    stages = (load, optimize, partition, compile, compile, verify)
     chosen = stages[int(os.environ["EPCTX_LIMIT_LOG_BYTES"]) - 1000]
     setattr(chosen, "run", waiting(getattr(chosen, "run")))  # noqa: B009, B010 - any stage

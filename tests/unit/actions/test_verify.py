@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from epctx.actions.action import Action
-from epctx.actions.run_files import RunFiles
-from epctx.actions.run_source import RunSource
+from epctx.actions.run_models import RunFiles, RunSource
 from epctx.actions.verify import Check, Verify, runs, verified
 from epctx.manifest import VerifyInputs
 from epctx.verification.findings import FolderReport

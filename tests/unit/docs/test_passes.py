@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from epctx.graph.passes import gathers, registry, rules
+from epctx.graph.passes import ep_forms, registry, rules
 from epctx.graph.passes.registry import Loop
 
 PAGE = (Path(__file__).parents[3] / "docs" / "passes.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def test_every_pass_is_described() -> None:
 
 def test_every_rule_is_described() -> None:
     assert named("The rules of `simplify`") == list(dict.fromkeys(r.name for r in rules.RULES))
-    assert all(f"`{rule.name}`" in PAGE for rule in gathers._RULES)
+    assert all(f"`{rule.name}`" in PAGE for rule in ep_forms._RULES)
 
 
 def test_the_levels_run_what_the_page_says() -> None:

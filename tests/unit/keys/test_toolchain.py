@@ -39,17 +39,17 @@ def toolchain() -> Toolchain:
 # --- epctx's own sources ---
 
 STARTS: Mapping[str, tuple[str, ...]] = {
-    "optimize": ("stages/load.py", "stages/optimize.py", "graph/optimized/store.py"),
-    "quantize": ("graph/optimized/store.py", "stages/quantize.py"),
+    "optimize": ("stages/load.py", "stages/optimize.py", "graph/store.py"),
+    "quantize": ("graph/store.py", "stages/quantize.py"),
     "compile": (
-        "graph/optimized/store.py",
+        "graph/store.py",
         "stages/partition.py",
         "stages/compile.py",
-        "stages/dump.py",
+        "stages/compile.py",
         "providers/registry.py",
     ),
-    "cut": ("graph/optimized/store.py", "stages/cut.py"),
-    "assemble": ("graph/optimized/store.py", "stages/assemble.py", "stages/dump.py"),
+    "cut": ("graph/store.py", "stages/pieces.py"),
+    "assemble": ("graph/store.py", "stages/pieces.py", "stages/compile.py"),
     "recording": ("stages/record.py",),
     "source": ("verification/folder.py", "verification/numbers/expected.py"),
     "run": ("stages/verify.py", "verification/numbers/files.py", "verification/numbers/golden.py"),
@@ -136,7 +136,7 @@ def test_an_edit_of_a_stage_changes_the_keys_that_run_it(
         return Toolchain(FreshDigests()).of(*CODE[action])["epctx"]
 
     before = own("optimize"), own("compile")
-    (tmp_path / "stages" / "dump.py").write_text("edited")
+    (tmp_path / "stages" / "compile.py").write_text("edited")
     assert own("optimize") == before[0]
     assert own("compile") != before[1]
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from epctx import codec
 from epctx.actions.action import StageStarted
-from epctx.actions.run_source import RunSource, SourceResult
+from epctx.actions.run_models import RunSource, SourceResult
 from epctx.engine.executor import one
 from epctx.errors import (
     CompileError,

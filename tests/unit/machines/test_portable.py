@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.actions.optimize import Optimize
-from epctx.actions.run_source import RunSource
+from epctx.actions.run_models import RunSource
 from epctx.errors import CompileError, StorageError, UsageError
 from epctx.files.digest import of_bytes
 from epctx.machines import portable

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 
 from epctx.errors import ModelError
-from epctx.graph.checks.soundness import session_error
+from epctx.graph.soundness import session_error
 from epctx.providers import default
 from epctx.providers.default import CpuKernels
 from tests.kit.onnx_text import model, proto

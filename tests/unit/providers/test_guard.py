@@ -23,7 +23,7 @@ from epctx.providers.guard import guard
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.providers.reference.workspace import ReferenceWorkspace
 from epctx.runtime.session import Session
-from epctx.stages import dump
+from epctx.stages import compile
 from epctx.worker import pool
 from tests.kit import command_line
 from tests.kit.building import build, mlp
@@ -200,7 +200,7 @@ def test_a_bug_of_epctx_between_calls_of_an_ep_stays_one(
     broken: Patch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken()
-    monkeypatch.setattr(dump, "run", FAIL)
+    monkeypatch.setattr(compile, "run", FAIL)
     ran = inside("build", "m.yaml", cwd=tmp_path)
     assert ran.returncode == 1 and "a bug in epctx: KeyError: 'surprise'" in head(ran.stderr)
     assert NAME not in ran.stderr

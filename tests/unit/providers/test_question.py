@@ -7,9 +7,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from epctx.graph.checks.soundness import session_error
 from epctx.graph.dataflow import captured, subgraphs
-from epctx.graph.weights.mapped import MappedTensor
+from epctx.graph.soundness import session_error
+from epctx.graph.weights.tensors import MappedTensor
 from epctx.manifest import ModelSource
 from epctx.providers import question
 from epctx.providers.question import Shapes

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from epctx.errors import ManifestError
-from epctx.graph.input_ranges import Hint
-from epctx.graph.inputs import InputSpec
+from epctx.graph.inputs import Hint, InputSpec
 from epctx.runtime import feeds
 from epctx.runtime.feeds import assumed, generate
 

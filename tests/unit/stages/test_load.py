@@ -16,12 +16,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import ModelError
 from epctx.files import digest
-from epctx.graph.checks import judge
+from epctx.graph import soundness
 from epctx.graph.model import LoadedModel
 from epctx.graph.serde import canonical, protos
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights.data_file import DataFile
-from epctx.graph.weights.mapped import MappedTensor
+from epctx.graph.weights.tensors import MappedTensor
 from epctx.manifest import ModelSource
 from epctx.stages import load
 from tests.kit import onnx_text
@@ -398,13 +398,13 @@ class TestBroken:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked: list[OnnxFile] = []
-        load_it = judge.ask
+        load_it = soundness.try_loading
 
-        def ask(found: OnnxFile) -> judge.Verdict:
+        def ask(found: OnnxFile) -> soundness.Verdict:
             asked.append(found)
             return load_it(found)
 
-        monkeypatch.setattr(judge, "ask", ask)
+        monkeypatch.setattr(soundness, "try_loading", ask)
         assert not _load(_text(tmp_path, "g (float[2] x) => (float[2] z) { z = Relu(x) }")).notes
         assert not asked, "nobody objects"
         body = "z = SimplifiedLayerNormalization <axis = -1> (x, s)"

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from epctx.errors import CompileError, ManifestError, StorageError
 from epctx.graph.passes import registry
 from epctx.graph.serde import canonical
-from epctx.graph.weights.mapped import MappedTensor
+from epctx.graph.weights.tensors import MappedTensor
 from epctx.manifest import OptimizeSettings
 from epctx.stages import optimize
 from tests.kit import onnx_text, optimizing

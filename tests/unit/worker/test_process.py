@@ -14,7 +14,7 @@ import pytest
 
 from epctx import codec
 from epctx.actions.action import StageStarted
-from epctx.actions.run_source import RunSource, SourceResult
+from epctx.actions.run_models import RunSource, SourceResult
 from epctx.actions.verify import Check
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.providers.onnxruntime import plugins

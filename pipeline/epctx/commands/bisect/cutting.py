@@ -10,8 +10,7 @@ import onnx_ir as ir
 from msgspec import Struct
 
 from epctx.files import outputs
-from epctx.graph import dataflow
-from epctx.graph.optimized import store
+from epctx.graph import dataflow, store
 from epctx.graph.serde import canonical, data_files
 from epctx.graph.serde.ordering import order
 

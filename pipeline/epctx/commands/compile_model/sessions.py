@@ -18,7 +18,7 @@ from epctx.errors import CompileError, UsageError
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec, Workspace
-from epctx.stages import dump, load, optimize, partition
+from epctx.stages import compile, load, optimize, partition
 from epctx.stages.compile import Chain, CompiledGroup
 
 
@@ -101,7 +101,9 @@ class Sharing:
     def _write(self, request: Request, group: ModelGroup, compiled: CompiledGroup) -> None:
         folder = request.output.parent
         with outputs.staging(folder) as staged:
-            output = dump.run(compiled, staged, external_initializers=group.external_initializers)
+            output = compile.dump(
+                compiled, staged, external_initializers=group.external_initializers
+            )
             model = output.models[request.name]
             others = [file.name for file in output.files if file.name != model]
             moves = {staged / name: folder / name for name in others}

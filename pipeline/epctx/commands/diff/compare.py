@@ -16,7 +16,7 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, ModelError, UsageError
 from epctx.files import digest, listing
 from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS
-from epctx.graph.diff import bytewise
+from epctx.graph.weights import data_file
 from epctx.graph.weights.data_file import DataFile
 from epctx.keys.records import between
 from epctx.lockfile import hosts
@@ -314,7 +314,7 @@ def _files(old: Side, new: Side) -> Iterator[ChangedFile]:
             difference = None
             if one is not None and other is not None and old.folder and new.folder:
                 paths = old.folder / name, new.folder / name
-                difference = bytewise.words(*(DataFile.open(path).view() for path in paths))
+                difference = data_file.difference(*(DataFile.open(path).view() for path in paths))
             yield ChangedFile(file=name, old=one, new=other, difference=difference)
 
 
@@ -324,10 +324,10 @@ def _inside(old: Side, new: Side, file: ChangedFile) -> Iterator[Changed]:
         return
     paths = (old.folder / file.file, new.folder / file.file)
     if file.file.endswith(".onnx"):
-        from epctx.graph.diff import divergence
+        from epctx.graph import diff
 
         try:
-            divergences = divergence.between(*paths)
+            divergences = diff.between(*paths)
         except ModelError as error:
             yield Changed(area="model", where=file.file, what=f"cannot be read: {error.what}")
             return

@@ -210,9 +210,9 @@ def model_lines(
 ) -> Iterator[str]:
     """`models`, with sizes for what is dynamic; `path`: of the manifest. Raises as `write`."""
     from epctx.graph import inputs
-    from epctx.graph.serde import skeleton
+    from epctx.graph.serde import reader
 
-    read = [skeleton.read(model) for model in models]
+    read = [reader.read(model) for model in models]
     fed = [inputs.specs(proto) for proto in read]
     size_options.refuse_unknown(fed)
     samples = (path.parent / quantized.SAMPLES).glob("*.npz")

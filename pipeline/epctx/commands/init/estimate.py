@@ -73,7 +73,7 @@ def of_model(path: Path, provider: str, models: int) -> Estimate | None:
     """
     import onnx_ir as ir
 
-    from epctx.graph.serde import skeleton
+    from epctx.graph.serde import reader
     from epctx.graph.weights import tensors
 
     schema = providers.find(provider)
@@ -81,7 +81,7 @@ def of_model(path: Path, provider: str, models: int) -> Estimate | None:
         return None
     if (made := schema.knowledge.context) is None:
         return None
-    values = ir.from_proto(skeleton.read(path)).graph.initializers.values()
+    values = ir.from_proto(reader.read(path)).graph.initializers.values()
     known = tensors.counts_by_kind(values)
     each = [dict([tensors.kind_and_count(value)]) for value in values]
     return Estimate(

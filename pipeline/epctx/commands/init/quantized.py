@@ -41,7 +41,7 @@ def lines(models: Sequence[Path], manifest: Path, provider: str, *, asked: bool)
 
 def _calibration(models: Sequence[Path], manifest: Path) -> Iterator[str]:
     from epctx.graph import inputs
-    from epctx.graph.serde import skeleton
+    from epctx.graph.serde import reader
 
     found = f"{{files: [{SAMPLES}/*.npz]}}"
     if any((manifest.parent / SAMPLES).glob("*.npz")):
@@ -50,7 +50,7 @@ def _calibration(models: Sequence[Path], manifest: Path) -> Iterator[str]:
     yield "      # Random samples try out whether it compiles. For real ranges write some hundred"
     yield f"      # inputs, as the model will get them, into {SAMPLES}/, a file each, by numpy:"
     for model in models:
-        specs = inputs.specs(skeleton.read(model))
+        specs = inputs.specs(reader.read(model))
         given = ", ".join(f"{spec.name!r}: ..." for spec in specs)
         yield f"      #   savez('{SAMPLES}/0.npz', **{{{given}}})    # {_printable(specs)}"
     yield f"      # Then put `calibration: {found}` here, and run `epctx build`."
@@ -64,10 +64,10 @@ def _printable(specs: Sequence[InputSpec]) -> str:
 
 def _precision(model: Path) -> str:
     """Return float32 if all outputs have it, else the precision of the first other one."""
-    from epctx.graph.serde import skeleton
+    from epctx.graph.serde import reader
     from epctx.verification.numbers.precision import precisions
 
-    each = precisions(skeleton.read(model)).values()
+    each = precisions(reader.read(model)).values()
     return next((word for word in each if word != "float32"), "float32")
 
 

@@ -27,7 +27,7 @@ from epctx.files import paths
 from epctx.graph import epcontext
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
-from epctx.graph.serde import protos, skeleton
+from epctx.graph.serde import protos, reader
 from epctx.graph.weights.external_data import byte_size
 from epctx.providers import registry
 from epctx.providers.base import HEAD_SIZE, ExecutionProvider
@@ -97,7 +97,7 @@ def _binaries(
 
 
 def _model(path: Path) -> ModelFile:
-    proto = skeleton.read(path)
+    proto = reader.read(path)
     model = summarize(path.name, proto)
     contexts = list(context_nodes(proto))
     read = [read_node(node) for node in contexts]
@@ -179,8 +179,8 @@ def _weights(model: onnx.ModelProto) -> Weights:
         for tensor in graph.initializer:
             count += 1
             size = _size(tensor)
-            if skeleton.is_external(tensor):
-                external[skeleton.location(tensor)] += size
+            if reader.is_external(tensor):
+                external[reader.location(tensor)] += size
             else:
                 inside += size
     return Weights(tensors=count, inside=inside, external=dict(sorted(external.items())))

@@ -10,7 +10,7 @@ from msgspec import Struct
 from epctx.errors import ModelError
 from epctx.files import digest
 from epctx.files.outputs import SUMS
-from epctx.graph.diff import bytewise
+from epctx.graph.weights import data_file
 from epctx.graph.weights.data_file import DataFile
 
 State = Literal["identical", "metadata differs", "payload differs"]
@@ -65,14 +65,14 @@ def _difference(old: Path, new: Path) -> tuple[State, str]:
         changed = sorted({line.partition("  ")[2] for line in set.symmetric_difference(*lines)})
         return "metadata differs", f"sums of {', '.join(changed)}"
 
-    plain = bytewise.words(*(DataFile.open(path).view() for path in (old, new)))
+    plain = data_file.difference(*(DataFile.open(path).view() for path in (old, new)))
     assert plain is not None
     if old.suffix != ".onnx":
         return "payload differs", plain
-    from epctx.graph.diff import divergence
+    from epctx.graph import diff
 
     try:
-        found = divergence.between(old, new)
+        found = diff.between(old, new)
     except ModelError:
         return "payload differs", plain
     payload = next((each for each in found if each.part != "metadata"), None)

@@ -300,12 +300,12 @@ def _names(folder: Path) -> list[str]:
 
 def _has_context(path: Path) -> bool:
     """Whether a file is an EPContext model, or might be one and is broken."""
-    from epctx.graph.serde import protos, skeleton
+    from epctx.graph.serde import protos, reader
 
     if not path.is_file() or path.is_symlink():
         return False
     try:
-        return any(map(epcontext.is_epcontext, protos.nodes(skeleton.read(path))))
+        return any(map(epcontext.is_epcontext, protos.nodes(reader.read(path))))
     except ModelError:
         return True
 

@@ -20,8 +20,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from epctx.actions.action import Action
-from epctx.actions.run_files import RunFiles, RunResult
-from epctx.actions.run_source import RunSource, SourceResult, of_group
+from epctx.actions.run_models import RunFiles, RunResult, RunSource, SourceResult, of_group
 from epctx.actions.verify import Check, Verify, reports
 from epctx.engine.actions.base import Actions, stored_files
 from epctx.engine.executor import Cancelled, WorkerLease

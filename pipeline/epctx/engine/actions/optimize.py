@@ -18,7 +18,7 @@ from epctx.engine.executor import WorkerLease
 from epctx.engine.progress import GroupProgress
 from epctx.engine.state import ModelState
 from epctx.errors import CompileError, ModelError
-from epctx.graph.optimized import paths
+from epctx.graph import places
 from epctx.graph.passes import registry
 from epctx.manifest import ModelSource, OptimizeSettings
 
@@ -119,7 +119,7 @@ class Optimizing:
     ) -> ModelState:
         result, model.folder = self._job(progress, known, lease)
         assert known.optimize is not None
-        files = files_in(model.folder, [model.folder], leaving_out=paths.PLACES)
+        files = files_in(model.folder, [model.folder], leaving_out=places.PLACES)
         made = self._actions.store(
             known.optimize, "optimize", result, folder=model.folder, files=files
         )
@@ -148,7 +148,7 @@ class Optimizing:
             return None
         where = {str(content): p for p, content in known.found.files(known.source).items()}
         try:
-            paths.write(folder, where)
+            places.write(folder, where)
         except (FileNotFoundError, msgspec.MsgspecError):
             # Each file is what its digest says: the action never had those of a model.
             cache.refuse(known.optimize.key, "has no optimized model")

@@ -15,7 +15,7 @@ from epctx.errors import ManifestError
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.epcontext import ENDS, OVERRIDES, EPContextNode, ends, is_epcontext
 from epctx.graph.model import Partition, Placement, Replacement
-from epctx.graph.partition.naming import Names
+from epctx.graph.partition.borders import Names
 
 
 def placement(model: ir.Model) -> Placement:

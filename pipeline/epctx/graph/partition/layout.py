@@ -20,10 +20,10 @@ import onnx_ir as ir
 
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import CutPoint
-from epctx.graph.partition.boundary import UNKNOWN_RANK, refused
-from epctx.graph.randomness import draws
+from epctx.graph.numerics import draws
+from epctx.graph.partition.borders import UNKNOWN_RANK, refused
 from epctx.graph.serde.ordering import bodies
-from epctx.graph.weights.mapped import content_digest
+from epctx.graph.weights.tensors import content_digest
 
 _LARGE: Final = 64 * 1024
 """Weights of more bytes are compared in sharing groups, and are never used by cheap nodes."""

@@ -15,10 +15,9 @@ import onnx_ir as ir
 
 from epctx.files.digest import Digest, of_chunks
 from epctx.graph import uses
-from epctx.graph.passes import edit
+from epctx.graph.passes import edit, scratch
 from epctx.graph.passes.base import CountingPass
-from epctx.graph.weights import arrays
-from epctx.graph.weights.mapped import content_digest
+from epctx.graph.weights.tensors import content_digest
 
 DOMAINS = ("", "ai.onnx.ml")
 """Domains whose ops are known; those of others may have a state."""
@@ -141,7 +140,7 @@ def _candidates(graph: ir.Graph) -> list[list[ir.Value]]:
     """Initializers that may be equal: nobody feeds or reads them from outside.
 
     Nor are they dequantized: of quantized constants that nodes share QNN 2.7.0 can make wrong
-    numbers (`quantization.constants`).
+    numbers (`quantization.qnn`).
     """
     groups: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
     for value in graph.initializers.values():
@@ -158,5 +157,5 @@ def _is_dequantized(value: ir.Value) -> bool:
 def _digest(tensor: ir.TensorProtocol) -> Digest:
     """BLAKE3 of a tensor's bytes; a view is never laid out whole."""
     if isinstance(tensor, ir.Tensor) and tensor.dtype.bitwidth >= 8:
-        return of_chunks(arrays.content(tensor.numpy()))
+        return of_chunks(scratch.content_chunks(tensor.numpy()))
     return content_digest(tensor)

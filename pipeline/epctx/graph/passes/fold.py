@@ -20,15 +20,14 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from epctx.graph.optimized.scratch import SMALL, Scratch
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
-from epctx.graph.passes.kernels import arithmetic, movement, selection
+from epctx.graph.passes.kernels import arithmetic, movement
 from epctx.graph.passes.kernels.operation import Declined, Kernel, Operation
+from epctx.graph.passes.scratch import SMALL, Array, Scratch
 from epctx.graph.passes.shapes import NodeInference
 from epctx.graph.serde.ordering import bodies
-from epctx.graph.weights.arrays import Array
-from epctx.graph.weights.mapped import MappedTensor
+from epctx.graph.weights.tensors import MappedTensor
 
 Kernels = Mapping[str, tuple[int, Kernel]]
 
@@ -105,7 +104,6 @@ class FoldConstantsPass(_FoldPass):
 
     _kernels: ClassVar[Kernels] = {
         **movement.KERNELS,
-        **selection.KERNELS,
         **arithmetic.KERNELS,
     }
     _shape_kernels = movement.SHAPE_KERNELS

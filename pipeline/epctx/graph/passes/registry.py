@@ -21,24 +21,24 @@ from epctx.text import did_you_mean
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from epctx.graph.optimized.scratch import Scratch
+    from epctx.graph.passes.scratch import Scratch
 
 GROUP = "epctx.passes"
 
 _BUILT_IN: Mapping[str, str] = {
     "unique-names": "names:UniqueNamesPass",
-    "lift-constants": "constants:LiftConstantsPass",
+    "lift-constants": "cleanup:LiftConstantsPass",
     "infer-shapes": "shapes:InferShapesPass",
     "fold-constants": "fold:FoldConstantsPass",
     "fold-float-arithmetic": "fold:FoldFloatArithmeticPass",
     "simplify": "rules:SimplifyPass",
-    "resolve-branches": "branches:ResolveBranchesPass",
-    "split-norms": "norms:SplitNormsPass",
-    "slice-gathers": "gathers:SliceGathersPass",
+    "resolve-branches": "cleanup:ResolveBranchesPass",
+    "split-norms": "ep_forms:SplitNormsPass",
+    "slice-gathers": "ep_forms:SliceGathersPass",
     "merge-subexpressions": "duplicates:MergeSubexpressionsPass",
     "merge-initializers": "duplicates:MergeInitializersPass",
-    "remove-dead-code": "dead_code:RemoveDeadCodePass",
-    "remove-unused-opsets": "dead_code:RemoveUnusedOpsetsPass",
+    "remove-dead-code": "cleanup:RemoveDeadCodePass",
+    "remove-unused-opsets": "cleanup:RemoveUnusedOpsetsPass",
 }
 _NEED_SCRATCH = frozenset({"fold-constants", "fold-float-arithmetic"})
 

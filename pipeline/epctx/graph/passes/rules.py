@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from epctx.graph.passes import edit, gathers
+from epctx.graph.passes import edit, ep_forms
 from epctx.graph.passes.rewrite import Match, Op, RewritePass, Rule, Var
-from epctx.graph.weights.arrays import Array
+from epctx.graph.passes.scratch import Array
 
 X, Y = Var("x"), Var("y")
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -274,7 +274,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(name="neutral", pattern=Op(("Add", "Mul"), X, Y), replace=_neutral_first, since=7),
     Rule(name="where", pattern=Op("Where", Var("condition"), X, Y), replace=_where),
-    gathers.FLAT,
+    ep_forms.FLAT,
     Rule(
         name="norm-weights-second",
         pattern=Op("Mul", Y, Op("Mul", X, Op("Reciprocal", Op("Sqrt")), name="scaled")),

@@ -15,8 +15,7 @@ from typing import Final
 import numpy as np
 import onnx
 
-from epctx.graph import native
-from epctx.graph.checks import soundness
+from epctx.graph import native, soundness
 from epctx.graph.serde import protos
 
 Types = Mapping[str, onnx.TypeProto]

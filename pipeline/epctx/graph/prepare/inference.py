@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -17,8 +17,66 @@ import onnx
 import onnx.shape_inference
 
 from epctx.graph import native
-from epctx.graph.prepare import arguments, foreign, shadows
+from epctx.graph.prepare import arguments, foreign
 from epctx.graph.serde import protos
+
+
+def separate_names(model: onnx.ModelProto) -> Mapping[str, str]:
+    """Give each value of a body, whose name another graph has, a name of its own.
+
+    Returns:
+        The names that they had, by the new ones.
+    """
+    if not any(True for node in model.graph.node for _ in protos.subgraphs(node)):
+        return {}
+    taken = {name for graph in protos.graphs(model) for name in _defined(graph)}
+    seen = _defined(model.graph)
+    before: dict[str, str] = {}
+
+    def enter(graph: onnx.GraphProto, outer: Mapping[str, str]) -> None:
+        names = dict(outer)
+        for name in sorted(_defined(graph)):
+            names.pop(name, None)
+            if name in seen:
+                count = len(before)
+                while (new := f"{name}/{count}") in taken:
+                    count += 1
+                taken.add(new)
+                before[new], names[name] = name, new
+            seen.add(name)
+        _rename(graph, names)
+        for node in graph.node:
+            for body in protos.subgraphs(node):
+                enter(body, names)
+
+    for node in model.graph.node:
+        for body in protos.subgraphs(node):
+            enter(body, {})
+    return before
+
+
+def restore_names(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
+    """Undo `rename`, which returned `names`."""
+    for graph in protos.graphs(model) if names else ():
+        _rename(graph, names)
+
+
+def _defined(graph: onnx.GraphProto) -> set[str]:
+    made = {name for node in graph.node for name in node.output if name}
+    made.update(value.name for value in (*graph.input, *graph.initializer))
+    made.update(sparse.values.name for sparse in graph.sparse_initializer)
+    return made
+
+
+def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+    for sparse in graph.sparse_initializer:
+        sparse.values.name = names.get(sparse.values.name, sparse.values.name)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+
 
 _log = logging.getLogger(__name__)
 _HIDDEN: Final = "epctx.disputed"
@@ -87,7 +145,7 @@ def _inferred(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> on
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     arguments.write_alike(bare)
-    shadowed = shadows.rename(bare)
+    shadowed = separate_names(bare)
     for graph in protos.graphs(bare):
         _forget(graph)
     _hide_crashing(bare)
@@ -104,7 +162,7 @@ def _inferred(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> on
         return model
     named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
     _drop_symbols(inferred, named)
-    shadows.restore(inferred, shadowed)
+    restore_names(inferred, shadowed)
     if is_believed:
         inferred = _completed(model, inferred, named)
     else:

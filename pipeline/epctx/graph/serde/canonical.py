@@ -33,7 +33,7 @@ from epctx.files.digest import Buffer, Digest, of_chunks
 from epctx.graph.serde import encoder, protos, types, wire
 from epctx.graph.weights import tensors
 from epctx.graph.weights.data_file import DataFile
-from epctx.graph.weights.mapped import MappedTensor, content_digest
+from epctx.graph.weights.tensors import MappedTensor, content_digest
 
 _LARGE: Final = 1024
 """Tensors of so many bytes are mapped where they can be, and digested by content."""

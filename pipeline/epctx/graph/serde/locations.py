@@ -60,13 +60,13 @@ def of(model: Path) -> tuple[str, ...]:
     try:
         _, descriptor = open_regular(model, where=str(model))
         with os.fdopen(descriptor, "rb") as stream:
-            reader = _Reader(stream)
-            reader.message("ModelProto", os.fstat(descriptor).st_size, _DEEPEST)
+            walk = _Reader(stream)
+            walk.message("ModelProto", os.fstat(descriptor).st_size, _DEEPEST)
     except (OSError, _Malformed) as error:
-        from epctx.graph.serde import opening
+        from epctx.graph.serde import reader
 
-        raise opening.not_onnx(opening.open_model(model), str(error), str(model)) from error
-    return tuple(sorted(reader.found))
+        raise reader.not_onnx(reader.open_model(model), str(error), str(model)) from error
+    return tuple(sorted(walk.found))
 
 
 class _Reader:

@@ -1,7 +1,8 @@
-"""A file of weights, or a model: opened once and mapped. Nothing here knows of tensors.
+"""A file of weights, or a model, as bytes: opened once, mapped, hashed, compared.
 
-Nothing is read before it is asked for, and nothing is asked for twice: digests of the file and of
-its parts are computed once, in one pass over the bytes (design section 9).
+Nothing here knows of tensors. Nothing is read before it is asked for, and nothing is asked for
+twice: digests of the file and of its parts are computed once, in one pass over the bytes (design
+section 9).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import blake3
 
@@ -25,6 +26,11 @@ from epctx.files.digest import CHUNK, Digest, of_chunks
 from epctx.files.hashing import SMALL
 from epctx.files.identity import of_content
 from epctx.files.regular import open_regular, patiently, require_bounded
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 
 READ: Final = 1 << 16
 """Bytes at most of a file that is read when it is opened: to map it takes longer, and keeps a file
@@ -235,3 +241,40 @@ def _map(descriptor: int, path: Path) -> mmap.mmap:
             why=(error.strerror if isinstance(error, OSError) else None) or str(error),
             remedy="copy it to a disk whose files can be mapped",
         ) from error
+
+
+_COMPARED = 1 << 20
+
+
+def first_difference(old: memoryview, new: memoryview) -> int | None:
+    """Offset of the first byte that differs; the shorter length if one begins with the other."""
+    for start, differs in _differing(old, new):
+        return start + int(differs.argmax())
+    return None if len(old) == len(new) else min(len(old), len(new))
+
+
+def count_differences(old: memoryview, new: memoryview) -> int:
+    """How many bytes differ, those that only the longer one has included."""
+    return abs(len(old) - len(new)) + sum(int(each.sum()) for _, each in _differing(old, new))
+
+
+def difference(old: memoryview, new: memoryview) -> str | None:
+    """The first difference in words; None: there is none."""
+    offset = first_difference(old, new)
+    if offset is None:
+        return None
+    if len(old) == len(new):
+        many = count_differences(old, new)
+        return f"byte {offset:,} of {len(old):,} is the first of {many:,} that differ"
+    return f"{len(old):,} bytes are {len(new):,}, the first difference is at byte {offset:,}"
+
+
+def _differing(old: memoryview, new: memoryview) -> Iterator[tuple[int, npt.NDArray[np.bool_]]]:
+    """Chunks, of the length that both have, that are not the same: their start, which bytes."""
+    import numpy as np
+
+    for start in range(0, min(len(old), len(new)), _COMPARED):
+        stop = min(start + _COMPARED, len(old), len(new))
+        if old[start:stop] != new[start:stop]:
+            one, other = (np.frombuffer(side[start:stop], np.uint8) for side in (old, new))
+            yield start, one != other

@@ -1,6 +1,6 @@
 """Rules on compositions: what their parts refer to, and what one session can hold.
 
-Names and types inside the models are looked at when they are joined (`graph.join.wiring`).
+Names and types inside the models are looked at when they are joined (`graph.wiring`).
 """
 
 from __future__ import annotations

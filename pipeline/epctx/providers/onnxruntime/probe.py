@@ -15,7 +15,7 @@ from typing import Final
 import onnx_ir as ir
 
 from epctx.errors import CompileError, ModelError
-from epctx.graph.checks import judge
+from epctx.graph import soundness
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
@@ -52,7 +52,7 @@ def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
             raise ModelError(
                 f"ONNX Runtime does not load its {node.op_type} with these sizes fixed",
                 node=name_of(node),
-                why=judge.words(error.reason),
+                why=soundness.words(error.reason),
                 remedy="give `dimensions` and `shapes` that all branches fit, or export the model "
                 "with the branch alone that they are for",
             ) from error

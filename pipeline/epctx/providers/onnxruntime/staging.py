@@ -19,9 +19,9 @@ from epctx.errors import CompileError, ModelError, StorageError
 from epctx.files.digest import Digest
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.serde import canonical
+from epctx.graph.serde.data_files import ALIGNMENT
 from epctx.graph.weights import tensors
-from epctx.graph.weights.mapped import MappedTensor, chunks, content_digest
-from epctx.graph.weights.planned import ALIGNMENT
+from epctx.graph.weights.tensors import MappedTensor, chunks, content_digest
 
 _INLINE: Final = 1024
 """Bytes of a tensor up to which it stays in the model: shapes and scalars, which ONNX Runtime

@@ -19,9 +19,8 @@ from msgspec import Struct
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
-from epctx.graph.partition.assign import PLAIN, segments
-from epctx.graph.partition.bonds import components, needs_of
-from epctx.graph.partition.boundary import type_name
+from epctx.graph.partition.assign import PLAIN, components, needs_of, segments
+from epctx.graph.partition.borders import type_name
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import PartitionedModel
 from epctx.providers.onnxruntime.staging import Staging

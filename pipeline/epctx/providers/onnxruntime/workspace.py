@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ManifestError
-from epctx.graph import epcontext
-from epctx.graph.checks import judge
+from epctx.graph import epcontext, soundness
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Refusal, Replacement
 from epctx.graph.partition import surgery
@@ -305,10 +304,10 @@ class OrtWorkspace(Workspace):
                 external=f"{stem}_ctx.weights" if _weight(partition) > _EXTERNAL_FROM else None,
             )
         except CompileError as error:
-            refusal = judge.refusal_of_file(Path(f"{stem}.onnx"), Path())
-            if refusal is not None and judge.unknown_op(refusal) is None:
+            refusal = soundness.refusal_of_file(Path(f"{stem}.onnx"), Path())
+            if refusal is not None and soundness.unknown_op(refusal) is None:
                 what = f"ONNX Runtime refuses what epctx wrote for {self._provider.name}"
-                why = judge.words(refusal)
+                why = soundness.words(refusal)
                 raise EpctxError(what, model=model, why=why, remedy="report it") from error
             error.model = model
             known = self._provider.failed_remedy(error.why or "")

@@ -32,7 +32,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from epctx.errors import InvalidGraph, ModelError
 from epctx.files.digest import Digest
-from epctx.graph import prepacking
+from epctx.graph import numerics
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.serde import protos
 from epctx.graph.weights.external_data import byte_size
@@ -135,12 +135,12 @@ def _options(model: onnx.ModelProto) -> ort.SessionOptions:
     # one of them is what such weights are for.
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = (
-        level.ORT_ENABLE_ALL if prepacking.in_blocks(model) else level.ORT_DISABLE_ALL
+        level.ORT_ENABLE_ALL if numerics.dequantizes_in_blocks(model) else level.ORT_DISABLE_ALL
     )
     options.log_severity_level = 3  # warnings are about the model's style, not for who runs it
     for key, value in _SESSION_CONFIG.items():
         options.add_session_config_entry(key, value)
-    if not prepacking.matters(model):
+    if not numerics.depends_on_prepacking(model):
         options.add_session_config_entry("session.disable_prepacking", "1")
     return options
 

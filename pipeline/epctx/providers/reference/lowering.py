@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from epctx.graph.serde import canonical
-from epctx.graph.weights import mapped, tensors
+from epctx.graph.weights import tensors
 from epctx.providers.reference.layout import REFERENCE_PREFIX
 from epctx.providers.reference.writer import Graph, Weight
 
@@ -44,7 +44,7 @@ def lower(subgraph: ir.Model, *, name: str, model: str) -> Graph:
     for value in subgraph.graph.initializers.values():
         tensor = value.const_value
         if tensor is not None and is_stored(tensor):
-            digest, chunks = mapped.content_digest(tensor), partial(mapped.chunks, tensor)
+            digest, chunks = tensors.content_digest(tensor), partial(tensors.chunks, tensor)
             weights.append(Weight(digest=digest, length=tensor.nbytes, chunks=chunks))
             value.const_value = tensors.external(tensor, REFERENCE_PREFIX + digest.hex)
     proto = canonical.serialize(subgraph)

@@ -12,8 +12,8 @@ import onnx
 
 from epctx.errors import ModelError
 from epctx.files import paths
-from epctx.graph.checks import judge
-from epctx.graph.serde import canonical, skeleton
+from epctx.graph import soundness
+from epctx.graph.serde import canonical, reader
 from epctx.graph.weights.external_data import DataFolder
 from epctx.text import first_line
 from epctx.verification.conformance.subject import Fault, Subject
@@ -39,16 +39,16 @@ def well_formed(subject: Subject) -> Iterator[Fault]:
             yield Fault(message=f"onnx.checker refuses it: {first_line(error)}")
             return
         path = subject.folder.path / subject.model.file
-        said = judge.refusal_of_file(path, subject.folder.data_folder(subject.model))
+        said = soundness.refusal_of_file(path, subject.folder.data_folder(subject.model))
         if said is not None:
-            yield Fault(message=f"ONNX Runtime does not load it: {judge.words(said)}")
+            yield Fault(message=f"ONNX Runtime does not load it: {soundness.words(said)}")
 
 
 @contextmanager
 def _data_beside(subject: Subject) -> Iterator[Path]:
     """The model where its external data is beside it, as the checker wants it.
 
-    Of external data it asks only whether the file is there (`graph.checks.soundness`): an empty one
+    Of external data it asks only whether the file is there (`graph.soundness`): an empty one
     does.
     """
     path = subject.folder.path / subject.model.file
@@ -83,7 +83,7 @@ def self_contained(subject: Subject) -> Iterator[Fault]:
             yield Fault(message=f"its external data '{place}': {reason}")
     if any(paths.missing(data.path, p) for p in subject.model.data):
         return
-    for tensor in skeleton.external_tensors(subject.proto):
+    for tensor in reader.external_tensors(subject.proto):
         try:
             data.resolve(tensor)
         except ModelError as error:

@@ -12,7 +12,7 @@ import onnx
 from epctx.files import paths
 from epctx.graph import epcontext
 from epctx.graph.epcontext import EPContextNode
-from epctx.graph.partition import boundary
+from epctx.graph.partition import borders
 from epctx.graph.serde import protos
 from epctx.providers.base import ExecutionProvider, PrefixPlace
 from epctx.text import nearest
@@ -217,7 +217,7 @@ def types(subject: Subject) -> Iterator[Fault]:
                 yield from _output_type(node.name, name, infos.get(name))
             for name in filter(None, node.input):
                 kind = known.get(name) or _element(infos.get(name))
-                if kind is not None and kind not in boundary.TYPES:
+                if kind is not None and kind not in borders.TYPES:
                     yield Fault(
                         message=f"node '{node.name}': its input '{name}' is of type "
                         f"{_type_name(kind)}, which the op does not take"
@@ -228,7 +228,7 @@ def _output_type(node: str, name: str, info: onnx.TypeProto | None) -> Iterator[
     kind = _element(info)
     if info is None or kind is None:
         yield Fault(message=f"node '{node}': its output '{name}' has no type")
-    elif kind not in boundary.TYPES:
+    elif kind not in borders.TYPES:
         yield Fault(
             message=f"node '{node}': its output '{name}' is of type {_type_name(kind)}, "
             "which the op does not make"

@@ -27,7 +27,7 @@ from epctx.graph import decisions
 from epctx.graph.decisions import Key, Program
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.prepare import functions
-from epctx.graph.serde import protos, skeleton
+from epctx.graph.serde import protos, reader
 from epctx.manifest import ModelSource
 from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
@@ -91,7 +91,7 @@ def decides(model: onnx.ModelProto, source: ModelSource) -> bool:
     """Tell whether inputs of a source may change which of its nodes count; nothing is run.
 
     Args:
-        model: the source, without its large weights (`skeleton.read`).
+        model: the source, without its large weights (`reader.read`).
         source: its sizes. An If, Loop or Scan that depends on the size of an open batch decides,
             too.
 
@@ -204,7 +204,7 @@ def reaching(
     Raises:
         As `measure`.
     """
-    if not cases or not decides(skeleton.read(source.path), source):
+    if not cases or not decides(reader.read(source.path), source):
         return None, []
     first, probe = cases[0], _Probe(source)
     coverage = probe.coverage([probe.taken(case.feeds) for case in cases])

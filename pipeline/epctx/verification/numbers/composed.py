@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from epctx.errors import ModelError, ProviderUnavailable
 from epctx.files.outputs import context_file
 from epctx.graph import inputs as graph_inputs
-from epctx.graph.input_ranges import Hint
-from epctx.graph.inputs import Array, InputSpec
-from epctx.graph.join import wiring
-from epctx.graph.join.wiring import Interface, Port, Wiring
-from epctx.graph.serde import skeleton
+from epctx.graph import wiring
+from epctx.graph.inputs import Array, Hint, InputSpec
+from epctx.graph.serde import reader
+from epctx.graph.wiring import Interface, Port, Wiring
 from epctx.manifest import Composition, CompositionPart
 from epctx.providers.base import ExecutionProvider, Precision
 from epctx.runtime import values
@@ -56,7 +55,7 @@ def interfaces(composed: Composed) -> tuple[Interface, ...]:
     Raises:
         ModelError: a part is missing or cannot be read.
     """
-    return tuple(_interface(each.part, skeleton.read(each.path)) for each in composed.parts)
+    return tuple(_interface(each.part, reader.read(each.path)) for each in composed.parts)
 
 
 def require_wirable(composition: Composition, models: Mapping[str, onnx.ModelProto]) -> None:
@@ -107,7 +106,7 @@ def precisions(composed: Composed, wired: Wiring) -> dict[str, Precision]:
         links = {to.name: p for to, p in wired.links.items() if to.part == built.part.name}
         fed = {name: found[port] for name, port in links.items() if port in found}
         with contextlib.suppress(ModelError):
-            own = precision.precisions(skeleton.read(built.source.path), fed)
+            own = precision.precisions(reader.read(built.source.path), fed)
             found |= {Port(part=built.part.name, name=name): each for name, each in own.items()}
     return {name: found[port] for name, port in wired.outputs.items() if port in found}
 
@@ -118,7 +117,7 @@ def probable(composed: Composed, wired: Wiring) -> frozenset[str]:
     found: set[str] = set()
     for name, port in wired.outputs.items():
         with contextlib.suppress(ModelError):
-            model = skeleton.read(sources[port.part].path)
+            model = reader.read(sources[port.part].path)
             found.update({name} if port.name in probabilities.outputs(model) else ())
     return frozenset(found)
 
@@ -214,7 +213,7 @@ def run_parts(
 
     def run(built: BuiltPart, given: Sequence[Feeds]) -> list[Feeds]:
         started(built.part.model, 0, 0)
-        part = summarize(built.path.name, skeleton.read(built.path))
+        part = summarize(built.path.name, reader.read(built.path))
         providers = _ordered(folder, part)
         session = sessions.open_files(built.path, providers, sharing=False, data=built.folder)
         try:

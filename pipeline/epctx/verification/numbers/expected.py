@@ -22,10 +22,10 @@ from msgspec import Struct
 
 from epctx.errors import ManifestError, ModelError
 from epctx.files.outputs import context_file
-from epctx.graph.checks import judge
+from epctx.graph import soundness
 from epctx.graph.epcontext import Cuts
 from epctx.graph.inputs import Array, InputSpec
-from epctx.graph.serde import skeleton
+from epctx.graph.serde import reader
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
@@ -440,7 +440,7 @@ class SourceRuns:
     def _cover(self, found: Sequence[Sizes]) -> None:
         """Keep which nodes the input sets exercise, and run it on further ones for the others."""
         if self._cuts is not None:
-            if branches.decides(skeleton.read(self._source.path), self._source):
+            if branches.decides(reader.read(self._source.path), self._source):
                 message = "it is not known which nodes the inputs exercise: it runs in pieces"
                 told = self._told("coverage", message, "give inputs that take each of its branches")
                 recordings.keep(self._folder, self._name, COVERAGE, told)
@@ -562,7 +562,7 @@ def _refuse_other(reference: ModelSource, faults: Sequence[str]) -> None:
 def _refuse_host(error: Exception) -> None:
     """Raise NotHere if this host lacks a kernel or memory; the model is to blame for all else."""
     said = str(error)
-    if said.startswith(_NO_KERNEL) or _NO_MEMORY.search(judge.words(said)):
+    if said.startswith(_NO_KERNEL) or _NO_MEMORY.search(soundness.words(said)):
         raise NotHere(f"the source model itself does not run: {sessions.words(error)}") from error
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.files.outputs import CONTEXT_SUFFIX
-from epctx.graph.checks import judge
+from epctx.graph import soundness
 from epctx.manifest import ModelSource
 from epctx.providers.base import ExecutionProvider
 from epctx.runtime.feeds import Feeds
@@ -192,9 +192,9 @@ class Files:
         except Exception as error:  # onnxruntime's errors have no common class
             refused = feeding.refused(model, error)
             path, data = self._folder.path / model.file, self._folder.data_folder(model)
-            said = judge.refusal_of_file(path, data) if refused.outcome == "fail" else None
+            said = soundness.refusal_of_file(path, data) if refused.outcome == "fail" else None
             if said is not None:  # whatever its EPs are
-                message = f"ONNX Runtime does not load it: {judge.words(said)}"
+                message = f"ONNX Runtime does not load it: {soundness.words(said)}"
                 refused = finding(model, "well_formed", "fail", message, REBUILD)
             yield refused
             return

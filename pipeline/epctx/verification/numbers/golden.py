@@ -21,8 +21,8 @@ from epctx.errors import EpctxError, ManifestError, ModelError, VerificationErro
 from epctx.files import outputs
 from epctx.files.digest import of_file
 from epctx.files.outputs import OutputFile, context_file
+from epctx.graph import wiring
 from epctx.graph.inputs import Array, InputSpec
-from epctx.graph.join import wiring
 from epctx.manifest import ModelGroup, ModelSource, Tolerance, VerifySettings
 from epctx.runtime import feed_files
 from epctx.runtime.feed_files import InputSet

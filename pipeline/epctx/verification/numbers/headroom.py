@@ -19,7 +19,7 @@ from onnx import parser
 
 from epctx.graph.epcontext import is_epcontext
 from epctx.graph.inputs import Array
-from epctx.graph.serde import protos, skeleton
+from epctx.graph.serde import protos, reader
 from epctx.manifest import ModelSource
 from epctx.providers.base import FLOAT16_MAX
 from epctx.runtime.feeds import Feeds
@@ -55,7 +55,7 @@ def notes(
     """
     reached: dict[str, float] = {}
     masks: dict[str, float] = {}
-    left = _left(skeleton.read(source.path), compiled)
+    left = _left(reader.read(source.path), compiled)
     for name, magnitudes in measured.items():
         if name in left:
             continue

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from msgspec.structs import replace
 
-from epctx.graph.serde import skeleton
+from epctx.graph.serde import reader
 from epctx.runtime.feeds import Feeds
 from epctx.runtime.split import SegmentStep
 from epctx.verification.findings import NOT_CHECKED, Finding, OutputNumbers
@@ -91,7 +91,7 @@ def _alone(
     seconds: float | None,
 ) -> Iterator[Found]:
     """Judge each piece on the values that the source computed."""
-    model, proto = task.model, skeleton.read(task.source.source.path)
+    model, proto = task.model, reader.read(task.source.source.path)
     crossing = {name for cut in model.cuts or () for name in cut}
     lost = crossing - {name for node in proto.graph.node for name in node.output}
     zeros = {n: z for n, z in pieces.zero_points(proto.graph).items() if n in crossing}

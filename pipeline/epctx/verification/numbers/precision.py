@@ -9,7 +9,7 @@ from typing import Final
 import onnx
 
 from epctx.errors import ModelError
-from epctx.graph.checks import structure
+from epctx.graph import structure
 from epctx.graph.prepare import functions
 from epctx.graph.serde import protos
 from epctx.providers.base import Precision

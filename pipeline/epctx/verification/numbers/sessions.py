@@ -18,9 +18,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from epctx.graph import prepacking
+from epctx.graph import numerics
 from epctx.graph.inputs import Array
-from epctx.graph.serde import protos, skeleton
+from epctx.graph.serde import protos, reader
 from epctx.manifest import DEFAULT_EP, ModelSource
 from epctx.providers.base import ExecutionProvider
 from epctx.runtime import values
@@ -68,7 +68,7 @@ def open_source(
     options.intra_op_num_threads = threads
     options.graph_optimization_level = level
     if prepacks is None:
-        prepacks = prepacking.matters(skeleton.read(source.path))
+        prepacks = numerics.depends_on_prepacking(reader.read(source.path))
     if not prepacks:
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
@@ -96,11 +96,11 @@ def mapped(source: ModelSource) -> onnx.ModelProto:
 
     They are in the model if its external data is in another folder. Raises ModelError.
     """
-    bare = skeleton.read_mapped(source.path)
+    bare = reader.read_mapped(source.path)
     if source.external_data_dir not in (None, source.path.parent):
         return onnx.load(str(source.path), load_external_data=False)
     for tensor in protos.tensors(bare.proto):
-        if tensor.data_location == tensor.EXTERNAL and not skeleton.is_external(tensor):
+        if tensor.data_location == tensor.EXTERNAL and not reader.is_external(tensor):
             at = {entry.key: entry for entry in tensor.external_data}
             span = bare.spans[int(at["offset"].value)]
             at["location"].value, at["offset"].value = bare.file.path.name, str(span.offset)

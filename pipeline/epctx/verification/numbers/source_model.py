@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from epctx.errors import ModelError
 from epctx.graph import inputs as graph_inputs
-from epctx.graph import prepacking, randomness
+from epctx.graph import numerics
 from epctx.graph.decisions import Program
 from epctx.graph.inputs import InputSpec
 from epctx.graph.prepare import functions
-from epctx.graph.serde import skeleton
+from epctx.graph.serde import reader
 from epctx.manifest import ModelSource
 from epctx.providers.base import Precision
 from epctx.verification.folder import ContextModel
@@ -47,16 +47,16 @@ class SourceModel(Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, source: ModelSource) -> SourceModel:
         """Read it. Raises ModelError."""
-        model = skeleton.read(source.path)
+        model = reader.read(source.path)
         return cls(
             source=source,
             inputs=_specs(source, model),
             outputs=tuple(info.name for info in model.graph.output),
             precision=precisions(model),
             probabilities=probabilities.outputs(model),
-            may_draw=randomness.may_draw(model),
+            may_draw=numerics.may_draw(model),
             folds=unoptimized.folds(model),
-            prepacks=prepacking.matters(model),
+            prepacks=numerics.depends_on_prepacking(model),
         )
 
     def interface_faults(self, model: ContextModel) -> list[str]:
@@ -87,7 +87,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
     def sizing(self, output: str) -> Sequence[str]:
         """Return the inputs by whose values the shape of an output follows. Raises ModelError."""
         path = self.source.path
-        return Program(functions.inlined(skeleton.read(path), where=str(path))).sizing(output)
+        return Program(functions.inlined(reader.read(path), where=str(path))).sizing(output)
 
     def fixed_inputs(self, model: ContextModel) -> tuple[InputSpec, ...]:
         """The inputs with the EPContext model's fixed shapes, and what the source implies."""
@@ -98,7 +98,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
 def inputs(source: ModelSource) -> tuple[InputSpec, ...]:
     """A source's inputs with its `dimensions` and `shapes` fixed; none if it is unreadable."""
     try:
-        found = _specs(source, skeleton.read(source.path))
+        found = _specs(source, reader.read(source.path))
     except ModelError:
         return ()
     return tuple(replace(spec, shape=_fixed(spec, source)) for spec in found)
@@ -111,7 +111,7 @@ def _specs(source: ModelSource, model: onnx.ModelProto) -> tuple[InputSpec, ...]
     found, other = graph_inputs.specs(model), source.reference
     if other is None or not other.of_source:
         return found
-    hints = {spec.name: spec.hint for spec in graph_inputs.specs(skeleton.read(other.path))}
+    hints = {spec.name: spec.hint for spec in graph_inputs.specs(reader.read(other.path))}
     return tuple(replace(spec, hint=hints.get(spec.name)) for spec in found)
 
 

@@ -19,7 +19,7 @@ from typing import Final
 import onnx
 
 from epctx.errors import ModelError
-from epctx.graph import prepacking
+from epctx.graph import numerics
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos
 from epctx.manifest import ModelSource, Tolerance
@@ -53,7 +53,7 @@ _OF_SHAPES: Final = ("Shape", "Size")
 
 def folds(model: onnx.ModelProto) -> bool:
     """Whether ONNX Runtime folds something of it that it may compute otherwise than its kernels."""
-    if prepacking.in_blocks(model):
+    if numerics.dequantizes_in_blocks(model):
         return False  # the answers differ, and not for what is folded
     return any(_folds(graph, frozenset()) for graph in (model.graph, *model.functions))
 

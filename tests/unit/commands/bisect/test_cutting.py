@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from epctx.commands.bisect.cutting import CutModel
-from epctx.graph.optimized import store
+from epctx.graph import store
 from epctx.stages import optimize
 from tests.kit import onnx_text
 from tests.kit.building import cpu, mlp

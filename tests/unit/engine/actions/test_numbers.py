@@ -13,8 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from epctx.actions.run_files import RunFiles
-from epctx.actions.run_source import RunSource, SourceResult
+from epctx.actions.run_models import RunFiles, RunSource, SourceResult
 from epctx.actions.verify import Check
 from epctx.engine.actions import numbers
 from epctx.engine.actions.numbers import Numbers

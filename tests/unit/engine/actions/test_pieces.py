@@ -117,7 +117,7 @@ def test_a_source_that_does_not_run_is_told_before_anything_is_compiled(project:
 
 
 def test_a_lock_says_where_to_cut(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epctx.graph.partition import balance
+    from epctx.graph.partition import pieces
 
     project.build()
     assert ran(project.build(locked=True)) == []
@@ -125,7 +125,7 @@ def test_a_lock_says_where_to_cut(project: Project, monkeypatch: pytest.MonkeyPa
     lock = project.lock.read_text()
     assert "asked_pieces:" in lock and "at:" in lock
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(project.folder / "other"))
-    monkeypatch.setattr(balance, "SLACK", 1)
+    monkeypatch.setattr(pieces, "SLACK", 1)
     project.build(locked=True)
     assert project.files() == published
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from epctx.graph.partition.assign import Border, Quotient, assign, levels, segments
-from epctx.graph.partition.bonds import Bond
+from epctx.graph.partition.assign import Bond, Border, Quotient, assign, levels, segments
 
 DIAMOND = [[], [0], [0], [1, 2]]
 CHAIN = [[], [0], [1], [2], [3]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from epctx.graph.optimized import scratch
+from epctx.graph.passes import scratch
 from epctx.graph.passes.kernels import operation
 from epctx.graph.serde import canonical
 from tests.kit import onnx_text, optimizing

@@ -11,9 +11,9 @@ import onnx_ir as ir
 import pytest
 
 from epctx.errors import ManifestError
-from epctx.graph.optimized.scratch import Scratch
 from epctx.graph.passes import registry
 from epctx.graph.passes.base import CountingPass
+from epctx.graph.passes.scratch import Scratch
 
 Install = Callable[..., Path]
 

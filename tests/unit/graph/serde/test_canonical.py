@@ -13,7 +13,7 @@ from epctx.errors import CompileError, EpctxError
 from epctx.graph.epcontext import Payload
 from epctx.graph.serde import canonical, wire
 from epctx.graph.weights.data_file import DataFile
-from epctx.graph.weights.mapped import MappedTensor
+from epctx.graph.weights.tensors import MappedTensor
 from tests.kit import onnx_text
 
 MLP = (

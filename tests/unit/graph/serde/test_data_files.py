@@ -13,9 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import ManifestError
 from epctx.graph.serde import canonical
-from epctx.graph.serde.data_files import place, place_shared
-from epctx.graph.weights.mapped import MappedTensor
-from epctx.graph.weights.planned import PlacedTensor
+from epctx.graph.serde.data_files import PlacedTensor, place, place_shared
+from epctx.graph.weights.tensors import MappedTensor
 from epctx.manifest import ModelSource
 from epctx.stages import load
 from tests.kit import onnx_text

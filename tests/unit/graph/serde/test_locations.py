@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from epctx.errors import ModelError
-from epctx.graph.serde import locations, skeleton, wire
+from epctx.graph.serde import locations, reader, wire
 from tests.kit.building import mlp
 
 MESSAGES = {*locations._INNER, "TensorProto"}
@@ -157,8 +157,8 @@ def test_a_damaged_file_is_told_or_read_as_protobuf_reads_it(
     path.write_bytes(content[:at] + edit + content[at + len(edit) :])
     try:
         found = locations.of(path)
-        proto = skeleton.read(path)
+        proto = reader.read(path)
     except ModelError:
         return
-    tensors = [t for t in skeleton.external_tensors(proto) if t.external_data]
-    assert {skeleton.location(tensor) for tensor in tensors} <= set(found)
+    tensors = [t for t in reader.external_tensors(proto) if t.external_data]
+    assert {reader.location(tensor) for tensor in tensors} <= set(found)

@@ -1,3 +1,5 @@
+"""A file of weights: mapped, hashed, compared."""
+
 from __future__ import annotations
 
 import errno
@@ -152,3 +154,36 @@ def test_a_file_that_cannot_be_mapped_is_an_error_of_the_model(
     monkeypatch.setattr(mmap, "mmap", refuse)
     with pytest.raises(ModelError, match="cannot be mapped"):
         DataFile.open(tmp_path / "w.bin")
+
+
+SIZE = 3 << 20
+
+
+def changed(*offsets: int) -> memoryview:
+    data = bytearray(SIZE)
+    for offset in offsets:
+        data[offset] = 1
+    return memoryview(data)
+
+
+@pytest.mark.parametrize("offset", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, SIZE - 1])
+def test_the_first_difference(offset: int) -> None:
+    assert data_file.first_difference(changed(), changed(offset, SIZE - 1)) == offset
+
+
+def test_no_difference() -> None:
+    assert data_file.first_difference(changed(5), changed(5)) is None
+    assert data_file.first_difference(memoryview(b""), memoryview(b"")) is None
+    assert data_file.difference(changed(5), changed(5)) is None
+
+
+def test_a_part_of_the_other_ends_where_they_differ() -> None:
+    assert data_file.first_difference(memoryview(b"abc"), memoryview(b"abcd")) == 3
+    assert data_file.count_differences(memoryview(b"abX"), memoryview(b"abcd")) == 2
+
+
+def test_words() -> None:
+    told = data_file.difference(changed(), changed(1234, 2_000_000))
+    assert told == "byte 1,234 of 3,145,728 is the first of 2 that differ"
+    told = data_file.difference(memoryview(b"abc"), memoryview(b"abcd"))
+    assert told == "3 bytes are 4, the first difference is at byte 3"

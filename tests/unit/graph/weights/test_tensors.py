@@ -1,14 +1,111 @@
-"""Every tensor of a model is reached, and put back."""
+"""Mapped tensors, and replacing the tensors of a model."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
+from epctx.files.digest import HashingWriter
 from epctx.graph.weights import tensors
+from epctx.graph.weights.data_file import DataFile
+from epctx.graph.weights.tensors import MappedTensor, content_digest
 from tests.kit import onnx_text
+
+
+def _file(folder: Path, data: bytes, name: str = "weights.bin") -> DataFile:
+    (folder / name).write_bytes(data)
+    return DataFile.open(folder / name)
+
+
+def _tensor(file: DataFile, offset: int, dtype: ir.DataType, *shape: int) -> MappedTensor:
+    return MappedTensor(file, offset, dtype, shape=ir.Shape(shape), name="w")
+
+
+def test_a_part_is_digested_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _file(tmp_path, bytes(100))
+    first = _tensor(file, 0, ir.DataType.UINT8, 40).digest()
+    monkeypatch.setattr(DataFile, "chunks", None)
+    assert _tensor(file, 0, ir.DataType.FLOAT, 10).digest() == first
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.arange(6, dtype=np.int64).reshape(3, 2),
+        np.array([True, False, True]),
+        np.array(2.5, dtype=np.float64),
+        np.array([1 + 2j], dtype=np.complex64),
+        np.arange(6).astype(np.float16),
+        np.arange(6).astype(ml_dtypes.bfloat16),
+        np.arange(6).astype(ml_dtypes.float8_e4m3fn),
+        np.arange(-4, 3).astype(ml_dtypes.int4),
+        np.arange(7).astype(ml_dtypes.uint4),
+        np.array([0.5, 1, 6], dtype=ml_dtypes.float4_e2m1fn),
+        np.array([0, 1, 2, 3, 1], dtype=ml_dtypes.uint2),
+    ],
+    ids=lambda values: values.dtype.name,
+)
+def test_values_are_what_onnx_stores_at_any_offset(tmp_path: Path, values: np.ndarray) -> None:
+    raw = ir.tensor(values).tobytes()
+    file = _file(tmp_path, b"odd" + raw + b"rest")
+    tensor = _tensor(file, 3, ir.tensor(values).dtype, *values.shape)
+
+    assert tensor.nbytes == len(raw)
+    assert tensor.numpy().dtype == values.dtype
+    np.testing.assert_array_equal(tensor.numpy(), values)
+    np.testing.assert_array_equal(np.asarray(tensor), values)
+    assert tensor.tobytes() == raw
+    assert b"".join(tensor.chunks()) == raw
+    assert tensor.digest() == content_digest(ir.tensor(values))
+    with (tmp_path / "out").open("wb") as stream:
+        tensor.tofile(HashingWriter(stream))
+    assert (tmp_path / "out").read_bytes() == raw
+
+
+def test_numpy_is_a_read_only_view_of_the_map(tmp_path: Path) -> None:
+    file = _file(tmp_path, np.arange(8, dtype=np.float32).tobytes())
+    array = _tensor(file, 0, ir.DataType.FLOAT, 8).numpy()
+    assert np.shares_memory(array, np.frombuffer(file.view(), np.uint8))
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+
+
+def test_a_tensor_without_values_is_in_an_empty_file(tmp_path: Path) -> None:
+    tensor = _tensor(_file(tmp_path, b""), 0, ir.DataType.FLOAT, 0, 3)
+    assert tensor.numpy().shape == (0, 3)
+
+
+def test_values_outlive_their_file_object(tmp_path: Path) -> None:
+    array = _tensor(_file(tmp_path, bytes([7] * 64)), 0, ir.DataType.UINT8, 64).numpy()
+    (tmp_path / "weights.bin").unlink()
+    assert (array == 7).all()
+
+
+def test_release_of_a_tensor_keeps_its_values(tmp_path: Path) -> None:
+    tensor = _tensor(_file(tmp_path, bytes(16)), 0, ir.DataType.FLOAT, 4)
+    tensor.release()
+    assert (tensor.numpy() == 0).all()
+
+
+def test_onnx_ir_writes_a_reference_that_it_resolves_itself(tmp_path: Path) -> None:
+    file = _file(tmp_path, np.arange(8, dtype=np.float32).tobytes())
+    proto = ir.serde.serialize_tensor(_tensor(file, 4, ir.DataType.FLOAT, 2))
+    again = ir.serde.deserialize_tensor(proto, str(tmp_path))
+    np.testing.assert_array_equal(again.numpy(), [1, 2])
+
+
+def test_content_digest_of_strings_tells_their_borders() -> None:
+    def digest(*elements: bytes) -> object:
+        return content_digest(ir.StringTensor(elements, shape=ir.Shape([len(elements)])))
+
+    assert digest(b"ab", b"c") != digest(b"a", b"bc")
+    assert digest(b"ab", b"c") == digest(b"ab", b"c")
 
 
 def build() -> ir.Model:

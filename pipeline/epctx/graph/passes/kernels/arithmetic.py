@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from epctx.graph.passes.kernels.operation import Declined, Kernel, Operation, axis
-from epctx.graph.weights.arrays import Array
+from epctx.graph.passes.scratch import Array
 
 IEEE = (np.dtype(np.float32), np.dtype(np.float64))
 """Float types whose arithmetic is folded.

@@ -13,10 +13,8 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct
 
-from epctx.graph.optimized.scratch import Scratch
-from epctx.graph.passes import edit
-from epctx.graph.weights import arrays
-from epctx.graph.weights.arrays import Array, blocks
+from epctx.graph.passes import edit, scratch
+from epctx.graph.passes.scratch import Array, Scratch, blocks
 
 IN_MEMORY = 1 << 24
 """Bytes (16 MiB) that a kernel may hold in memory; what is larger it makes block by block."""
@@ -80,26 +78,26 @@ class Operation(Struct, frozen=True, kw_only=True):
     def grows(self, size: int) -> None:
         """Decline a result of `size` bytes that would blow up the model, as others did before."""
         given = dict(zip(self.node.inputs, self.inputs, strict=True))  # what is given twice, once
-        held = sum(arrays.held(each) for each in given.values() if each is not None)
+        held = sum(scratch.held_bytes(each) for each in given.values() if each is not None)
         if size - held > MAX_GROWTH or self.scratch.is_full:
             raise Declined("the result is too large")
 
     def in_memory(self, *sizes: int) -> None:
         """Decline what is not made block by block and takes more than IN_MEMORY bytes."""
-        given = [arrays.nbytes(each) for each in self.inputs if each is not None]
+        given = [scratch.content_bytes(each) for each in self.inputs if each is not None]
         if max((*sizes, *given), default=0) > IN_MEMORY:
             raise Declined("too large to be made in memory")
 
     def contiguous(self, array: Array) -> Array:
         """The array laid out in C order: itself, a copy, or a file if it is large."""
-        if array.flags.c_contiguous or arrays.nbytes(array) <= IN_MEMORY:
+        if array.flags.c_contiguous or scratch.content_bytes(array) <= IN_MEMORY:
             return np.ascontiguousarray(array)
-        self.grows(arrays.nbytes(array))
-        return self.scratch.lay_out(array.shape, arrays.content(array), array)
+        self.grows(scratch.content_bytes(array))
+        return self.scratch.lay_out(array.shape, scratch.content_chunks(array), array)
 
     def reshaped(self, array: Array, shape: tuple[int, ...]) -> Array:
         """The array in another shape: a view where it can be one."""
-        if arrays.is_fill(array):
+        if scratch.is_fill(array):
             return np.broadcast_to(array[(0,) * array.ndim], shape)
         return self.contiguous(array).reshape(shape)
 
@@ -110,7 +108,7 @@ class Operation(Struct, frozen=True, kw_only=True):
         """
         operands = np.broadcast_arrays(*inputs)
         shape = operands[0].shape
-        if all(arrays.is_fill(each) for each in operands):
+        if all(scratch.is_fill(each) for each in operands):
             one = tuple(each[(slice(0, 1),) * each.ndim] for each in operands)
             return np.broadcast_to(function(*one), shape)
         sample = function(*(each[(slice(0, 0),) * each.ndim] for each in operands))
@@ -139,7 +137,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
         def pieces() -> Iterator[memoryview]:
             for index in blocks(shape, like.itemsize):
-                yield from arrays.content(block(index))
+                yield from scratch.content_chunks(block(index))
 
         return self.scratch.lay_out(shape, pieces(), like)
 

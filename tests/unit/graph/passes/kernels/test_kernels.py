@@ -12,12 +12,11 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx.graph.optimized import scratch
-from epctx.graph.optimized.scratch import Scratch
-from epctx.graph.passes import edit
+from epctx.graph.passes import edit, scratch
 from epctx.graph.passes.fold import FoldConstantsPass
-from epctx.graph.passes.kernels import arithmetic, movement, selection
+from epctx.graph.passes.kernels import arithmetic, movement
 from epctx.graph.passes.kernels.operation import Declined, Operation
+from epctx.graph.passes.scratch import Scratch
 from tests.kit import onnx_text, optimizing
 
 DATA = "int32[2,3,4] x = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23}"
@@ -480,7 +479,6 @@ def test_no_kernel_is_older_than_its_operator() -> None:
 def test_every_kernel_names_an_operator_of_onnx() -> None:
     tables = (
         movement.KERNELS,
-        selection.KERNELS,
         movement.SHAPE_KERNELS,
         arithmetic.KERNELS,
         arithmetic.FLOAT_KERNELS,

@@ -1,1 +1,0 @@
-"""What a model must be before anything is done with it."""

@@ -1,1 +1,0 @@
-"""What differs between two models, or two runs of bytes."""

@@ -1,1 +1,0 @@
-"""Several EPContext models joined into one."""

@@ -1,1 +1,0 @@
-"""Optimized models on disk."""

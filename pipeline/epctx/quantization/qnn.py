@@ -1,0 +1,201 @@
+"""Float models rewritten so that QNN computes them right once they are quantized.
+
+Constants: each node gets its own. Where nodes share quantized constants, QNN 2.7.0 can give wrong
+numbers, silently: of a Llama of 134 M whose equal constants were merged (weights of norms, scalars)
+cosine 0.50 to the quantized model from the second layer on, and 0.9993 with one for each node.
+Which of the constants it was has not been found; a model of three norms alone is right either way.
+
+BatchNormalization goes into the weights before it, or becomes Mul and Add. QNN 2.7.0 computes a
+quantized BatchNormalization wrongly for some parameters: alone with cosine 0.04, in a classifier of
+PaddleOCR with 0.98. Mul and Add of the same constants are right. onnxruntime's own preprocessing
+does not do: it leaves what follows a Gemm, and gives a ConvTranspose of several groups a bias, on
+which onnxruntime's quantizer fails.
+
+Norms: torch (dynamo) writes RMSNorm as `x * Reciprocal(Sqrt(..))`. A quantized Reciprocal is wrong,
+with 8 and 16 bits, also where only what is around it is quantized: of 0.0201 QNN 2.7.0 makes 1.045,
+not 49.8. `x / Sqrt(..)` is right, with the same ranges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+from onnxruntime.quantization.onnx_model import ONNXModel
+
+from epctx.graph.serde import protos
+
+_SMALL: Final = 1 << 16
+"""Elements of a constant up to which it is copied: weights that are shared for their size stay."""
+
+
+def separate_constants(model: onnx.ModelProto) -> bool:
+    """Give each node of the main graph that takes a small float constant one of its own; whether
+    there was one that several took.
+    """
+    graph = model.graph
+    small = {
+        tensor.name: tensor
+        for tensor in graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT and math.prod(tensor.dims) <= _SMALL
+    }
+    taken: set[str] = set()
+    names = {tensor.name for tensor in graph.initializer}
+    made: list[onnx.TensorProto] = []
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if name not in small:
+                continue
+            if name not in taken:
+                taken.add(name)
+                continue
+            copy = onnx.TensorProto()
+            copy.CopyFrom(small[name])
+            copy.name = free(name, names)
+            node.input[place] = copy.name
+            made.append(copy)
+    graph.initializer.extend(made)
+    return bool(made)
+
+
+def free(name: str, taken: set[str]) -> str:
+    """Return a name like this one that is not taken, and take it."""
+    number = 1
+    while f"{name}/{number}" in taken:
+        number += 1
+    taken.add(f"{name}/{number}")
+    return f"{name}/{number}"
+
+
+Array = npt.NDArray[np.float64]
+
+
+class _Constants:
+    """The float constants of the main graph, and how many nodes of the model use each name."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._graph = model.graph
+        given = {value.name for value in model.graph.input}
+        self._tensors = {
+            tensor.name: tensor
+            for tensor in model.graph.initializer
+            if tensor.data_type == onnx.TensorProto.FLOAT and tensor.name not in given
+        }
+        self.uses = Counter(name for node in protos.nodes(model) for name in node.input)
+        self.uses.update(value.name for value in model.graph.output)
+        self.names = {*self.uses, *(name for node in protos.nodes(model) for name in node.output)}
+
+    def array(self, name: str) -> Array | None:
+        """Return the values of a constant; None if there is no such constant."""
+        tensor = self._tensors.get(name)
+        return None if tensor is None else numpy_helper.to_array(tensor).astype(np.float64)
+
+    def put(self, array: Array, name: str) -> str:
+        """Set a constant, under a free name if several nodes use it; return its name."""
+        if self.uses[name] != 1:
+            name = free(name, self.names)
+            self._tensors[name] = self._graph.initializer.add()
+        self._tensors[name].CopyFrom(numpy_helper.from_array(array.astype(np.float32), name))
+        return name
+
+
+def fold_batchnorms(model: onnx.ModelProto, kept: Collection[str]) -> None:
+    """Replace each BatchNormalization of the main graph that has constant parameters.
+
+    Args:
+        kept: names of nodes that stay as they are.
+    """
+    graph, constants = model.graph, _Constants(model)
+    ranks = {
+        value.name: len(value.type.tensor_type.shape.dim)
+        for value in (*graph.value_info, *graph.input, *graph.output)
+        if value.type.tensor_type.HasField("shape")
+    }
+    makers = {name: node for node in graph.node for name in node.output}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        factors = None if node.name in kept else _factors(node, constants)
+        if factors is None or node.input[0] not in ranks:
+            nodes.append(node)
+            continue
+        (x, *names), y = node.input[:3], node.output[0]
+        maker = makers.get(x) if constants.uses[x] == 1 else None
+        if maker is not None and _multiply(maker, node, *factors, constants):
+            maker.output[0], makers[y] = y, maker
+            continue
+        shape = (-1, *[1] * (ranks[x] - 2))
+        scale, shift = map(constants.put, (each.reshape(shape) for each in factors), names)
+        scaled = free(y, constants.names)
+        nodes.append(helper.make_node("Mul", [x, scale], [scaled], name=f"{node.name}/Mul"))
+        nodes.append(helper.make_node("Add", [scaled, shift], [y], name=f"{node.name}/Add"))
+    del graph.node[:]
+    graph.node.extend(nodes)
+    ONNXModel(model).clean_initializers()
+
+
+def _factors(node: onnx.NodeProto, constants: _Constants) -> tuple[Array, Array] | None:
+    """Return what a BatchNormalization multiplies its input with, and what it adds; None if the
+    node is another one, if it trains, or if a parameter is no constant.
+    """
+    given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    if node.op_type != "BatchNormalization" or node.output[1:]:
+        return None
+    scale, bias, mean, variance = map(constants.array, node.input[1:])
+    if scale is None or bias is None or mean is None or variance is None:
+        return None
+    factor = scale / np.sqrt(variance + given.get("epsilon", 1e-5))
+    return factor, bias - mean * factor
+
+
+def _multiply(
+    maker: onnx.NodeProto, node: onnx.NodeProto, scale: Array, shift: Array, constants: _Constants
+) -> bool:
+    """Put the factors of a BatchNormalization into the constants of the node before it; return
+    whether that has such constants.
+    """
+    given = {each.name: helper.get_attribute_value(each) for each in maker.attribute}
+    axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1 - given.get("transB", 0)}
+    grouped = maker.op_type == "ConvTranspose" and given.get("group", 1) > 1
+    if maker.op_type not in axes or grouped:
+        return False
+    name = next(iter(maker.input[2:]), "")
+    weights, bias = constants.array(maker.input[1]), constants.array(name) if name else np.zeros(1)
+    if weights is None or bias is None:
+        return False
+    shape = [1] * weights.ndim
+    shape[axes[maker.op_type]] = -1
+    maker.input[1] = constants.put(weights * scale.reshape(shape), maker.input[1])
+    bias = bias * given.get("beta", 1.0) * scale + shift
+    maker.input[2:] = [constants.put(bias, name or node.input[2])]
+    kept = [each for each in maker.attribute if each.name != "beta"]
+    del maker.attribute[:]
+    maker.attribute.extend(kept)
+    return True
+
+
+def divide_by_roots(model: onnx.ModelProto) -> bool:
+    """Make `Mul(x, Reciprocal(s))` of the main graph `Div(x, s)`, where nothing else uses the
+    reciprocal; whether there was one.
+    """
+    graph = model.graph
+    uses = Counter(name for node in protos.nodes(model) for name in node.input)
+    uses.update(value.name for value in graph.output)
+    makers = {node.output[0]: node for node in graph.node if node.op_type == "Reciprocal"}
+    gone: list[onnx.NodeProto] = []
+    for node in graph.node:
+        which = next((i for i, n in enumerate(node.input) if n in makers and uses[n] == 1), None)
+        if node.op_type != "Mul" or which is None:
+            continue
+        reciprocal = makers[node.input[which]]
+        node.op_type, other = "Div", node.input[1 - which]
+        node.input[:] = [other, reciprocal.input[0]]
+        gone.append(reciprocal)
+    for node in gone:
+        graph.node.remove(node)
+    return bool(gone)
