@@ -18,16 +18,6 @@ def building(project: Project, heard: list[Event]) -> Building:
     return Building(plan.read(project.manifest), options, Machines(Pool), cache, heard.append)
 
 
-def test_of_a_group_that_cannot_be_looked_at_nothing_is_known(project: Project) -> None:
-    project.build()
-    build = building(project, [])
-    (planned,) = build.plan.groups
-    assert build.known(planned).up_to_date
-    (project.folder / "a.onnx").unlink()
-    build = building(project, [])
-    assert build.known(planned).sessions == () and build.took(build.known(planned)) is not None
-
-
 def test_what_is_waited_for_is_told_once(project: Project) -> None:
     heard: list[Event] = []
     wait = building(project, heard).once("another command uses the output")

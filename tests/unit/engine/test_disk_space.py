@@ -20,12 +20,6 @@ def _disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=FREE))
 
 
-def test_little_is_not_told(tmp_path: Path) -> None:
-    told: list[str] = []
-    with DiskSpace(tmp_path / "not" / "there").promised(TOLD - 1, told.append):
-        assert told == []
-
-
 @pytest.mark.parametrize(
     ("stores", "copied", "words"),
     [

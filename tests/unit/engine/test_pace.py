@@ -6,7 +6,7 @@ from pathlib import Path
 
 from epctx.actions.action import StageStarted
 from epctx.cache import Cache, Location
-from epctx.engine.pace import Eta, RunTime, RunTimes, words
+from epctx.engine.pace import Eta, RunTime, RunTimes
 from epctx.files.digest import of_bytes
 
 KEY = of_bytes(b"a compile")
@@ -32,14 +32,6 @@ def test_the_first_set_tells_how_long_the_others_take(tmp_path: Path) -> None:
     assert pace(tmp_path, "m").find("m") == RunTime(seconds=80.0, peak_memory=7)
 
 
-def test_what_was_measured_before_is_told_at_once(tmp_path: Path) -> None:
-    pace(tmp_path, "m").note("m", RunTime(seconds=30.0, peak_memory=7))
-    assert Eta(pace(tmp_path, "m")).announce(run("m", 1, 2), 0.0) == (
-        "numbers: set 1 of 2, about 60 s left"
-    )
-    assert RunTimes(records=None, compiled={"m": KEY}).find("m") is None
-
-
 def test_of_several_models_it_says_which_and_counts_those_to_come(tmp_path: Path) -> None:
     known = pace(tmp_path, "m", "n", "o")
     known.note("m", RunTime(seconds=10.0, peak_memory=7))
@@ -49,27 +41,3 @@ def test_of_several_models_it_says_which_and_counts_those_to_come(tmp_path: Path
         "numbers: model 1 of 3, m, set 1 of 1, about 60 s left"
     )
     assert told.announce(run("n", 1, 1), 9.0) == "numbers: model 2 of 3, n, set 1 of 1"
-
-
-def test_the_time_between_loading_and_a_run_counts_for_neither(tmp_path: Path) -> None:
-    told = Eta(pace(tmp_path, "m"))
-    assert told.announce(run("m", 0, 0), 0.0) is None
-    told.announce(run("m", 1, 1), 90.0)
-    told.ended(93.0)
-    assert told.measured == {"m": 3.0}
-
-
-def test_quick_runs_are_counted_and_not_all_told(tmp_path: Path) -> None:
-    told = Eta(pace(tmp_path, "m"))
-    heard = [told.announce(run("m", number, 100), number / 10) for number in range(1, 100)]
-    assert 3 <= len([each for each in heard if each]) <= 6
-
-
-def test_a_guess_is_told_as_exactly_as_it_is() -> None:
-    assert [words(each) for each in (0.2, 20.4, 89.0, 100.0, 3000.0)] == [
-        "1 s",
-        "20 s",
-        "89 s",
-        "2 min",
-        "50 min",
-    ]

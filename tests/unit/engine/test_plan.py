@@ -41,26 +41,7 @@ def test_only_keeps_the_manifest_order(only: list[str], labels: list[str]) -> No
     assert not planned.whole
 
 
-def test_only_with_every_group_is_the_whole_manifest() -> None:
-    assert plan.make(MANIFEST, only=["llm", "eye"]).whole
-
-
 def test_only_of_what_is_not_there_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r"llm@z") as caught:
         plan.make(MANIFEST, only=["llm@z"])
     assert 'did you mean "llm@' in caught.value.remedy
-
-
-def test_a_sharing_group_is_made_once_however_many_models_it_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made: list[str | None] = []
-    kind = plan.SessionGroup
-
-    def counted(*, sharing: str | None, models: tuple[ModelSource, ...]) -> plan.SessionGroup:
-        made.append(sharing)
-        return kind(sharing=sharing, models=models)
-
-    monkeypatch.setattr(plan, "SessionGroup", counted)
-    plan.make(MANIFEST, only=["llm@x"])
-    assert made == ["main", None, None, "main", None]

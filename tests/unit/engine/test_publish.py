@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -51,59 +50,6 @@ def publishing(project: Project) -> Publishing:
     return Publishing(project)
 
 
-def test_of_a_group_with_nothing_to_do_the_report_says_all_the_same(
-    publishing: Publishing,
-) -> None:
-    before = stats(publishing.folder)
-    found = publishing.publish(publishing.state)
-    assert (found.state, found.folder) == ("up to date", "m/default/g")
-    assert (found.files, found.verify) == (publishing.report.files, publishing.report.verify)
-    assert found.models == publishing.report.models
-    assert found.actions == () and publishing.told == []
-    assert stats(publishing.folder) == before
-
-
-def test_what_was_built_is_swapped_in_and_its_digests_are_known(
-    publishing: Publishing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.rmtree(publishing.folder)
-    publishing.progress.did("compile", "a", None, None)
-    publishing.progress.peak_memory = 7
-    found = publishing.publish(
-        replace(publishing.state, progress=publishing.progress, published="it is not published")
-    )
-    assert (found.state, found.folder, found.peak_memory) == ("built", "m/default/g", 7)
-    assert [(a.action, a.subject, a.ran) for a in found.actions] == [("compile", "a", True)]
-    assert publishing.states() == ["built"]
-    assert not publishing.staged.exists()
-    names = {f.name for f in found.files} | {"SHA256SUMS"}
-    assert {path.name for path in publishing.folder.iterdir()} == names
-
-
-def test_what_is_there_already_is_left_there(publishing: Publishing) -> None:
-    """It was carried out again, without a cache perhaps, and gave the same."""
-    before = stats(publishing.folder)
-    found = publishing.publish(replace(publishing.state, progress=publishing.progress))
-    assert found.state == "built" and publishing.states() == ["built"]
-    assert stats(publishing.folder) == before
-
-
-def test_a_group_that_failed_keeps_what_was_published(publishing: Publishing) -> None:
-    before = stats(publishing.folder)
-    failure = CompileError("crashed", where="model a", remedy="see its log")
-    publishing.progress.did("optimize", "a", None, None)
-    found = publishing.publish(
-        replace(publishing.state, progress=publishing.progress, failure=failure, published="old")
-    )
-    assert found.state == "failed" and found.failure is not None
-    assert (found.failure.what, found.failure.exit_code) == ("crashed", 6)
-    assert (found.folder, found.files) == (None, ())
-    assert [model.name for model in found.models] == ["a", "b"], "they were compiled before"
-    assert found.log is None
-    assert [a.subject for a in found.actions] == ["a"], "what it did all the same"
-    assert stats(publishing.folder) == before
-
-
 def test_what_failed_is_told_as_far_as_it_got(publishing: Publishing) -> None:
     """The session group that failed is not compiled: its models are those that it told of."""
     sessions = [replace(session, compile=None) for session in publishing.state.sessions]
@@ -135,11 +81,3 @@ def test_a_group_that_is_not_wanted_is_skipped(why: str, publishing: Publishing)
     assert (found.state, found.failure, found.folder) == ("skipped", None, None)
     assert publishing.states() == ["skipped"]
     assert stats(publishing.folder) == before
-
-
-def test_the_folder_is_named_from_where_the_report_lies(
-    publishing: Publishing, tmp_path: Path
-) -> None:
-    elsewhere = OutputPaths(out=tmp_path / "out", name="m")
-    found = publish.group(publishing.state, elsewhere, None, wanted=True)
-    assert found.folder == "m/default/g"

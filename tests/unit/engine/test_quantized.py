@@ -64,9 +64,3 @@ def test_what_was_not_built_is_calibrated_where_that_is_asked_for(
     (found,) = again(built, tmp_path / "w", calibrate=True).models
     assert found.path.read_bytes() == known.path.read_bytes()
     assert not ranges.place(built.manifest).exists()
-
-
-def test_a_group_that_is_not_quantized_is_what_it_is(project: Project, tmp_path: Path) -> None:
-    group = again(project, tmp_path / "v")
-    assert group == load.load(project.manifest).targets[0].groups[0]
-    assert not (tmp_path / "v" / "q").exists()

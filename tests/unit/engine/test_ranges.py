@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from epctx.engine.ranges import Ranges, of, place
+from epctx.engine.ranges import Ranges, of
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.files.digest import of_bytes
@@ -27,10 +27,6 @@ def path(tmp_path: Path) -> Path:
     made.use(ONE, "a", KNOWN)
     made.write(whole=True)
     return tmp_path / "m.ranges.json"
-
-
-def test_it_lies_beside_the_manifest() -> None:
-    assert place(Path("models/m.yaml")) == Path("models/m.ranges.json")
 
 
 def test_what_is_written_is_read(path: Path) -> None:
@@ -69,13 +65,6 @@ def test_anew_believes_nothing(path: Path) -> None:
     assert made.find(ONE) is None
     made.use(ONE, "a", KNOWN)
     assert made.find(ONE) == KNOWN
-
-
-def test_where_nothing_is_used_there_is_no_file(tmp_path: Path) -> None:
-    made = Ranges(tmp_path / "m.ranges.json")
-    made.write(whole=True)
-    assert made.present is made.locked(whole=True) is None
-    assert not [*tmp_path.iterdir()]
 
 
 def edited(**ranges: Any) -> bytes:

@@ -10,13 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.actions.compile import CompileResult
-from epctx.actions.optimize import OptimizeResult
 from epctx.cache import StoredAction, StoredFile
 from epctx.engine import results
 from epctx.errors import VerificationError
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import GroupOutput, OutputFile
-from epctx.graph.model import PassRecord
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec, Tolerance
 from epctx.stages.report import ModelReport, PartitionReport
 from epctx.verification.findings import (
@@ -25,10 +23,7 @@ from epctx.verification.findings import (
     Finding,
     FolderReport,
     OutputNumbers,
-    joined,
 )
-
-PASSES = (PassRecord(name="simplify", changed={"Identity": 1}),)
 
 
 def group(*aliases: str) -> ModelGroup:
@@ -64,20 +59,6 @@ def compiled(*providers: str) -> CompileResult:
 def action(stored: CompileResult) -> StoredAction[CompileResult]:
     files = tuple(StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in FILES)
     return StoredAction(kind="compile", record=msgspec.Raw(b"{}"), result=stored, files=files)
-
-
-def test_another_alias_of_an_ep_is_told_of_what_was_built_under_the_old_one() -> None:
-    stored = compiled("0", "1", "0")
-    optimized = OptimizeResult(digest=of_bytes(b""), passes=PASSES, notes=("odd",))
-    (told,) = results.model_reports(stored, group("npu", "host"), {"a": optimized}, {})
-    assert [part.provider for part in told.partitions] == ["npu", "host", "npu"]
-    assert told.passes == PASSES
-    assert told.notes == ("odd",)
-
-
-def test_what_a_compile_stored_is_believed() -> None:
-    stored = compiled("0")
-    assert results.objection(action(stored), group("htp"), ["a"]) is None
 
 
 def output(**changes: Any) -> dict[str, Any]:
@@ -136,26 +117,6 @@ WHOLE = FolderReport(
     ),
     numbers=(numbers("a_ctx.onnx"), numbers("b_ctx.onnx")),
 )
-
-
-def test_a_report_is_cut_by_files_and_joined_again() -> None:
-    part = results.part_of(WHOLE, ["a_ctx.onnx"])
-    assert [f.subject for f in part.findings] == ["a_ctx.onnx", "a_ctx.onnx"]
-    assert (part.folder, part.models) == ("", ("a_ctx.onnx",))
-    assert [n.model for n in part.numbers] == ["a_ctx.onnx"]
-    rest = results.without(WHOLE, ["a_ctx.onnx"])
-    assert [f.subject for f in rest.findings] == ["b_ctx.onnx", "."]
-    whole = joined("g@default", [part, rest])
-    assert whole.models == WHOLE.models and whole.numbers == WHOLE.numbers
-    assert sorted(map(repr, whole.findings)) == sorted(map(repr, WHOLE.findings))
-    policies = [f.policy for f in whole.findings]
-    assert policies == ["integrity", "integrity", "integrity", "conformance"]
-
-
-def test_a_folder_in_which_nothing_failed_is_published() -> None:
-    results.refuse(WHOLE)
-    unsure = finding("a_ctx.onnx", outcome="not checkable")
-    results.refuse(FolderReport(folder="", findings=(unsure,)))
 
 
 def test_the_first_that_failed_is_told_and_how_many_more() -> None:

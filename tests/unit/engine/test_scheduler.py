@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from epctx.engine.executor import Cancelled, Executor, WorkerLease
+from epctx.engine.executor import Cancelled, WorkerLease
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError, Interrupted, ModelError
 from epctx.manifest import ProviderSpec
@@ -42,14 +42,6 @@ def executor() -> Noting:
     return Noting()
 
 
-def test_results_are_in_the_order_asked_and_the_executor_is_closed(executor: Noting) -> None:
-    first: Executor = executor
-    with Scheduler(first, threads=2) as scheduler:
-        futures = [scheduler.submit(pow, base, 2) for base in (3, 1, 2)]
-        assert scheduler.results(futures) == [9, 1, 4]
-    assert executor.asked == ["close"]
-
-
 def test_what_comes_after_is_called_once_all_are_done(executor: Noting) -> None:
     release = threading.Event()
     with Scheduler(executor, threads=3) as scheduler:
@@ -58,26 +50,6 @@ def test_what_comes_after_is_called_once_all_are_done(executor: Noting) -> None:
         assert not after.done()
         release.set()
         assert scheduler.results([after]) == [[True, True]]
-
-
-def test_what_comes_after_is_not_behind_what_was_submitted_meanwhile(executor: Noting) -> None:
-    order: list[str] = []
-    release = threading.Event()
-    with Scheduler(executor) as scheduler:
-        first = scheduler.submit(release.wait, 30)
-        after = scheduler.submit_after([first], order.append, "after")
-        other = scheduler.submit(order.append, "other")
-        release.set()
-        scheduler.results([after, other])
-    assert order == ["after", "other"]
-
-
-def test_what_comes_after_what_is_done_is_not_for_who_submits_it(executor: Noting) -> None:
-    with Scheduler(executor) as scheduler:
-        done = scheduler.submit(bool)
-        scheduler.results([done])
-        (where,) = scheduler.results([scheduler.submit_after([done], threading.get_ident)])
-    assert where != threading.get_ident()
 
 
 def test_what_comes_after_can_fail(executor: Noting) -> None:
@@ -130,13 +102,6 @@ def test_tasks_go_to_the_threads_that_are_idle(executor: Noting) -> None:
         assert together.result(30) == [0, 1, 2]
 
 
-def test_without_an_idle_thread_the_one_that_asks_does_them_all(executor: Noting) -> None:
-    tasks = [threading.get_ident] * 3
-    with Scheduler(executor) as scheduler:
-        (own,) = scheduler.results([scheduler.submit(threading.get_ident)])
-        assert scheduler.submit(scheduler.together, tasks).result(30) == [own] * 3
-
-
 def test_the_first_that_failed_is_raised_when_the_others_have_ended(executor: Noting) -> None:
     both, ended = threading.Barrier(2), threading.Event()
 
@@ -148,14 +113,6 @@ def test_the_first_that_failed_is_raised_when_the_others_have_ended(executor: No
 
     with Scheduler(executor, threads=2) as scheduler, pytest.raises(ModelError, match="a is"):
         scheduler.submit(scheduler.together, [partial(task, name) for name in "ab"]).result(30)
-
-
-def test_after_one_that_failed_no_other_is_begun(executor: Noting) -> None:
-    begun: list[int] = []
-    tasks: list[Callable[[], object]] = [partial(int, "x"), partial(begun.append, 1)]
-    with Scheduler(executor) as scheduler, pytest.raises(ValueError, match="invalid literal"):
-        scheduler.submit(scheduler.together, tasks).result(30)
-    assert begun == []
 
 
 def test_what_failed_is_raised_before_what_was_ended(executor: Noting) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from epctx import lockfile
 from epctx.cache import Cache, locate
 from epctx.cache.records import Records
 from epctx.engine import plan, staleness
@@ -67,22 +66,6 @@ def remembered(project: Project, later: list[float], monkeypatch: pytest.MonkeyP
     return project
 
 
-def test_what_is_remembered_is_what_a_look_finds(
-    remembered: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    again = Process(remembered, monkeypatch)
-    assert again.looked == 0
-    assert again.found.up_to_date
-    looked = look(again.found.planned, *again.arguments)
-    assert again.found.files == looked.files
-    assert again.found.report == looked.report
-    for found, expected in zip(again.found.sessions, looked.sessions, strict=True):
-        assert (found.session, found.key) == (expected.session, expected.key)
-        assert [m.key for m in found.models] == [m.key for m in expected.models]
-        assert [m.found for m in found.models] == [m.found for m in expected.models]
-        assert found.result is not None and found.result == expected.result
-
-
 def other_settings(project: Project) -> None:
     project.section("model_groups", "g", "partition")["min_nodes"] = 2
     project.write()
@@ -105,12 +88,6 @@ def test_a_group_of_which_anything_changed_is_looked_at(
     change: str, remembered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     CHANGES[change](remembered)
-    assert Process(remembered, monkeypatch).looked == 1
-
-
-def test_another_kind_of_build_looks(remembered: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Process(remembered, monkeypatch, numbers=False).looked == 1
-    monkeypatch.setattr(staleness, "__version__", "another")
     assert Process(remembered, monkeypatch).looked == 1
 
 
@@ -151,18 +128,6 @@ def test_what_was_written_while_it_was_looked_at_is_not_remembered(
     assert Process(project, monkeypatch).looked == 1
 
 
-def test_a_lock_is_read_once(remembered: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = lockfile.read(remembered.lock)
-    first = Process(remembered, monkeypatch).memo
-    first.note_lock(lock, remembered.lock)
-    first.save()
-    second = Process(remembered, monkeypatch).memo
-    assert second.has_lock(lock, remembered.lock)
-    remembered.lock.touch()
-    assert not second.has_lock(lock, remembered.lock)
-    assert not second.has_lock(lock, Path("elsewhere"))
-
-
 # --- a look ---
 
 
@@ -172,23 +137,6 @@ def assessed(project: Project, *, numbers: bool = True) -> GroupState:
     place = OutputPaths(out=project.folder / "dist", name="m")
     (planned,) = plan.read(project.manifest).groups
     return look(planned, Lookup(cache, cache.digests, numbers=numbers), place)
-
-
-def test_before_the_first_build_nothing_is_known(project: Project) -> None:
-    found = assessed(project)
-    assert not found.up_to_date and not found.complete
-    assert found.published == "it is not compiled"
-    assert found.verified == () and found.whole is None and found.files == ()
-    assert not any(session.complete for session in found.sessions)
-
-
-def test_after_a_build_there_is_nothing_to_do(project: Project) -> None:
-    report = project.build()
-    found = assessed(project)
-    assert found.up_to_date and found.complete and found.published is None
-    assert found.files == report.groups[0].files
-    assert {f.name for f in found.files} < {p.name for p in (project.published / "g").iterdir()}
-    assert found.report == report.groups[0].verify
 
 
 EDITS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -249,45 +197,6 @@ def note(known: Memo, key: Digest) -> None:
     """As a build does with one action."""
     known.note_key("g@x", "compile", "a", key)
     known.save()
-
-
-def test_the_last_key_of_an_action_is_remembered_by_whoever_opens_the_cache(cache: Cache) -> None:
-    assert memo(cache).last_key("g@x", "compile", "a") is None
-    for key in (OLD, NEW):
-        note(memo(cache), key)
-        assert memo(cache).last_key("g@x", "compile", "a") == key
-
-
-@pytest.mark.parametrize(
-    ("manifest", "group", "action", "subject"),
-    [
-        ("/other.yaml", "g@x", "compile", "a"),
-        ("/m.yaml", "g@y", "compile", "a"),
-        ("/m.yaml", "g@x", "verify", "a"),
-        ("/m.yaml", "g@x", "compile", "b"),
-    ],
-)
-def test_of_another_action_nothing_is_known(
-    cache: Cache, manifest: str, group: str, action: str, subject: str
-) -> None:
-    note(memo(cache), OLD)
-    assert memo(cache, manifest).last_key(group, action, subject) is None
-
-
-def test_names_are_not_run_together(cache: Cache) -> None:
-    known = memo(cache)
-    known.note_key("a", "bc", "d", OLD)
-    assert known.last_key("a", "bc", "d") == OLD
-    assert known.last_key("ab", "c", "d") is None
-
-
-def test_a_build_of_a_part_leaves_what_was_known_of_the_rest(cache: Cache) -> None:
-    note(memo(cache), OLD)
-    known = memo(cache)
-    known.note_key("other@x", "compile", "a", NEW)
-    known.save()
-    assert memo(cache).last_key("g@x", "compile", "a") == OLD
-    assert memo(cache).last_key("other@x", "compile", "a") == NEW
 
 
 def test_the_same_key_is_not_written_again(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:

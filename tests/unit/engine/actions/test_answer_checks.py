@@ -46,10 +46,6 @@ def check(answer: CompileResult, folder: Path) -> None:
     answer_checks.check_compiled(answer, GROUP, ["a", "b"], folder)
 
 
-def test_a_true_answer_is_taken(answer: CompileResult, tmp_path: Path) -> None:
-    check(answer, tmp_path)
-
-
 def files(change: Callable[[tuple[OutputFile, ...]], tuple[OutputFile, ...]]) -> Any:
     return lambda a: replace(a, output=replace(a.output, files=change(a.output.files)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import onnx_ir as ir
@@ -90,31 +89,6 @@ def test_what_the_sessions_computed_is_compared_anew_without_a_compile(project: 
     report = project.build()
     assert ran(report) == [("compile", "a"), ("verify", "one")], "nothing is recorded for those"
     assert sessions() == {"generating"}
-
-
-def test_sessions_that_cannot_run_are_not_compiled_for_that_again(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Recording, "cannot_run", lambda self: "it needs a device")
-    project.build()
-    project.section("defaults", "verify", "inputs")["seed"] = 3
-    assert ran(project.build()) == [("verify", "one")], "no input set of any kind can be run"
-
-
-def test_what_runs_models_of_an_isolated_ep_waits_until_there_is_memory(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int | None] = []
-
-    @contextmanager
-    def admitted(self: object, memory: int | None) -> Iterator[None]:
-        asked.append(memory)
-        yield
-
-    monkeypatch.setattr(pool.Pool, "admitted", admitted)
-    project.build()
-    (needed,) = (each for each in asked if each is not None)
-    assert needed > 0 and len(asked) > 1, "as much as the process had that compiled it"
 
 
 def test_large_models_of_a_session_group_are_optimized_beside_each_other(

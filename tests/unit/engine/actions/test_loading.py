@@ -42,12 +42,6 @@ def job(folder: Path) -> Optimize:
     return Optimize.of(source, OptimizeSettings(), folder / "made")
 
 
-def test_what_infers_is_not_run_twice(tmp_path: Path) -> None:
-    run = Runner({})
-    assert loading.optimize(job(tmp_path), run) is DONE
-    assert run.asked == ["data"]
-
-
 def test_less_is_inferred_where_inference_ended_the_process(tmp_path: Path) -> None:
     failed = ended("onnx's shape inference")
     run = Runner({"data": failed})

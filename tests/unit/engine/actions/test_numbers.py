@@ -160,17 +160,6 @@ def test_what_ends_for_the_lack_of_memory_says_nothing(beside: Beside) -> None:
     assert compiling.reason is None
 
 
-def test_nothing_is_run_where_nothing_is_compared(beside: Beside) -> None:
-    lease, shared = WorkerLease(), WorkerLease()
-    shared.own = False  # such an EP compiles in less time than a process takes to start
-    with beside(lease, shared) as run:
-        assert run is None
-    beside.runs = False
-    with beside(lease, WorkerLease()) as run:
-        assert run is None
-    assert lease.indices == []
-
-
 def test_the_ep_is_blamed_for_what_the_source_runs(beside: Beside) -> None:
     def unrun(*errors: EpctxError) -> tuple[Failure, ...]:
         return tuple(error.failure for error in errors)

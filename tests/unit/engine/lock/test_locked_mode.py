@@ -42,14 +42,6 @@ def causes(project: Project) -> None:
     locked_mode.refuse_other_causes(lock, planned, lookup)
 
 
-def test_what_has_not_changed_is_not_refused(built: Project) -> None:
-    causes(built)
-    lock, planned, place = read(built)
-    locked_mode.refuse_edited_outputs(lock, planned, place)
-    locked_mode.refuse_differences(lock, lock, planned)
-    locked_mode.refuse_sources_in_outputs(planned, place)
-
-
 def grow(project: Project) -> None:
     path = project.folder / "a.onnx"
     path.write_bytes(path.read_bytes() + b"\x42\x01x")
@@ -108,15 +100,6 @@ def test_edited_outputs_are_refused(edit: str, built: Project) -> None:
     assert caught.value.remedy.startswith("restore the files")
 
 
-def test_a_byte_of_the_same_size_is_enough(built: Project) -> None:
-    path = next(p for p in sorted((built.published / "g").iterdir()) if p.suffix == ".bin")
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(LockError, match="was changed"):
-        locked_mode.refuse_edited_outputs(*read(built))
-
-
 @pytest.mark.parametrize("name", ["SHA256SUMS", "golden"])
 def test_what_no_lock_has_is_not_held_to_it(name: str, built: Project) -> None:
     """Sums are verified; golden inputs come and go by themselves."""
@@ -124,11 +107,6 @@ def test_what_no_lock_has_is_not_held_to_it(name: str, built: Project) -> None:
         (built.published / "g" / "golden").mkdir()
     else:
         (built.published / "g" / name).write_text("other")
-    locked_mode.refuse_edited_outputs(*read(built))
-
-
-def test_a_group_that_is_not_published_is_not_edited(built: Project) -> None:
-    (built.published / "g").rename(built.folder / "moved")
     locked_mode.refuse_edited_outputs(*read(built))
 
 
@@ -170,21 +148,6 @@ def test_of_a_part_of_the_manifest_the_same_part_of_the_lock_counts(
     _, whole, _ = read(both)
     with pytest.raises(LockError, match="differs"):
         locked_mode.refuse_differences(lock, only, whole)
-
-
-def test_a_host_that_differs_is_no_fault_of_the_build(built: Project) -> None:
-    lock, planned, _ = read(built)
-    (name,) = lock.execution_providers
-    here, there = (
-        replace(
-            lock,
-            execution_providers={name: replace(lock.execution_providers[name], host={"isa": isa})},
-        )
-        for isa in ("avx2", "avx512")
-    )
-    with pytest.raises(LockError) as caught:
-        locked_mode.refuse_differences(here, there, planned)
-    assert caught.value.what == "the build differs from the lock"
 
 
 def test_of_many_differences_the_first_are_told(built: Project) -> None:

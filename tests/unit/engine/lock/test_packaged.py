@@ -9,7 +9,7 @@ from epctx.cache.digests import FreshDigests
 from epctx.engine.lock import packaged
 from epctx.files import items
 from epctx.keys import Toolchain
-from epctx.lockfile.types import LockedPackage, LockedRuntime
+from epctx.lockfile.types import LockedPackage
 from epctx.parsing import load
 from tests.kit.projects import Project
 
@@ -17,22 +17,6 @@ from tests.kit.projects import Project
 def locked(project: Project) -> LockedPackage | None:
     project.write()
     return packaged.locked(load.load(project.manifest), Toolchain(FreshDigests()))
-
-
-def test_groups_of_targets_in_the_order_of_the_manifest(project: Project) -> None:
-    project.document["targets"] = {"two": {}, "one": {}}
-    project.section("model_groups", "g")["models"] = ["b", "a"]
-    found = locked(project)
-    assert found is not None
-    assert [(v.group, v.models) for v in found.variants] == [
-        ("two/g", ("b", "a")),
-        ("one/g", ("b", "a")),
-    ]
-    assert found.execution_providers == {
-        "ReferenceExecutionProvider": LockedRuntime(
-            device=None, native=False, options={}, sources=("reference",)
-        )
-    }
 
 
 def test_what_is_said_of_one_ep_in_two_ways_has_two_names(project: Project) -> None:

@@ -18,9 +18,7 @@ from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan
 from epctx.engine.staleness import look
 from epctx.engine.state import SessionState
-from epctx.files import digest
 from epctx.keys.toolchain import ProviderRecord, Toolchain
-from epctx.lockfile import file
 from epctx.lockfile.types import Lock
 from epctx.manifest import ProviderSpec
 from epctx.providers.onnxruntime.host import Cpu
@@ -39,38 +37,6 @@ def known(project: Project) -> tuple[Plan, tuple[SessionState, ...], Toolchain]:
 def made(project: Project) -> Lock:
     whole, sessions, toolchain = known(project)
     return writer.make(whole.manifest, [(whole.groups[0], sessions)], toolchain)
-
-
-def test_it_is_the_lock_that_the_build_wrote(project: Project) -> None:
-    project.build()
-    assert made(project) == file.read(project.lock)
-
-
-def test_it_has_digests_of_what_is_on_the_disk(project: Project) -> None:
-    project.build()
-    lock = made(project)
-    assert set(lock.sources) == {"a.onnx", "a.data", "b.onnx", "b.data"}
-    for name, source in lock.sources.items():
-        path = project.folder / name
-        assert source.digest == str(digest.of_file(path)) and source.size == path.stat().st_size
-    outputs = lock.groups["default/g"].outputs
-    published = {p.name for p in (project.published / "g").iterdir()}
-    assert set(outputs) == published - {"SHA256SUMS"}
-    for name, output in outputs.items():
-        path = project.published / "g" / name
-        assert output.sha256 == digest.of_file(path, "sha256").hex
-        assert output.size == path.stat().st_size
-
-
-def test_of_what_is_not_compiled_yet_it_has_the_settings(project: Project) -> None:
-    project.build()
-    whole, sessions, toolchain = known(project)
-    unknown = [replace(s, compile=replace(s.compile, stored=None)) for s in sessions if s.compile]
-    lock = writer.make(whole.manifest, [(whole.groups[0], unknown)], toolchain)
-    assert lock.groups["default/g"].outputs == {}
-    full = made(project).groups["default/g"]
-    assert lock.groups["default/g"].models == full.models
-    assert lock.groups["default/g"].execution_providers == full.execution_providers
 
 
 def test_a_second_toolchain_of_one_ep_has_a_number(
@@ -124,18 +90,6 @@ def test_where_a_real_ep_compiled_is_told_once(project: Project) -> None:
     assert found == cpu
     assert {s.cpu for s in same.groups["default/g"].session_groups.values()} == {name}
     assert len(lock(cpu, other).cpus) == 2, "a flag is enough"
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("/p/models/a.onnx", "models/a.onnx"),
-        ("/p/a.onnx", "a.onnx"),
-        ("/shared/a.onnx", "../shared/a.onnx"),
-    ],
-)
-def test_sources_are_named_from_the_manifests_folder(path: str, name: str) -> None:
-    assert writer.relative(Path(path), Path("/p")) == name
 
 
 def test_a_source_on_another_drive_has_no_drive_in_its_name(

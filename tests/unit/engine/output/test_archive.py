@@ -87,12 +87,6 @@ def made(tmp_path: Path) -> tuple[Path, dict[str, LockedFile]]:
     return tmp_path / "m.tar", files
 
 
-def test_what_was_written_has_no_fault(made: tuple[Path, dict[str, LockedFile]]) -> None:
-    path, files = made
-    assert archive.fault(path, "m", files, GOLDEN) is None
-    assert archive.fault(path, "m", files, ()) is None
-
-
 def test_golden_files_may_be_left_out_as_a_whole(
     made: tuple[Path, dict[str, LockedFile]], tmp_path: Path
 ) -> None:

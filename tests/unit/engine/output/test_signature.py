@@ -48,11 +48,6 @@ def test_it_goes_when_a_file_becomes_another(place: OutputPaths) -> None:
     assert signature.withdraw(place, {"t/g": [output(place, b"b")]}, whole=True)
 
 
-def test_there_is_none_in_what_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "m").touch()
-    assert not signature.withdraw(OutputPaths(out=tmp_path, name="m"), {}, whole=True)
-
-
 def test_it_goes_when_it_is_none(place: OutputPaths) -> None:
     place.signature.write_bytes(b"x")
     assert signature.withdraw(place, {"t/g": [output(place, b"a")]}, whole=True)
