@@ -163,7 +163,7 @@ def build(
                 golden=golden,
                 archive=archive,
                 attest=attest,
-                signer=Signer.asked(sign, cert, chain),
+                signer=Signer.from_options(sign, cert, chain),
                 builder=builder_id,
             ),
         ),
@@ -226,7 +226,7 @@ def package(
         shared=_shared(remote_cache, trust),
         allow_outside=allow_outside,
         listener=listener or (lambda event: None),
-        signer=Signer.asked(sign, cert, chain),
+        signer=Signer.from_options(sign, cert, chain),
     )
     if failure is not None:
         raise failure
@@ -258,7 +258,7 @@ def sign(
     """
     from epctx.commands import sign as command
 
-    signer = Signer.asked(key, cert, chain)
+    signer = Signer.from_options(key, cert, chain)
     assert signer is not None
     return command.run(Path(folder), signer, waiting)
 
@@ -321,7 +321,7 @@ def verify(
     require_list("trusted_ca", trusted_ca)
     trusted = Trusted.load([Path(p) for p in trusted_key], [Path(p) for p in trusted_ca])
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
-    places = [t if references.is_one(t := os.fspath(each)) else Path(t) for each in given]
+    places = [t if references.is_reference(t := os.fspath(each)) else Path(t) for each in given]
     locked = None if lock is None else locks.read(Path(lock))
     name = None if locked is None else locked.name
     with (

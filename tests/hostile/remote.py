@@ -16,8 +16,9 @@ from typing import Any
 
 from epctx.cache import shared as looking_after
 from epctx.cache.opening import opened
-from epctx.cache.remote import envelope, signing
+from epctx.cache.remote import signing
 from epctx.cache.remote.signing import SigningKey
+from epctx.signing import dsse
 from tests.hostile import project
 from tests.hostile.caches import same
 from tests.hostile.table import BUILD, Room, add
@@ -134,11 +135,11 @@ def resigned(change: Callable[[dict[str, Any]], object], kind: str = "compile") 
 
 def _sealed_again(told: dict[str, Any], key: SigningKey) -> bytes:
     content = json.dumps(told, separators=(",", ":")).encode()
-    signature = key._key.sign(envelope.signed(content))
+    signature = key._key.sign(dsse.pae(signing.TYPE, content))
     signed = {"keyid": key.name, "sig": base64.b64encode(signature).decode()}
     payload = base64.b64encode(content).decode()
     return json.dumps(
-        {"payload": payload, "payloadType": envelope.TYPE, "signatures": [signed]}
+        {"payload": payload, "payloadType": signing.TYPE, "signatures": [signed]}
     ).encode()
 
 

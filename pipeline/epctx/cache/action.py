@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from epctx.files import digest
 from epctx.files.digest import Digest
+from epctx.signing.dsse import Signature
 
 T = TypeVar("T")
 
@@ -22,13 +23,6 @@ class StoredFile(Struct, frozen=True, kw_only=True):
     digest: Digest
 
 
-class Signature(Struct, frozen=True, kw_only=True):
-    """A signature of an action, as DSSE has it: the name of its key, and Ed25519 in base64."""
-
-    keyid: str
-    sig: str
-
-
 class StoredAction(Struct, Generic[T], frozen=True, kw_only=True):
     """What an action made.
 
@@ -37,7 +31,7 @@ class StoredAction(Struct, Generic[T], frozen=True, kw_only=True):
         record: the key's record as JSON, of which the key is the digest (epctx.keys).
         result: what it told, apart from files.
         files: what it made, as objects of the cache.
-        signatures: who vouches for it (cache.remote.envelope).
+        signatures: who vouches for it (cache.remote.signing).
         fetched: it came from a shared cache: it is as good as its signatures.
     """
 
@@ -84,8 +78,8 @@ class RemoteReport(Struct, frozen=True, kw_only=True):
 
 
 def key_of(record: msgspec.Raw) -> Digest | None:
-    """The key of which this is the record; None: it is none."""
+    """Return the key of a record; None if the record is no JSON."""
     try:
         return digest.of_json(msgspec.json.decode(record))
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from epctx import limits
 from epctx.cache.action import StoredAction
-from epctx.cache.remote import envelope
+from epctx.cache.remote import signing
 from epctx.cache.remote.store import Store, Stored
 from epctx.cache.remote.tier import Tier, object_name
 from epctx.cache.store import Cache
@@ -146,7 +146,7 @@ def _listed(key: str, action: StoredAction[msgspec.Raw] | None, since: float) ->
         kind=None if action is None else action.kind,
         files=len(files),
         size=sum(files.values()),
-        signers=() if action is None else tuple(each.keyid for each in action.signatures),
+        signers=() if action is None else tuple(each.keyid or "?" for each in action.signatures),
         age=max(0.0, time.time() - since),
     )
 
@@ -276,8 +276,8 @@ def _record(store: Store, each: Stored) -> StoredAction[msgspec.Raw] | None:
     content = store.read(each.name, most) if each.size <= most else None
     try:
         key = Digest("blake3", each.name.removeprefix(_ACTIONS))
-        return None if content is None else envelope.unseal(key, content)
-    except envelope.Damaged:
+        return None if content is None else signing.unseal(key, content)
+    except signing.Damaged:
         return None
 
 

@@ -134,7 +134,7 @@ def build(
             golden=golden,
             archive=archive,
             attest=attest,
-            signer=Signer.asked(sign, cert, chain),
+            signer=Signer.from_options(sign, cert, chain),
             builder=builder_id,
         ),
     )

@@ -62,7 +62,7 @@ def package(
     A component for each model, a variant for each target: ONNX Runtime 1.28 and later picks the
     variant that fits the device. `package` in the manifest adds a tokenizer and other files.
     """
-    signs = Signer.asked(sign, cert, chain)
+    signs = Signer.from_options(sign, cert, chain)
     with progress.live(ui) as shown:
         done, failure = command.run(
             located(manifest),

@@ -12,7 +12,7 @@ from epctx.errors import UsageError, VerificationError
 from epctx.files import atomic
 from epctx.files.digest import Digest
 from epctx.files.outputs import SIGNATURE, SUMS
-from epctx.signing import oms, tree
+from epctx.signing import oms
 from epctx.signing.keys import Signer
 from epctx.text import Brief
 from epctx.verification import integrity
@@ -48,7 +48,7 @@ def run(folder: Path, signer: Signer, waiting: Callable[[], None]) -> SignReport
     place, shown = folder.resolve(), folder.as_posix()
     with reading.undisturbed([folder], waiting):
         with UsageError.if_refused("cannot be read", file=shown, remedy="name a folder"):
-            found = tree.read(place)
+            found = oms.folder_digests(place)
         files = {name: each.hex for name, each in found.items() if isinstance(each, Digest)}
         for name, each in found.items():
             if isinstance(each, str):

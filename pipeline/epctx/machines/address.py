@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import ipaddress
 import socket
 import ssl
 from pathlib import Path
@@ -15,6 +14,7 @@ from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ProviderUnavailable, UsageError
+from epctx.transfer import is_loopback
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -88,7 +88,7 @@ def contact(address: Address, tls: Tls) -> tuple[str, Security | None]:
     files = {"--tls-ca": tls.ca, "--tls-cert": tls.cert, "--tls-key": tls.key}
     given = {name for name, path in files.items() if path is not None}
     if not given:
-        if not (tls.insecure or _is_loopback(address.host)):
+        if not (tls.insecure or is_loopback(address.host)):
             raise UsageError(
                 f"whoever reaches {address.host} could run code on each machine, this one included",
                 where="--on",
@@ -173,13 +173,6 @@ def refuse_without_dask() -> None:
             remedy="pip install 'epctx[dask]'",
             code=Code.NOT_INSTALLED,
         ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _strange(url: str, where: str) -> UsageError:

@@ -1,39 +1,50 @@
-"""`oci://HOST/REPO:TAG@sha256:…`: where an artifact is, or goes."""
+"""References `oci://HOST/REPO:TAG@sha256:…`, and the repositories that they name."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from epctx.error_codes import Code
-from epctx.errors import UsageError
+from epctx.errors import StorageError, UsageError, VerificationError
 from epctx.files.digest import Digest
+from epctx.oci.artifact import Damaged
+from epctx.transfer.attempts import StoreError
+
+if TYPE_CHECKING:
+    from epctx.oci.registry import Repository
 
 SCHEME: Final = "oci://"
 _WORD: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 REPOSITORY: Final = re.compile(rf"{_WORD}(?:/{_WORD})*")
-"""What the distribution specification lets a repository be called."""
+"""Names of repositories that the distribution specification allows."""
 _REFERENCE: Final = re.compile(
     r"oci://(?P<host>(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?)"
     rf"/(?P<repository>{REPOSITORY.pattern})"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@sha256:(?P<digest>[0-9a-f]{64}))?"
 )
 _LONGEST: Final = 255
-"""Characters of a repository, with its host."""
+"""Greatest number of characters of a repository with its host."""
 _HUB: Final = "docker.io"
 _HUB_REGISTRY: Final = "registry-1.docker.io"
+_REMEDY: Final = (
+    "check the name, and that who is logged in (`docker login`) may do it; what has moved already "
+    "does not move again"
+)
 
 
 class Reference(Struct, frozen=True, kw_only=True):
     """An artifact in a registry.
 
     Attributes:
-        host: with its port, if that is told.
-        repository: its path.
-        tag: None: it is named by its digest alone.
-        digest: of its manifest; None: whatever the tag stands for now.
+        host: host of the registry, with its port if that is given.
+        repository: path of the repository.
+        tag: None if the artifact is named by its digest alone.
+        digest: digest of the manifest; None for whatever the tag stands for now.
     """
 
     host: str
@@ -43,12 +54,12 @@ class Reference(Struct, frozen=True, kw_only=True):
 
     @property
     def registry(self) -> str:
-        """Who is asked: Docker Hub answers elsewhere than its name says."""
+        """Host that answers requests: Docker Hub's has another name."""
         return _HUB_REGISTRY if self.host == _HUB else self.host
 
     @property
     def name(self) -> str:
-        """What the registry is asked for: a digest goes before a tag, which may move."""
+        """Name that the registry is asked for: the digest if there is one, as a tag may move."""
         return str(self.digest) if self.digest is not None else self.tag or "latest"
 
     def __str__(self) -> str:
@@ -57,25 +68,60 @@ class Reference(Struct, frozen=True, kw_only=True):
         return f"{SCHEME}{self.host}/{self.repository}{tag}{digest}"
 
 
-def is_one(text: str) -> bool:
-    """Whether a text is meant to be a reference, and no path."""
+def is_reference(text: str) -> bool:
+    """Return whether a text is meant to be a reference, and no path."""
     return text.startswith(SCHEME)
 
 
 def parse(text: str) -> Reference:
-    """The reference that a text is; without tag and digest it means `latest`.
+    """Parse a reference; without tag and digest it means `latest`.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is no reference.
     """
-    found = _REFERENCE.fullmatch(text)
-    if found is None or len(f"{found['host']}/{found['repository']}") > _LONGEST:
+    parts = _REFERENCE.fullmatch(text)
+    if parts is None or len(f"{parts['host']}/{parts['repository']}") > _LONGEST:
         raise UsageError(
             f"{text!r} names nothing in a registry",
             remedy="write it as oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST], the repository "
             "in lower case, and no user name or password in it",
             code=Code.COMMAND_LINE,
         )
-    digest = Digest("sha256", found["digest"]) if found["digest"] else None
-    tag = found["tag"] if found["tag"] or digest else "latest"
-    return Reference(host=found["host"], repository=found["repository"], tag=tag, digest=digest)
+    digest = Digest("sha256", parts["digest"]) if parts["digest"] else None
+    tag = parts["tag"] if parts["tag"] or digest else "latest"
+    return Reference(host=parts["host"], repository=parts["repository"], tag=tag, digest=digest)
+
+
+@contextlib.contextmanager
+def open_repository(reference: Reference, *, insecure: bool) -> Iterator[Repository]:
+    """Give the repository of a reference, and turn its errors into epctx's; sends no request yet.
+
+    Raises:
+        UsageError: the extra is not installed.
+        StorageError: the registry fails a request.
+        VerificationError: the registry has content that is damaged.
+    """
+    try:
+        from epctx.oci.registry import Repository
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a registry needs {error.name}, which is not installed",
+            remedy='install it: pip install "epctx[oci]"',
+            code=Code.ENVIRONMENT,
+        ) from error
+    try:
+        yield Repository(reference, insecure=insecure)
+    except StoreError as error:
+        raise StorageError(
+            f"the registry does not do it: {error}",
+            where=str(reference),
+            remedy=_REMEDY if insecure else f"{_REMEDY}; a registry of plain HTTP needs --insecure",
+            code=Code.REGISTRY,
+        ) from None
+    except Damaged as error:
+        raise VerificationError(
+            f"what the registry has {error}",
+            where=str(reference),
+            remedy="do not use it: push it anew, or ask who did",
+            code=Code.INTEGRITY,
+        ) from None

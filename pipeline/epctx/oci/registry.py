@@ -1,8 +1,8 @@
-"""A repository of a registry, by the distribution specification 1.1, and nothing in it believed.
+"""Client of a registry's repository, by the distribution specification 1.1.
 
-https://github.com/opencontainers/distribution-spec. Whatever comes is held to its digest by whoever
-asked; here it is bounded in size and time, asked for again where that may help, and credentials go
-to the registry alone.
+https://github.com/opencontainers/distribution-spec. Callers check the digest of each blob. This
+module bounds size and time, repeats a request where that may help, and sends credentials to the
+registry alone.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import requests
 from epctx import limits
 from epctx.files import digest as digests
 from epctx.files.digest import Digest
-from epctx.oci import artifact, credentials
-from epctx.oci.access import Access, Header
+from epctx.oci import artifact
+from epctx.oci.access import Access, stored_credentials
 from epctx.oci.artifact import Blob, Descriptor
 from epctx.oci.reference import Reference
-from epctx.transfer import asking
-from epctx.transfer.asking import Absent, Asking
+from epctx.transfer import client
 from epctx.transfer.attempts import Passing, StoreError, repeatedly, resumed
+from epctx.transfer.client import Absent, Header, HttpClient
 
 CHUNK: Final = 16 << 20
-"""Bytes of a blob that are sent at a time; what is smaller is sent whole."""
+"""Bytes of a blob that are sent at a time; a smaller blob is sent whole."""
 _HOPS: Final = 3
 _PAGES: Final = 20
 _UNAUTHORIZED: Final = frozenset({401})
@@ -39,21 +39,21 @@ _NO_REFERRERS: Final = frozenset({400, 404, 405, 501})
 _LOST: Final = frozenset({404, 416})
 _NEXT: Final = re.compile(r'<([^>]+)>;\s*rel="?next"?')
 Came = Literal["there", "mounted", "sent"]
-"""How a blob came to be in a repository."""
+"""Ways in which a blob comes into a repository."""
 _BYTES: Final = {"Content-Type": "application/octet-stream"}
 _ACCEPTED: Final = {"Accept": f"{artifact.MANIFEST}, {artifact.INDEX}"}
 
 
 class _LostUpload(Passing):
-    """An upload that the registry knows no more, or of which it has something else: begin anew."""
+    """The registry has lost an upload, or has other bytes of it: the upload begins anew."""
 
 
 class Repository:
     """A repository. Thread-safe.
 
     Args:
-        reference: what is in it.
-        insecure: it speaks plain HTTP.
+        reference: names it.
+        insecure: speak plain HTTP.
     """
 
     def __init__(self, reference: Reference, *, insecure: bool) -> None:
@@ -61,14 +61,16 @@ class Repository:
         self._insecure = insecure
         self._root = f"{'http' if insecure else 'https'}://{host}"
         self._base = f"{self._root}/v2/{reference.repository}"
-        self._asking = Asking()
-        self._access = Access(host, insecure=insecure, find=lambda: credentials.of(reference.host))
+        self._client = HttpClient()
+        self._access = Access(
+            host, insecure=insecure, find=lambda: stored_credentials(reference.host)
+        )
 
     def manifest(self, name: str) -> bytes | None:
-        """What a tag stands for, or the manifest that has a digest; None: there is none.
+        """Read the manifest of a tag or digest; None if there is none.
 
         Raises:
-            StoreError: it does not answer, or answers what has another digest.
+            StoreError: the registry does not answer, or sends a manifest of another digest.
         """
         content = self._read(f"{self._base}/manifests/{name}", _ACCEPTED)
         if content is not None and ":" in name and str(_digest(content)) != name:
@@ -76,15 +78,20 @@ class Repository:
         return content
 
     def put_manifest(self, name: str, content: bytes, kind: str = artifact.MANIFEST) -> bool:
-        """Put a manifest under a tag or its digest; whether it notes what the manifest is about.
+        """Put a manifest under a tag or its digest.
+
+        Returns:
+            Whether the registry has noted the manifest's subject.
 
         Raises:
-            StoreError: it does not take it, or has something else under its digest afterwards.
+            StoreError: the registry refuses it, or has another one there afterwards.
         """
 
         def attempt() -> bool:
-            place, told = f"{self._base}/manifests/{name}", {"Content-Type": kind}
-            with self._asked("PUT", place, size=len(content), headers=told, data=content) as answer:
+            place, headers = f"{self._base}/manifests/{name}", {"Content-Type": kind}
+            with self._request(
+                "PUT", place, size=len(content), headers=headers, data=content
+            ) as answer:
                 return "OCI-Subject" in answer.headers
 
         noted = repeatedly(attempt)
@@ -93,43 +100,44 @@ class Repository:
         return noted
 
     def stream(self, blob: Blob, begun: int = 0) -> Iterator[bytes]:
-        """A blob from some byte on, resumed where it breaks; what comes is to be hashed.
+        """Give a blob from a byte on, resumed where it breaks; the caller checks its digest.
 
         Raises:
-            StoreError: it is not there, or there is less or more of it than is told.
+            StoreError: it is not there, or has another size.
         """
         return resumed(lambda done: self._body(blob, begun + done), blob.size - begun)
 
     def attached(self, content: Digest) -> tuple[Descriptor, ...]:
-        """What refers to a manifest.
+        """List the manifests that refer to a manifest.
 
         Raises:
-            StoreError: it does not answer, or no list of that.
+            StoreError: the registry does not answer, or not with such a list.
             Damaged: as `artifact.read_index`.
         """
         place: str | None = f"{self._base}/referrers/{content}"
-        found: tuple[Descriptor, ...] = ()
+        referrers: tuple[Descriptor, ...] = ()
         for _ in range(_PAGES):
             if place is None:
-                return found
+                return referrers
             page = self._page(place)
             if page is None:
                 listed = self.manifest(artifact.fallback(content))
                 return () if listed is None else artifact.read_index(listed)
-            found += page[0]
+            referrers += page[0]
             place = page[1]
         raise StoreError("its list of what refers to the artifact does not end")
 
     def upload(
         self, blob: Blob, source: Path | bytes, sent: Callable[[int], None], mount: str | None
     ) -> Came:
-        """See that a blob is there, and how it came: it was, or was in the repository `mount`.
+        """Upload a blob unless it is there, and return how it came there.
 
         Args:
-            sent: hears how many of its bytes were sent so far.
+            sent: called with the number of bytes that were sent so far.
+            mount: repository of the registry to take the blob from, if it is there.
 
         Raises:
-            StoreError: the registry does not take it.
+            StoreError: the registry refuses it.
             OSError: the file cannot be read.
         """
 
@@ -142,7 +150,7 @@ class Repository:
 
     def _has(self, blob: Blob) -> bool:
         try:
-            with self._asked("HEAD", self._blob(blob)) as answer:
+            with self._request("HEAD", self._blob(blob)) as answer:
                 return answer.headers.get("Content-Length", str(blob.size)) == str(blob.size)
         except Absent:
             return False
@@ -155,7 +163,7 @@ class Repository:
 
         def attempt() -> bytes:
             with self._followed(place, size=0, headers=headers) as answer:
-                return asking.whole(answer, most)
+                return client.read_all(answer, most)
 
         try:
             return repeatedly(attempt)
@@ -163,47 +171,49 @@ class Repository:
             return None
 
     def _page(self, place: str) -> tuple[tuple[Descriptor, ...], str | None] | None:
-        """A part of what refers to a manifest, and where the next is; None: it has no such list."""
+        """Read a page of referrers and the place of the next; None if it has no Referrers API."""
         most = limits.REGISTRY_MANIFEST_BYTES.value
 
         def attempt() -> tuple[tuple[Descriptor, ...], str | None] | None:
-            with self._asked("GET", place, taken=_NO_REFERRERS) as answer:
+            with self._request("GET", place, taken=_NO_REFERRERS) as answer:
                 kind = answer.headers.get("Content-Type", "").partition(";")[0]
                 if answer.status_code in _NO_REFERRERS or kind != artifact.INDEX:
                     return None
-                listed = artifact.read_index(asking.whole(answer, most))
+                listed = artifact.read_index(client.read_all(answer, most))
                 following = _NEXT.search(answer.headers.get("Link", ""))
                 return listed, self._own(place, following[1]) if following else None
 
         return repeatedly(attempt)
 
-    def _own(self, place: str, told: str) -> str:
-        """A place that the registry names, if it is its own."""
-        found = urljoin(place, told)
-        if not found.startswith(f"{self._root}/"):
+    def _own(self, place: str, link: str) -> str:
+        """Resolve a link that has to stay in the registry."""
+        target = _joined(place, link)
+        if not target.startswith(f"{self._root}/"):
             raise StoreError("it names a place that is not its own", lasting=True)
-        return found
+        return target
 
     def _body(self, blob: Blob, done: int) -> Iterator[bytes]:
         headers = {"Range": f"bytes={done}-"} if done else {}
         with self._followed(self._blob(blob), size=blob.size, headers=headers) as answer:
-            yield from asking.body(answer, blob.size, done)
+            yield from client.blob_pieces(answer, blob.size, done)
 
     @contextlib.contextmanager
     def _followed(
         self, place: str, *, size: int, headers: Mapping[str, str]
     ) -> Iterator[requests.Response]:
-        """A GET that may be sent elsewhere, where no credentials go."""
+        """Send a GET and follow redirects; no credentials go to another host."""
         for _ in range(_HOPS):
-            with self._asked("GET", place, size=size, headers=headers, taken=_REDIRECTS) as answer:
+            with self._request(
+                "GET", place, size=size, headers=headers, taken=_REDIRECTS
+            ) as answer:
                 if answer.status_code not in _REDIRECTS:
                     yield answer
                     return
-                place = self._elsewhere(urljoin(place, answer.headers.get("Location", "")))
+                place = self._elsewhere(_joined(place, answer.headers.get("Location", "")))
         raise StoreError("it redirects without end", lasting=True)
 
     def _elsewhere(self, place: str) -> str:
-        """Where it redirects to, if that may be asked."""
+        """Return the target of a redirect, if a request may go there."""
         parts = urlsplit(place)
         if parts.hostname and (
             parts.scheme == "https" or (self._insecure and parts.scheme == "http")
@@ -212,7 +222,7 @@ class Repository:
         raise StoreError("it redirects to a place that is not safe", lasting=True)
 
     @contextlib.contextmanager
-    def _asked(
+    def _request(
         self,
         method: str,
         place: str,
@@ -222,12 +232,13 @@ class Repository:
         data: bytes | None = None,
         taken: frozenset[int] = frozenset(),
     ) -> Iterator[requests.Response]:
-        """As `Asking.asked`; where the registry wants credentials they are found, and it is asked
-        once more.
+        """Send a request, and once more with credentials if the registry wants them.
+
+        See `HttpClient.request`.
         """
 
-        def ask(header: str, also: frozenset[int]) -> AbstractContextManager[requests.Response]:
-            return self._asking.asked(
+        def send(header: str, also: frozenset[int]) -> AbstractContextManager[requests.Response]:
+            return self._client.request(
                 method,
                 place,
                 auth=Header(header),
@@ -238,26 +249,25 @@ class Repository:
             )
 
         if not place.startswith(f"{self._root}/"):
-            with ask("", frozenset()) as answer:
+            with send("", frozenset()) as answer:
                 yield answer
             return
         header = self._access.header
-        with ask(header, _UNAUTHORIZED) as answer:
+        with send(header, _UNAUTHORIZED) as answer:
             if answer.status_code not in _UNAUTHORIZED:
                 yield answer
                 return
             challenge = answer.headers.get("WWW-Authenticate", "")
         self._access.renew(header, challenge)
-        with ask(self._access.header, frozenset()) as answer:
+        with send(self._access.header, frozenset()) as answer:
             yield answer
 
     def _uploaded(
         self, blob: Blob, source: Path | bytes, sent: Callable[[int], None], mount: str | None
     ) -> Came:
-        asked = {"mount": str(blob.digest), "from": mount} if mount else {}
-        query = f"?{urlencode(asked)}" if asked else ""
-        with self._asked("POST", f"{self._base}/blobs/uploads/{query}", data=b"") as answer:
-            if asked and answer.status_code == requests.codes.created:
+        query = f"?{urlencode({'mount': str(blob.digest), 'from': mount})}" if mount else ""
+        with self._request("POST", f"{self._base}/blobs/uploads/{query}", data=b"") as answer:
+            if mount and answer.status_code == requests.codes.created:
                 return "mounted"
             place = self._upload_place(f"{self._base}/blobs/uploads/", answer)
             least = answer.headers.get("OCI-Chunk-Min-Length", "")
@@ -277,7 +287,7 @@ class Repository:
         chunk: int,
         sent: Callable[[int], None],
     ) -> None:
-        """Send a file in pieces, each again from where the registry says that it stopped."""
+        """Send a file in pieces; after a failure go on where the registry says that it stopped."""
         done, failed = 0, 0
         while blob.size - done > chunk:
             stream.seek(done)
@@ -302,7 +312,7 @@ class Repository:
 
     def _patched(self, place: str, done: int, piece: bytes) -> tuple[str, int]:
         span = {"Content-Range": f"{done}-{done + len(piece) - 1}", **_BYTES}
-        with self._asked(
+        with self._request(
             "PATCH", place, size=len(piece), headers=span, data=piece, taken=_LOST
         ) as answer:
             if answer.status_code in _LOST:
@@ -310,24 +320,32 @@ class Repository:
             return self._upload_place(place, answer), _end(answer)
 
     def _stopped(self, place: str) -> tuple[str, int]:
-        """Where an upload goes on, and from which byte."""
-        with self._asked("GET", place, taken=_LOST) as answer:
+        """Return the place where an upload goes on, and its next byte."""
+        with self._request("GET", place, taken=_LOST) as answer:
             if answer.status_code in _LOST:
                 raise _LostUpload("it does not go on with an upload")
             return self._upload_place(place, answer), _end(answer)
 
     def _upload_place(self, place: str, answer: requests.Response) -> str:
-        """Where the rest of an upload goes; elsewhere than to the registry without its token."""
-        return self._elsewhere(urljoin(place, answer.headers.get("Location", "")))
+        """Return the place of the rest of an upload; another host gets no token."""
+        return self._elsewhere(_joined(place, answer.headers.get("Location", "")))
 
     def _finish(self, place: str, blob: Blob, content: bytes) -> None:
         joint = "&" if urlsplit(place).query else "?"
         place = f"{place}{joint}{urlencode({'digest': str(blob.digest)})}"
-        with self._asked(
+        with self._request(
             "PUT", place, size=len(content), headers=_BYTES, data=content, taken=_LOST
         ) as answer:
             if answer.status_code in _LOST:
                 raise _LostUpload("it does not go on with an upload")
+
+
+def _joined(place: str, link: str) -> str:
+    """Resolve a link of an answer. Raises StoreError if it is none."""
+    try:
+        return urljoin(place, link)
+    except ValueError:
+        raise StoreError("it names a place that is none", lasting=True) from None
 
 
 def _digest(content: bytes) -> Digest:
@@ -335,8 +353,8 @@ def _digest(content: bytes) -> Digest:
 
 
 def _end(answer: requests.Response) -> int:
-    """How many bytes of an upload a registry has: the end of its range is the last of them."""
+    """Return how many bytes of an upload a registry has: its range ends with the last byte."""
     last = answer.headers.get("Range", "").rpartition("-")[2]
     if not (last.isdecimal() and len(last) < 16):
         raise StoreError("it does not tell how much of an upload it has")
-    return int(last) + 1 if int(last) else 0  # of nothing some tell that they have the first byte
+    return int(last) + 1 if int(last) else 0  # some name the first byte where they have none

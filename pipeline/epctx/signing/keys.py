@@ -1,16 +1,17 @@
-"""Whose signatures these are: private keys that sign, public keys and authorities that are trusted.
+"""Private keys that sign; public keys and certificate authorities that are trusted.
 
-Keys are those that OpenSSF Model Signing has: ECDSA on P-256, P-384 and P-521, in PEM.
+OpenSSF Model Signing uses ECDSA on P-256, P-384 and P-521, the shared cache Ed25519. Keys and
+certificates are files in PEM.
 """
 
 from __future__ import annotations
 
-import base64
+import datetime
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, TypeVar, cast
 
 from msgspec import Struct
 
@@ -20,43 +21,50 @@ from epctx.errors import UsageError
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+    from cryptography.x509.verification import ExtensionPolicy, Policy
 
 PACKAGE: Final = "cryptography.hazmat.primitives.asymmetric"
 EXTRA: Final = "sign"
+MOST_CERTIFICATES: Final = 10
+"""Greatest number of certificates of one signature."""
 _CURVES: Final = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
-"""The hash that ECDSA is used with, by curve."""
+"""Hash that ECDSA is used with, by curve."""
 _BYTES: Final = 1 << 18
-"""A file of keys or certificates has at most."""
+"""Greatest size of a file of keys or certificates."""
 _T = TypeVar("_T")
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
 
+class Refused(Exception):
+    """A signature does not count; the text is one clause."""
+
+
 class Signer(Struct, frozen=True, kw_only=True):
-    """A private key, and the certificates that tell whose it is: its own, then its issuers'."""
+    """Private key, and the certificates that say whose it is: its own, then its issuers'."""
 
     key: ec.EllipticCurvePrivateKey
     chain: tuple[x509.Certificate, ...] = ()
 
     @property
     def name(self) -> str:
-        """Who signs, for people: the subject of the certificate, or which key."""
+        """Subject of the certificate, or the name of the key."""
         if self.chain:
             return self.chain[0].subject.rfc4514_string()
-        return named(fingerprint(self.key.public_key()))
+        return key_name(fingerprint(self.key.public_key()))
 
     def sign(self, content: bytes) -> bytes:
-        """The signature of some bytes: always the same one."""
+        """Sign bytes; the same bytes have the same signature."""
         from cryptography.hazmat.primitives.asymmetric import ec
 
         hashed = ec.ECDSA(_hash(self.key.public_key()), deterministic_signing=True)
         return self.key.sign(content, hashed)
 
     @classmethod
-    def asked(
+    def from_options(
         cls, key: StrPath | None, cert: StrPath | None, chain: StrPath | None
     ) -> Signer | None:
-        """Who signs, by the files that were named; None: nobody.
+        """Load the signer that a command's options name; None if they name no key.
 
         Raises:
             UsageError: a certificate is named without a key; else as `load` raises.
@@ -74,41 +82,41 @@ class Signer(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, key: Path, cert: Path | None = None, chain: Path | None = None) -> Signer:
-        """The signer of these PEM files.
+        """Load a signer from PEM files.
 
         Args:
-            cert: the certificate of the key; None: whoever verifies has its public key.
-            chain: those of its issuers, the nearest first.
+            cert: certificate of the key; None if verifiers have the public key.
+            chain: certificates of its issuers, the nearest first.
 
         Raises:
-            UsageError: one cannot be read, is not what it must be, or is not of the key;
+            UsageError: a file cannot be read, has other content, or is not of the key;
                 `cryptography` is not installed.
         """
         UsageError.if_missing(PACKAGE, EXTRA)
         from cryptography import x509
 
-        private = _private(key)
+        private = _read_private(key)
         if cert is None:
             if chain is not None:
                 raise _refused(chain, "is of no certificate", "name the key's own with --cert")
             return cls(key=private)
-        own, *others = _parsed(cert, x509.load_pem_x509_certificates, _CERTIFICATE)
+        own, *others = _read(cert, x509.load_pem_x509_certificates, _CERTIFICATE)
         if own.public_key() != private.public_key():
             raise _refused(cert, "is of another key", f"name the certificate of {key.as_posix()}")
         if chain is not None:
-            others += _parsed(chain, x509.load_pem_x509_certificates, _CERTIFICATE)
+            others += _read(chain, x509.load_pem_x509_certificates, _CERTIFICATE)
         return cls(key=private, chain=(own, *others))
 
 
 class Trusted(Struct, frozen=True, kw_only=True):
-    """Whose signatures count: public keys by their fingerprints, and certificate authorities."""
+    """Trusted public keys by their fingerprints, and trusted certificate authorities."""
 
     keys: Mapping[str, ec.EllipticCurvePublicKey]
     authorities: tuple[x509.Certificate, ...]
 
     @classmethod
     def load(cls, keys: Sequence[Path], authorities: Sequence[Path]) -> Trusted | None:
-        """Those of PEM files; None: no file is named.
+        """Load keys and authorities from PEM files; None if no file is named.
 
         Raises:
             UsageError: as `Signer.load`.
@@ -118,51 +126,95 @@ class Trusted(Struct, frozen=True, kw_only=True):
         UsageError.if_missing(PACKAGE, EXTRA)
         from cryptography import x509
 
-        read = x509.load_pem_x509_certificates
-        roots = [_parsed(path, read, _CERTIFICATE) for path in authorities]
+        load = x509.load_pem_x509_certificates
         return cls(
-            keys={fingerprint(each): each for each in map(_public, keys)},
-            authorities=tuple(each for found in roots for each in found),
+            keys={fingerprint(each): each for each in map(_read_public, keys)},
+            authorities=tuple(
+                each for path in authorities for each in _read(path, load, _CERTIFICATE)
+            ),
         )
 
+    def certified_key(self, chain: Sequence[bytes]) -> tuple[ec.EllipticCurvePublicKey, str]:
+        """Return the key of the first certificate, and its subject, if an authority vouches today.
 
-def holds(key: ec.EllipticCurvePublicKey, signature: bytes, content: bytes) -> bool:
-    """Whether a signature is one of these bytes by this key."""
+        Args:
+            chain: certificates in DER: the signer's own, then its issuers'.
+
+        Raises:
+            Refused: the chain ends at nobody who is trusted, is expired, or is not for signatures.
+        """
+        from cryptography import x509
+        from cryptography.x509 import verification
+
+        if not 0 < len(chain) <= MOST_CERTIFICATES:
+            raise Refused(f"has {len(chain)} certificates, not 1 to {MOST_CERTIFICATES}")
+        try:
+            leaf, *others = (x509.load_der_x509_certificate(each) for each in chain)
+            policy = verification.PolicyBuilder().time(datetime.datetime.now(datetime.UTC))
+            policy = policy.store(verification.Store(list(self.authorities)))
+            policy = policy.extension_policies(
+                ca_policy=_issuer_policy(), ee_policy=verification.ExtensionPolicy.permit_all()
+            )
+            policy.build_client_verifier().verify(leaf, others)
+            _require_signature_usage(leaf)
+            public = leaf.public_key()
+        except verification.VerificationError as error:
+            why = str(error).rpartition("exhausted: ")[2]
+            why = "no issuer of it is" if "no interior errors" in why else why
+            raise Refused(f"is certified by nobody who is trusted today: {why}") from error
+        except (ValueError, TypeError, x509.DuplicateExtension) as error:
+            raise Refused(f"has a certificate that is none: {error}") from error
+        if not is_curve(public):
+            raise Refused("has a certificate of a key of another kind")
+        return public, leaf.subject.rfc4514_string()
+
+
+def holds(
+    key: ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey, signature: bytes, content: bytes
+) -> bool:
+    """Return whether a key signed these bytes."""
     from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
     try:
-        key.verify(signature, content, ec.ECDSA(_hash(key)))
+        if isinstance(key, ed25519.Ed25519PublicKey):
+            key.verify(signature, content)
+        else:
+            key.verify(signature, content, ec.ECDSA(_hash(key)))
     except InvalidSignature:
         return False
     return True
 
 
+def private_key(pem: bytes) -> object:
+    """Parse a private key in PEM without a password; None if it is something else."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        return load_pem_private_key(pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # the error's text may be of the key
+        return None
+
+
 def fingerprint(key: ec.EllipticCurvePublicKey) -> str:
-    """What a signature calls its key, as OpenSSF Model Signing does: the SHA-256 of its PEM."""
+    """Name of a key in a signature, as in OpenSSF Model Signing: the SHA-256 of its PEM."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(pem).hexdigest()
 
 
-def named(fingerprint: str) -> str:
-    """A key for people."""
+def key_name(fingerprint: str) -> str:
+    """Name of a key in messages."""
     return f"the key {fingerprint[:16]}…"
 
 
 def is_curve(key: object) -> TypeGuard[ec.EllipticCurvePublicKey]:
-    """Whether a public key is of a kind that may sign."""
+    """Return whether a public key is of a kind that may sign models."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in _CURVES
-
-
-def der(certificate: x509.Certificate) -> str:
-    """A certificate as base64."""
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return base64.b64encode(certificate.public_bytes(Encoding.DER)).decode()
 
 
 _KEY: Final = (
@@ -177,10 +229,10 @@ _KIND: Final = (
 _CERTIFICATE: Final = ("has no certificate in PEM", "name a file that has BEGIN CERTIFICATE")
 
 
-def _parsed(path: Path, parse: Callable[[bytes], _T], refusal: tuple[str, str]) -> _T:
+def _read(path: Path, parse: Callable[[bytes], _T | None], refusal: tuple[str, str]) -> _T:
+    """Read and parse a file; `refusal` says what is wrong with other content, and the remedy."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
-    what, remedy = refusal
     file = path.as_posix()
     with (
         UsageError.if_refused("cannot be read", file=file, remedy="check the path and its rights"),
@@ -188,25 +240,27 @@ def _parsed(path: Path, parse: Callable[[bytes], _T], refusal: tuple[str, str]) 
     ):
         content = stream.read(_BYTES)
     try:
-        return parse(content)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # its text may be of the key
-        raise _refused(path, what, remedy) from error
+        value = parse(content)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _refused(path, *refusal) from error
+    if value is None:
+        raise _refused(path, *refusal)
+    return value
 
 
-def _private(path: Path) -> ec.EllipticCurvePrivateKey:
+def _read_private(path: Path) -> ec.EllipticCurvePrivateKey:
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    key = _parsed(path, lambda pem: load_pem_private_key(pem, None), _KEY)
+    key = _read(path, private_key, _KEY)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not is_curve(key.public_key()):
         raise _refused(path, *_KIND)
     return key
 
 
-def _public(path: Path) -> ec.EllipticCurvePublicKey:
+def _read_public(path: Path) -> ec.EllipticCurvePublicKey:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    key = _parsed(path, load_pem_public_key, _PUBLIC)
+    key = _read(path, load_pem_public_key, _PUBLIC)
     if not is_curve(key):
         raise _refused(path, *_KIND)
     return key
@@ -221,3 +275,50 @@ def _hash(key: ec.EllipticCurvePublicKey) -> hashes.HashAlgorithm:
 
     hashed: hashes.HashAlgorithm = getattr(hashes, _CURVES[key.curve.name])()
     return hashed
+
+
+def _require_signature_usage(leaf: x509.Certificate) -> None:
+    """Require that a certificate says it is for signatures; of code, if it says more than that.
+
+    Raises:
+        Refused: it is for something else, or does not say.
+    """
+    from cryptography import x509
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    extensions = {type(each.value): each.value for each in leaf.extensions}
+    usage = cast("x509.KeyUsage | None", extensions.get(x509.KeyUsage))
+    extended = cast("x509.ExtendedKeyUsage | None", extensions.get(x509.ExtendedKeyUsage))
+    signs = usage is None or usage.digital_signature
+    of_code = extended is None or ExtendedKeyUsageOID.CODE_SIGNING in extended
+    if not (signs and of_code) or (usage is None and extended is None):
+        raise Refused("has a certificate that is not for signatures")
+
+
+def _issuer_policy() -> ExtensionPolicy:
+    """Rules of RFC 5280 for an issuer: an authority, whose key may certify if it says its use.
+
+    The web's own rules ask for more, which `openssl req -x509` does not write.
+    """
+    from cryptography import x509
+    from cryptography.x509.verification import Criticality, ExtensionPolicy
+
+    return (
+        ExtensionPolicy.permit_all()
+        .require_present(x509.BasicConstraints, Criticality.AGNOSTIC, _require_authority)
+        .may_be_present(x509.KeyUsage, Criticality.AGNOSTIC, _require_certifying)
+    )
+
+
+def _require_authority(
+    policy: Policy, certificate: x509.Certificate, constraints: x509.BasicConstraints
+) -> None:
+    if not constraints.ca:
+        raise ValueError("an issuer is no authority")
+
+
+def _require_certifying(
+    policy: Policy, certificate: x509.Certificate, usage: x509.KeyUsage | None
+) -> None:
+    if usage is not None and not usage.key_cert_sign:
+        raise ValueError("an issuer may not certify")

@@ -1,25 +1,27 @@
 """OpenSSF Model Signing v1.0: a folder's files and their SHA-256, signed in a Sigstore bundle.
 
-The bundle holds a DSSE envelope, that an in-toto statement, that the files. Written and read by
-these types with `cryptography`: the bundle of one key and one folder is always the same bytes.
+The bundle holds a DSSE envelope, the envelope an in-toto statement, the statement the files. One
+key and one folder give the same bytes each time.
 https://github.com/ossf/model-signing-spec
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
 from epctx import codec
-from epctx.files import paths
+from epctx.files import digest, hashing, paths
+from epctx.files.digest import Digest
+from epctx.files.entries import open_entry
 from epctx.files.outputs import SIGNATURE
-from epctx.signing import certificates, dsse, keys
-from epctx.signing.keys import Signer, Trusted
+from epctx.signing import dsse, keys
+from epctx.signing.keys import Refused, Signer, Trusted
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,11 +31,7 @@ PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "https://model_signing/signature/v1.0"
 IGNORED: Final = (".git", ".gitattributes", ".github", ".gitignore")
-"""What lies in a folder, and is never signed."""
-
-
-class Refused(Exception):
-    """A signature does not count; the text is one clause."""
+"""Names at the top of a folder that are never signed."""
 
 
 class _PublicKey(Struct, frozen=True):
@@ -54,21 +52,10 @@ class _Material(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="c
     certificate: msgspec.Raw | None = None
 
 
-class _Signature(Struct, frozen=True, kw_only=True):
-    sig: str
-    keyid: str | None = None
-
-
-class _Envelope(Struct, frozen=True, kw_only=True, rename="camel"):
-    payload: str
-    payload_type: str
-    signatures: tuple[_Signature, ...]
-
-
 class _Bundle(Struct, frozen=True, kw_only=True, rename="camel"):
     media_type: str
     verification_material: _Material
-    dsse_envelope: _Envelope
+    dsse_envelope: dsse.Envelope
 
 
 class _Subject(Struct, frozen=True, kw_only=True):
@@ -102,11 +89,11 @@ class _Statement(Struct, frozen=True, kw_only=True, rename={"kind": "_type"}):
 
 
 def sign(signer: Signer, name: str, files: Mapping[str, str]) -> bytes:
-    """The bundle of a folder.
+    """Sign the files of a folder, and return the bundle.
 
     Args:
-        name: the folder's own.
-        files: the SHA-256 of each file in it, as hex, by its path in it, with `/`; at least one.
+        name: name of the folder.
+        files: SHA-256 of each file as hex, by its path in the folder, with `/`; at least one.
     """
     resources = tuple(
         _Resource(name=each, algorithm="sha256", digest=files[each]) for each in sorted(files)
@@ -130,22 +117,20 @@ def sign(signer: Signer, name: str, files: Mapping[str, str]) -> bytes:
     bundle = _Bundle(
         media_type=MEDIA_TYPE,
         verification_material=_material(signer),
-        dsse_envelope=_Envelope(
-            payload=base64.b64encode(content).decode(),
-            payload_type=PAYLOAD_TYPE,
-            signatures=(_Signature(sig=base64.b64encode(signature).decode(), keyid=""),),
+        dsse_envelope=dsse.Envelope.of(
+            PAYLOAD_TYPE, content, [dsse.Signature(sig=dsse.encoded(signature), keyid="")]
         ),
     )
     return codec.encode(bundle, indent=2) + b"\n"
 
 
-def verified(content: bytes, trusted: Trusted) -> tuple[str, dict[str, str]]:
-    """Who signed, for people, and the SHA-256 of each file that was signed, as `sign` has them.
+def verify(content: bytes, trusted: Trusted) -> tuple[str, dict[str, str]]:
+    """Verify a bundle; return the signer's name, and the files as `sign` takes them.
 
     Raises:
-        Refused: it is no bundle, nobody who is trusted signed it, or it says what cannot be.
+        Refused: it is no bundle, nobody who is trusted signed it, or it contradicts itself.
     """
-    bundle, payload = _read(content)
+    bundle, payload = _parse(content)
     try:
         signature = dsse.decoded(bundle.dsse_envelope.signatures[0].sig)
         key, signer = _key(bundle.verification_material, trusted)
@@ -156,12 +141,56 @@ def verified(content: bytes, trusted: Trusted) -> tuple[str, dict[str, str]]:
     return signer, _files(payload)
 
 
-def told(content: bytes) -> dict[str, str]:
-    """The files of a bundle, whoever signed it: to know whether it is of these. Raises Refused."""
-    return _files(_read(content)[1])
+def unverified_files(content: bytes) -> dict[str, str]:
+    """Return the files that a bundle names, whoever signed it. Raises Refused."""
+    return _files(_parse(content)[1])
 
 
-def _read(content: bytes) -> tuple[_Bundle, bytes]:
+def folder_digests(folder: Path) -> dict[str, Digest | str]:
+    """Hash every file of a folder that a signature has to name, except the signature.
+
+    Returns:
+        The SHA-256 by path, with `/`; or why a file has none, as a link.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    unsigned = {SIGNATURE, *IGNORED}
+    names = [
+        name
+        for name in paths.entries(folder)
+        if not name.endswith("/") and name.split("/", 1)[0] not in unsigned
+    ]
+    return hashing.of_each(lambda name: _hash(folder, name), names)
+
+
+def differences(
+    signed: Mapping[str, str], present: Mapping[str, Digest | str]
+) -> Iterator[tuple[str, str]]:
+    """Compare a folder with its signature; yield each file that differs, and how."""
+    for name in sorted({*signed, *present}):
+        digest = present.get(name)
+        if digest is None:
+            yield name, "is missing, and was signed"
+        elif isinstance(digest, str):
+            yield name, digest
+        elif name not in signed:
+            yield name, "is not signed"
+        elif digest.hex != signed[name]:
+            yield name, "was changed since it was signed"
+
+
+def _hash(folder: Path, name: str) -> Digest | str:
+    if (fault := paths.objection(name)) is not None:
+        return f"cannot be signed: {fault}"
+    try:
+        with open_entry(folder / name) as stream:
+            return digest.of_stream(stream, "sha256")
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+
+
+def _parse(content: bytes) -> tuple[_Bundle, bytes]:
     try:
         bundle = codec.decode(content, _Bundle)
         payload = dsse.decoded(bundle.dsse_envelope.payload)
@@ -179,44 +208,43 @@ def _read(content: bytes) -> tuple[_Bundle, bytes]:
 
 def _material(signer: Signer) -> _Material:
     if signer.chain:
-        chain = tuple(_Certificate(keys.der(each)) for each in signer.chain)
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        ders = (each.public_bytes(Encoding.DER) for each in signer.chain)
+        chain = tuple(_Certificate(dsse.encoded(each)) for each in ders)
         return _Material(x509_certificate_chain=_Chain(chain))
     return _Material(public_key=_PublicKey(keys.fingerprint(signer.key.public_key())))
 
 
 def _key(material: _Material, trusted: Trusted) -> tuple[ec.EllipticCurvePublicKey, str]:
-    """The trusted key that a bundle says it is signed with; what else it says is not believed.
+    """Return the trusted key that a bundle names, and the signer's name.
 
     Raises:
-        Refused: there is none.
+        Refused: the bundle names no trusted key.
         ValueError: a certificate is no base64.
     """
     kinds = (material.public_key, material.x509_certificate_chain, material.certificate)
     if sum(each is not None for each in kinds) != 1:
         raise Refused("does not say by one key or one certificate who signed")
     if material.public_key is not None:
-        return _known(material.public_key.hint, trusted)
+        return _trusted_key(material.public_key.hint, trusted)
     if material.x509_certificate_chain is None:
         raise Refused("is signed without a key (Sigstore): verify it with `model_signing`")
     if not trusted.authorities:
         raise Refused("is signed with a certificate, and no authority is trusted (--trusted-ca)")
     chain = material.x509_certificate_chain.certificates
-    try:
-        decoded = [dsse.decoded(each.rawBytes) for each in chain]
-        return certificates.key_of(decoded, trusted.authorities)
-    except certificates.Unfit as error:
-        raise Refused(str(error)) from error
+    return trusted.certified_key([dsse.decoded(each.rawBytes) for each in chain])
 
 
-def _known(hint: str | None, trusted: Trusted) -> tuple[ec.EllipticCurvePublicKey, str]:
+def _trusted_key(hint: str | None, trusted: Trusted) -> tuple[ec.EllipticCurvePublicKey, str]:
     if not trusted.keys:
         raise Refused("is signed with a key, and only authorities are trusted (--trusted-key)")
     if hint is None and len(trusted.keys) == 1:  # as model-signing before 1.1 writes it
         ((hint, key),) = trusted.keys.items()
-        return key, keys.named(hint)
+        return key, keys.key_name(hint)
     if hint is None or hint not in trusted.keys:
-        raise Refused(f"is by {keys.named(hint or '?')}, which is not trusted")
-    return trusted.keys[hint], keys.named(hint)
+        raise Refused(f"is by {keys.key_name(hint or '?')}, which is not trusted")
+    return trusted.keys[hint], keys.key_name(hint)
 
 
 def _files(payload: bytes) -> dict[str, str]:
@@ -226,9 +254,9 @@ def _files(payload: bytes) -> dict[str, str]:
         raise Refused(f"signs no statement about a model: {error}") from error
     if (statement.kind, statement.predicateType) != (STATEMENT, PREDICATE):
         raise Refused(f"signs a statement of another type, {statement.predicateType!r}")
-    how, resources = statement.predicate.serialization, statement.predicate.resources
-    if (how.method, how.hash_type) != ("files", "sha256"):
-        raise Refused(f"signs {how.method} by {how.hash_type}; epctx verifies files by SHA-256")
+    form, resources = statement.predicate.serialization, statement.predicate.resources
+    if (form.method, form.hash_type) != ("files", "sha256"):
+        raise Refused(f"signs {form.method} by {form.hash_type}; epctx verifies files by SHA-256")
     files = {each.name: each.digest for each in resources}
     if not files or len(files) < len(resources):
         raise Refused("signs no file, or one twice")

@@ -1,4 +1,4 @@
-"""Attempts: what may be better the next time is asked for again, later and later."""
+"""Repeated attempts at what may work the next time, with growing pauses."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LONGEST_PAUSE: Final = 5.0
 
 
 class StoreError(Exception):
-    """A store did not do what was asked: absent, slow, full, forbidding, or answering nonsense.
+    """A store failed a request: it is absent, slow, full, forbids it, or answers nonsense.
 
-    Its text is one clause for people, without credentials. Of a shared cache it never ends a build.
+    The text is one clause without credentials. An error of a shared cache never ends a build.
 
     Attributes:
-        lasting: it will be the same for whatever else is asked, as with a wrong password.
+        lasting: every other request would fail, too, as with a wrong password.
     """
 
     def __init__(self, text: str, *, lasting: bool = False) -> None:
@@ -31,10 +31,10 @@ class StoreError(Exception):
 
 
 class Passing(StoreError):
-    """What may be better the next time.
+    """A failure that may not happen the next time.
 
     Attributes:
-        after: the seconds after which the store wants to be asked again.
+        after: seconds that the store asks to wait before the next request.
     """
 
     def __init__(self, text: str, *, after: float = 0) -> None:
@@ -43,12 +43,12 @@ class Passing(StoreError):
 
 
 def seconds_for(size: int) -> float:
-    """How long one attempt at so many bytes may last, however steadily they come."""
+    """Return the seconds that one attempt at `size` bytes may take, however steadily they come."""
     return limits.REMOTE_SECONDS.value + size / _PACE
 
 
 def repeatedly(call: Callable[[], _T]) -> _T:
-    """What a call gives, which is tried again where that may help. Raises StoreError."""
+    """Call a function again until it does not raise Passing. Raises StoreError."""
     for attempt in range(1, limits.REMOTE_ATTEMPTS.value):
         try:
             return call()
@@ -58,30 +58,30 @@ def repeatedly(call: Callable[[], _T]) -> _T:
 
 
 def exactly(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Pieces of `size` bytes in all.
+    """Give pieces that have `size` bytes in all.
 
     Raises:
-        Passing: there are less.
-        StoreError: there are more, of which no more is taken.
+        Passing: they have less.
+        StoreError: they have more, of which no more is read.
     """
-    left = size
+    remaining = size
     for piece in pieces:
-        left -= len(piece)
-        if left < 0:
+        remaining -= len(piece)
+        if remaining < 0:
             raise StoreError(f"it sends more than the {size:,} bytes that there are")
         yield piece
-    if left:
-        raise Passing(f"it sends {size - left:,} of the {size:,} bytes that there are")
+    if remaining:
+        raise Passing(f"it sends {size - remaining:,} of the {size:,} bytes that there are")
 
 
 def resumed(pieces: Callable[[int], Iterable[bytes]], size: int) -> Iterator[bytes]:
-    """`size` bytes in pieces, asked for again from where they broke.
+    """Give `size` bytes in pieces; where they break, request the rest again.
 
     Args:
-        pieces: those from some byte on; `Passing` where they break.
+        pieces: requests the pieces from a byte on; they raise Passing where they break.
 
     Raises:
-        StoreError: there are more, or no attempt brought the rest.
+        StoreError: there are more bytes, or no attempt brought the rest.
     """
     done, failed = 0, 0
     while True:
@@ -101,10 +101,10 @@ def resumed(pieces: Callable[[int], Iterable[bytes]], size: int) -> Iterator[byt
 
 
 def _pause(attempt: int, error: Passing) -> None:
-    """Wait as the store asks, at least twice as long as the last time, and not as all others do.
+    """Wait as the store asks, else about twice as long as the last time, at random.
 
     Raises:
-        Passing: it asks for too long a wait.
+        Passing: the store asks for too long a wait.
     """
     if error.after > limits.REMOTE_WAIT_SECONDS.value:
         raise error

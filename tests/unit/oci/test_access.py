@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import requests
 
-from epctx.oci.access import Access, Header
-from epctx.oci.credentials import Credentials
-from epctx.transfer.asking import Asking
+from epctx.oci.access import Access, Credentials
 from epctx.transfer.attempts import StoreError
+from epctx.transfer.client import Header, HttpClient
 
 ME = Credentials(user="me", secret="word")
 
@@ -33,19 +32,21 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str, Any]]:
 
     @contextlib.contextmanager
     def ask(
-        self: Asking, method: str, place: str, *, auth: Header, data: Any = None, **more: Any
+        self: HttpClient, method: str, place: str, *, auth: Header, data: Any = None, **more: Any
     ) -> Iterator[_Answer]:
         prepared = requests.Request(method, place).prepare()
         auth(prepared)
         seen.append((method, place, prepared.headers.get("Authorization", ""), data))
         yield _Answer(b'{"token": "given"}')
 
-    monkeypatch.setattr(Asking, "asked", ask)
+    monkeypatch.setattr(HttpClient, "request", ask)
     return seen
 
 
-def _access(credentials: Credentials | None, *, insecure: bool = False) -> Access:
-    return Access("host", insecure=insecure, find=lambda: credentials)
+def _access(
+    credentials: Credentials | None, *, host: str = "host", insecure: bool = False
+) -> Access:
+    return Access(host, insecure=insecure, find=lambda: credentials)
 
 
 CHALLENGE = (
@@ -90,6 +91,10 @@ def test_basic_needs_a_password() -> None:
     [
         *("", "Negotiate", 'Bearer realm=""', 'Bearer realm="http://tokens/t"'),
         *('Bearer realm="file:///etc/passwd"', 'Bearer realm="http://host/t"'),
+        *('Bearer realm="https://169.254.169.254/t"', 'Bearer realm="https://10.0.0.1/t"'),
+        *('Bearer realm="https://127.1/t"', 'Bearer realm="https://localhost/t"'),
+        *('Bearer realm="https://[::ffff:10.0.0.1]/t"', 'Bearer realm="https://0.0.0.0/t"'),
+        *('Bearer realm="https://10.0.0.1\\@host/t"', 'Bearer realm="https://[x/t"'),
     ],
 )
 def test_nothing_goes_where_it_is_not_safe(
@@ -107,3 +112,19 @@ def test_a_registry_of_plain_http_may_give_its_own_tokens(
     assert asked[0][1].startswith("http://host/t?x=1&")
     with pytest.raises(StoreError, match="not safe"):
         _access(ME, insecure=True).renew("", 'Bearer realm="http://other/t"')
+
+
+@pytest.mark.parametrize(
+    ("host", "realm"),
+    [
+        ("registry-1.docker.io", "https://auth.docker.io/token"),
+        ("registry.example.com", "https://93.184.216.34/token"),
+        ("10.0.0.1:5000", "https://10.0.0.1/token"),
+        ("localhost:5000", "https://localhost:5000/token"),
+    ],
+)
+def test_another_host_of_the_internet_and_the_registry_itself_may_give_tokens(
+    asked: list[tuple[str, str, str, Any]], host: str, realm: str
+) -> None:
+    _access(ME, host=host).renew("", f'Bearer realm="{realm}"')
+    assert asked[0][1:3] == (f"{realm}?", ME.basic)

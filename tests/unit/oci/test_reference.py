@@ -1,9 +1,14 @@
-"""What names an artifact, and what does not."""
+"""References to artifacts, and a registry's errors as epctx's."""
+
+import sys
 
 import pytest
 
-from epctx.errors import UsageError
+from epctx.error_codes import Code
+from epctx.errors import StorageError, UsageError, VerificationError
 from epctx.oci import reference
+from epctx.oci.artifact import Damaged
+from epctx.transfer.attempts import StoreError
 
 DIGEST = f"sha256:{'a' * 64}"
 
@@ -47,3 +52,33 @@ def test_a_digest_goes_before_a_tag(text: str, name: str, registry: str) -> None
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="names nothing in a registry"):
         reference.parse(text)
+
+
+WHERE = reference.parse("oci://host/a:v1")
+
+
+def test_what_it_does_not_do_is_told_with_its_name() -> None:
+    with (
+        pytest.raises(StorageError, match="it is full") as error,
+        reference.open_repository(WHERE, insecure=False),
+    ):
+        raise StoreError("it is full")
+    assert error.value.where == "oci://host/a:v1"
+    assert error.value.code is Code.REGISTRY and "--insecure" in error.value.remedy
+    with (
+        pytest.raises(VerificationError, match="what the registry has is nothing"),
+        reference.open_repository(WHERE, insecure=True),
+    ):
+        raise Damaged("is nothing")
+
+
+def test_without_the_extra_the_command_that_installs_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "epctx.oci.registry", None)
+    with (
+        pytest.raises(UsageError, match="which is not installed") as error,
+        reference.open_repository(WHERE, insecure=True),
+    ):
+        pass
+    assert 'pip install "epctx[oci]"' in error.value.remedy

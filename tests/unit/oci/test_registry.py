@@ -122,6 +122,10 @@ def test_a_list_without_end_is_none(proxy: Proxy, tmp_path: Path) -> None:
     proxy.begin(Fault(name="", change=lambda answer: answer.headers.append(away)))
     with pytest.raises(StorageError, match="not its own"):
         api.pull(name, tmp_path / "got", insecure=True)
+    none = ("Link", '<https://[x>; rel="next"')
+    proxy.begin(Fault(name="", change=lambda answer: answer.headers.append(none)))
+    with pytest.raises(StorageError, match="a place that is none"):
+        api.pull(name, tmp_path / "got", insecure=True)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_signature_holds_for_its_key_and_its_bytes(
     assert signature == signer.sign(b"x"), "it is always the same"
     assert keys.holds(key, signature, b"x")
     assert not keys.holds(key, signature, b"y") and not keys.holds(key, b"", b"x")
-    assert signer.name == keys.named(name) == f"the key {name[:16]}…"
+    assert signer.name == keys.key_name(name) == f"the key {name[:16]}…"
 
 
 def test_who_signs_with_a_certificate_has_its_name(tmp_path: Path) -> None:
@@ -107,6 +107,6 @@ def test_where_nobody_is_named_nobody_is_trusted() -> None:
 
 
 def test_a_certificate_is_of_a_key() -> None:
-    assert keys.Signer.asked(None, None, None) is None
+    assert keys.Signer.from_options(None, None, None) is None
     with pytest.raises(UsageError, match="is of a key that signs"):
-        keys.Signer.asked(None, "cert.pem", None)
+        keys.Signer.from_options(None, "cert.pem", None)

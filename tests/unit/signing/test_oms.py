@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from epctx.signing import oms
-from epctx.signing.keys import Signer, Trusted
+from epctx.signing.keys import Refused, Signer, Trusted
 from tests.kit import signing
 from tests.kit.signing import Certified, Change, leaf, root
 
@@ -40,8 +40,8 @@ def test_what_is_signed_is_what_is_read(pair: Pair) -> None:
     signer, trusted = pair
     bundle = oms.sign(signer, "m", FILES)
     assert bundle == oms.sign(signer, "m", FILES), "it is always the same"
-    assert oms.verified(bundle, trusted) == (signer.name, FILES)
-    assert oms.told(bundle) == FILES
+    assert oms.verify(bundle, trusted) == (signer.name, FILES)
+    assert oms.unverified_files(bundle) == FILES
 
 
 def test_the_statement_is_as_the_specification_has_it(pair: Pair) -> None:
@@ -58,10 +58,10 @@ def test_the_statement_is_as_the_specification_has_it(pair: Pair) -> None:
 
 def test_a_certificate_says_who_signed(authority: Certified) -> None:
     bundle = oms.sign(leaf(authority).signer(), "m", FILES)
-    assert oms.verified(bundle, trusting(authority)) == ("CN=release", FILES)
+    assert oms.verify(bundle, trusting(authority)) == ("CN=release", FILES)
     between = signing.certified("between", authority, ca=True)
     bundle = oms.sign(leaf(between).signer(between), "m", FILES)
-    assert oms.verified(bundle, trusting(authority)) == ("CN=release", FILES)
+    assert oms.verify(bundle, trusting(authority)) == ("CN=release", FILES)
 
 
 def test_an_older_bundle_has_no_hint(pair: Pair) -> None:
@@ -70,7 +70,7 @@ def test_an_older_bundle_has_no_hint(pair: Pair) -> None:
     bundle = signing.changed(
         oms.sign(pair[0], "m", FILES), lambda b: b.update(verificationMaterial=material)
     )
-    assert oms.verified(bundle, pair[1])[1] == FILES
+    assert oms.verify(bundle, pair[1])[1] == FILES
 
 
 def envelope(**values: object) -> Change:
@@ -118,14 +118,14 @@ UNSIGNED: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("attack", UNSIGNED)
 def test_what_nobody_signed_does_not_count(pair: Pair, attack: str) -> None:
     change, words = UNSIGNED[attack]
-    with pytest.raises(oms.Refused, match=words):
-        oms.verified(signing.changed(oms.sign(pair[0], "m", FILES), change), pair[1])
+    with pytest.raises(Refused, match=words):
+        oms.verify(signing.changed(oms.sign(pair[0], "m", FILES), change), pair[1])
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"[]", b"{}", b"[" * 100_000, b"\xff"])
 def test_what_is_no_bundle(pair: Pair, content: bytes) -> None:
-    for read in (lambda: oms.verified(content, pair[1]), lambda: oms.told(content)):
-        with pytest.raises(oms.Refused, match="is no Sigstore bundle"):
+    for read in (lambda: oms.verify(content, pair[1]), lambda: oms.unverified_files(content)):
+        with pytest.raises(Refused, match="is no Sigstore bundle"):
             read()
 
 
@@ -178,17 +178,17 @@ def test_a_signature_of_what_cannot_be_does_not_count(pair: Pair, attack: str) -
     change, words = SIGNED[attack]
     signer, trusted = pair
     bundle = oms.sign(signer, "m", FILES)
-    assert oms.verified(signing.resigned(bundle, signer, lambda s: None), trusted)
-    with pytest.raises(oms.Refused, match=words):
-        oms.verified(signing.resigned(bundle, signer, change), trusted)
+    assert oms.verify(signing.resigned(bundle, signer, lambda s: None), trusted)
+    with pytest.raises(Refused, match=words):
+        oms.verify(signing.resigned(bundle, signer, change), trusted)
 
 
 def test_a_key_is_no_authority_and_an_authority_no_key(pair: Pair, authority: Certified) -> None:
     signed = oms.sign(leaf(authority).signer(), "m", FILES)
-    with pytest.raises(oms.Refused, match="no authority is trusted"):
-        oms.verified(signed, pair[1])
-    with pytest.raises(oms.Refused, match="only authorities are trusted"):
-        oms.verified(oms.sign(pair[0], "m", FILES), trusting(authority))
+    with pytest.raises(Refused, match="no authority is trusted"):
+        oms.verify(signed, pair[1])
+    with pytest.raises(Refused, match="only authorities are trusted"):
+        oms.verify(oms.sign(pair[0], "m", FILES), trusting(authority))
 
 
 def test_another_chain_beside_a_signature_does_not_count(authority: Certified) -> None:
@@ -196,10 +196,10 @@ def test_another_chain_beside_a_signature_does_not_count(authority: Certified) -
     own, other = leaf(authority), leaf(root("other"), "other")
     theirs = json.loads(oms.sign(own.signer(), "m", FILES))["verificationMaterial"]
     bundle = oms.sign(other.signer(), "m", FILES)
-    with pytest.raises(oms.Refused, match="nobody who is trusted"):
-        oms.verified(bundle, trusting(authority))
-    with pytest.raises(oms.Refused, match="is not by CN=release"):
-        oms.verified(signing.changed(bundle, material(**theirs)), trusting(authority))
+    with pytest.raises(Refused, match="nobody who is trusted"):
+        oms.verify(bundle, trusting(authority))
+    with pytest.raises(Refused, match="is not by CN=release"):
+        oms.verify(signing.changed(bundle, material(**theirs)), trusting(authority))
 
 
 def test_a_chain_that_is_no_base64(authority: Certified) -> None:
@@ -207,8 +207,8 @@ def test_a_chain_that_is_no_base64(authority: Certified) -> None:
         oms.sign(leaf(authority).signer(), "m", FILES),
         material(x509CertificateChain={"certificates": [{"rawBytes": "?"}]}),
     )
-    with pytest.raises(oms.Refused, match="no base64"):
-        oms.verified(bundle, trusting(authority))
+    with pytest.raises(Refused, match="no base64"):
+        oms.verify(bundle, trusting(authority))
 
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -216,5 +216,5 @@ VECTORS = Path(__file__).parent / "vectors"
 
 def test_what_the_specification_signed_is_read() -> None:
     """`key.bundle.json` of ossf/model-signing-spec, whose key it does not publish."""
-    files = oms.told((VECTORS / "key.bundle.json").read_bytes())
+    files = oms.unverified_files((VECTORS / "key.bundle.json").read_bytes())
     assert set(files) == {"signme-1", "signme-2"}

@@ -15,29 +15,17 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import requests
-from requests.auth import AuthBase
 
 from epctx.cache.remote import webdav
 from epctx.cache.remote.store import Stored, checked, holds
-from epctx.transfer import asking
-from epctx.transfer.asking import Absent
+from epctx.transfer import client
 from epctx.transfer.attempts import StoreError, repeatedly, resumed
+from epctx.transfer.client import Absent, Header, HttpClient
 
 _NO_FOLDER: Final = frozenset({404, 409})
 _NO_METHOD: Final = frozenset({400, 405, 501})
 _EXISTS: Final = 412
 _FOLDERS: Final = ("v1/objects", "v1/actions")
-
-
-class _Bearer(AuthBase):
-    """Given as this, ~/.netrc is not asked."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
 
 
 class HttpStore:
@@ -54,8 +42,8 @@ class HttpStore:
                 then; its `cas/` takes content by SHA-256 alone, which is not what names it here.
         """
         self._url, self._base, self._bazel = url, base.rstrip("/"), bazel
-        self._auth = _Bearer(token) if token else None
-        self._asking = asking.Asking()
+        self._auth = Header(f"Bearer {token}") if token else None
+        self._client = HttpClient()
 
     @property
     def url(self) -> str:
@@ -88,7 +76,7 @@ class HttpStore:
 
     def upload(self, name: str, source: Path) -> None:
         """See `Store`."""
-        with asking.telling():
+        with client.translated_errors():
             size = source.stat().st_size
         if self.size(name) != size:
             self._put(name, source)
@@ -113,7 +101,7 @@ class HttpStore:
             return f"{self._base}/ac/{hashlib.sha256(checked(name).encode()).hexdigest()}"
         return f"{self._base}/{checked(name)}"
 
-    def _asked(
+    def _request(
         self,
         method: str,
         place: str,
@@ -123,14 +111,14 @@ class HttpStore:
         data: bytes | BinaryIO | None = None,
         taken: frozenset[int] = frozenset(),
     ) -> AbstractContextManager[requests.Response]:
-        """As `Asking.asked`, with the credentials."""
-        return self._asking.asked(
+        """Send a request with the credentials; see `HttpClient.request`."""
+        return self._client.request(
             method, place, auth=self._auth, size=size, headers=headers, data=data, taken=taken
         )
 
     def _status(self, method: str, place: str, taken: frozenset[int] = frozenset()) -> int:
         def attempt() -> int:
-            with self._asked(method, place, taken=taken) as answer:
+            with self._request(method, place, taken=taken) as answer:
                 return answer.status_code
 
         return repeatedly(attempt)
@@ -139,7 +127,7 @@ class HttpStore:
         """What an answer's header tells; 0 too may be all that a proxy tells of HEAD."""
 
         def attempt() -> int | None:
-            with self._asked(method, self._place(name)) as answer:
+            with self._request(method, self._place(name)) as answer:
                 length = answer.headers.get("Content-Length", "")
                 return int(length) if length.isdecimal() else None
 
@@ -147,8 +135,8 @@ class HttpStore:
 
     def _whole(self, name: str, most: int) -> bytes | None:
         try:
-            with self._asked("GET", self._place(name), size=most) as answer:
-                return asking.whole(answer, most)
+            with self._request("GET", self._place(name), size=most) as answer:
+                return client.read_all(answer, most)
         except Absent:
             return None
 
@@ -161,8 +149,8 @@ class HttpStore:
     def _body(self, name: str, size: int, done: int) -> Iterator[bytes]:
         """One attempt at a blob from some byte on; at first b"", when it is known to be there."""
         headers = {"Range": f"bytes={done}-"} if done else {}
-        with self._asked("GET", self._place(name), size=size, headers=headers) as answer:
-            yield from asking.body(answer, size, done)
+        with self._request("GET", self._place(name), size=size, headers=headers) as answer:
+            yield from client.blob_pieces(answer, size, done)
 
     def _put(
         self, name: str, content: bytes | Path, headers: Mapping[str, str] | None = None
@@ -178,14 +166,14 @@ class HttpStore:
 
     def _sent(self, name: str, content: bytes | Path, headers: Mapping[str, str] | None) -> int:
         place, taken = self._place(name), _NO_FOLDER | ({_EXISTS} if headers else set())
-        with asking.telling(), contextlib.ExitStack() as stack:
+        with client.translated_errors(), contextlib.ExitStack() as stack:
             data: bytes | BinaryIO
             if isinstance(content, bytes):
                 data, size = content, len(content)
             else:
                 data, size = stack.enter_context(content.open("rb")), content.stat().st_size
             data = data if size else b""  # of an empty file requests would not tell the length
-            asked = self._asked("PUT", place, size=size, headers=headers, data=data, taken=taken)
+            asked = self._request("PUT", place, size=size, headers=headers, data=data, taken=taken)
             return stack.enter_context(asked).status_code
 
     def _make_folders(self, name: str) -> None:
@@ -199,7 +187,7 @@ class HttpStore:
 
     def _listed(self, folder: str) -> Iterable[Stored]:
         def attempt() -> tuple[Stored, ...]:
-            with self._asked(
+            with self._request(
                 "PROPFIND",
                 f"{self._base}/{folder}/",
                 size=webdav.most_bytes(),
@@ -209,7 +197,7 @@ class HttpStore:
             ) as answer:
                 if answer.status_code in _NO_METHOD:
                     raise StoreError("it cannot list what it has: it knows no WebDAV")
-                pieces = asking.bounded(answer.raw.stream(asking.PIECE), webdav.most_bytes())
+                pieces = client.bounded(answer.raw.stream(client.PIECE), webdav.most_bytes())
                 return tuple(webdav.listed(pieces, folder))
 
         try:

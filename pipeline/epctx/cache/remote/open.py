@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from epctx.cache.remote.folder import FolderStore
 from epctx.cache.remote.store import Store
 from epctx.error_codes import Code
 from epctx.errors import UsageError
+from epctx.transfer import is_loopback
 from epctx.transfer.attempts import StoreError
 
 TOKEN_VARIABLE: Final = "EPCTX_REMOTE_CACHE_TOKEN"
@@ -57,14 +57,6 @@ def open_store(url: str, environment: Mapping[str, str] = os.environ) -> Store:
             remedy='install it: pip install "epctx[remote]"',
             code=Code.ENVIRONMENT,
         ) from error
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether what goes to a host stays on this one."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return False
 
 
 def _split(url: str) -> SplitResult:

@@ -1,4 +1,9 @@
-"""Who may vouch for actions: Ed25519 keys with names, and the public ones that are trusted.
+"""Signatures of actions in a shared cache: DSSE envelopes, and Ed25519 keys with names.
+
+The payload of an envelope is one line of JSON: the version of this form, the key, and of the action
+its kind, the key's record (which has the toolchain), its result and its files. Record and result
+are the very bytes that the local cache keeps. So the payload can be made again from there, and its
+signatures verified again under the trust of another day.
 
 A public key is written as Nix does, `ci-1:BASE64`; its name ends with a number, so that it can be
 followed by `ci-2`. A private key is PKCS #8 in PEM, with its name in a line before it, where
@@ -14,25 +19,30 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta, Struct
 
-from epctx import limits
-from epctx.cache.action import Signature, StoredAction
-from epctx.cache.remote import envelope
+from epctx import codec, limits
+from epctx.cache.action import StoredAction, StoredFile, key_of
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, StorageError, UsageError
-from epctx.files import open_flags
+from epctx.files import open_flags, paths
 from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
-from epctx.signing import dsse
+from epctx.signing import dsse, keys
+from epctx.signing.dsse import Envelope, Signature
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
 SIGNING_VARIABLE: Final = "EPCTX_CACHE_SIGNING_KEY"
 TRUST_VARIABLE: Final = "EPCTX_CACHE_TRUST"
+TYPE: Final = "application/vnd.epctx.action+json"
+VERSION: Final = 1
+_SIGNATURES: Final = 16
+"""An envelope has at most."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}-[0-9]{1,9}", re.ASCII)
 _PUBLIC: Final = re.compile(rf"({_NAME.pattern}):([A-Za-z0-9+/]{{43}}=)", re.ASCII)
 _NAMED: Final = re.compile(rf"^epctx key: ({_NAME.pattern})[ \t\r]*$", re.ASCII | re.MULTILINE)
@@ -44,6 +54,83 @@ class Untrusted(Exception):
     """Nobody who is trusted vouches for an action; the text is one clause."""
 
 
+class Damaged(Exception):
+    """An envelope is none, or tells what cannot be; the text is one clause."""
+
+
+Kind = Annotated[str, Meta(pattern="^[a-z]{1,32}$")]
+
+
+class _Payload(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: Literal[1]
+    key: Digest
+    kind: Kind
+    record: msgspec.Raw
+    result: msgspec.Raw
+    files: tuple[StoredFile, ...]
+
+
+def payload(key: Digest, action: StoredAction[msgspec.Raw]) -> bytes:
+    """What is signed of an action: always the same bytes."""
+    return codec.encode(
+        _Payload(
+            version=VERSION,
+            key=key,
+            kind=action.kind,
+            record=action.record,
+            result=action.result,
+            files=action.files,
+        )
+    )
+
+
+def seal(key: Digest, action: StoredAction[msgspec.Raw]) -> bytes:
+    """The envelope of an action that is signed."""
+    return codec.encode(Envelope.of(TYPE, payload(key, action), action.signatures))
+
+
+def unseal(key: Digest, envelope: bytes) -> StoredAction[msgspec.Raw]:
+    """The action of an envelope that is to be that of `key`; who signed it is not looked at.
+
+    Raises:
+        Damaged: it has another form or version, is of another key, or has more, larger or other
+            files than an action can have.
+    """
+    try:
+        sealed = codec.decode(envelope, Envelope)
+        content = dsse.decoded(sealed.payload)
+        opened = codec.decode(content, _Payload)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Damaged(f"is no action of version {VERSION}") from error
+    if sealed.payload_type != TYPE or not 0 < len(sealed.signatures) <= _SIGNATURES:
+        raise Damaged("has another type, or no signatures")
+    if opened.key != key or key_of(opened.record) != key:
+        raise Damaged("is of another key")
+    _refuse_files(opened.files)
+    action = StoredAction(
+        kind=opened.kind,
+        record=opened.record,
+        result=opened.result,
+        files=opened.files,
+        signatures=sealed.signatures,
+        fetched=True,
+    )
+    if payload(key, action) != content:
+        raise Damaged("is not written as epctx writes it")
+    return action
+
+
+def _refuse_files(files: tuple[StoredFile, ...]) -> None:
+    names = {file.name.casefold() for file in files}
+    if len(files) > limits.REMOTE_FILES.value or len(names) < len(files):
+        raise Damaged("tells of too many files, or of one twice")
+    if not all(paths.is_plain(file.name) for file in files):
+        raise Damaged("tells of a file outside its folder")
+    most = limits.FILE_BYTES.value
+    if not all(0 <= file.size <= most and file.digest.algorithm == "blake3" for file in files):
+        raise Damaged("tells of a file that cannot be")
+
+
 class SigningKey:
     """A private key with its name."""
 
@@ -53,8 +140,8 @@ class SigningKey:
 
     def sign(self, key: Digest, action: StoredAction[msgspec.Raw]) -> Signature:
         """Vouch for what the action `key` made."""
-        signed = self._key.sign(envelope.signed(envelope.payload(key, action)))
-        return Signature(keyid=self.name, sig=base64.b64encode(signed).decode())
+        signed = self._key.sign(dsse.pae(TYPE, payload(key, action)))
+        return Signature(keyid=self.name, sig=dsse.encoded(signed))
 
     @classmethod
     def parse(cls, text: bytes, where: str) -> SigningKey:
@@ -63,15 +150,10 @@ class SigningKey:
         Raises:
             UsageError: it is none; the text is not repeated.
         """
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
 
         named = _NAMED.search(text.decode("utf-8", "replace"))
-        try:
-            key = serialization.load_pem_private_key(text, password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):
-            key = None
+        key = keys.private_key(text)
         if named is None or not isinstance(key, ed25519.Ed25519PrivateKey):
             raise UsageError(
                 "is no signing key of epctx",
@@ -103,27 +185,24 @@ class Trust:
         Raises:
             Untrusted: there is none, or a signature by a trusted name does not hold.
         """
-        known = [each for each in action.signatures if each.keyid in self._keys]
-        if not known:
-            names = [each.keyid for each in action.signatures if _NAME.fullmatch(each.keyid)]
-            named = f" ({', '.join(names[:3])})" if names else ""
-            raise Untrusted(f"signed by nobody who is trusted{named}")
-        content = envelope.signed(envelope.payload(key, action))
-        for each in known:
-            if not self._holds(each, content):
-                raise Untrusted(f"signed by {each.keyid}, and the signature does not hold")
-        return known[0].keyid
-
-    def _holds(self, signature: Signature, content: bytes) -> bool:
-        from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import ed25519
 
-        public = ed25519.Ed25519PublicKey.from_public_bytes(self._keys[signature.keyid])
-        try:
-            public.verify(dsse.decoded(signature.sig), content)
-        except (InvalidSignature, ValueError):
-            return False
-        return True
+        signatures = [(each.keyid or "", each.sig) for each in action.signatures]
+        trusted = [(name, text) for name, text in signatures if name in self._keys]
+        if not trusted:
+            names = [name for name, _ in signatures if _NAME.fullmatch(name)]
+            signers = f" ({', '.join(names[:3])})" if names else ""
+            raise Untrusted(f"signed by nobody who is trusted{signers}")
+        content = dsse.pae(TYPE, payload(key, action))
+        for name, text in trusted:
+            public = ed25519.Ed25519PublicKey.from_public_bytes(self._keys[name])
+            try:
+                valid = keys.holds(public, dsse.decoded(text), content)
+            except ValueError:
+                valid = False
+            if not valid:
+                raise Untrusted(f"signed by {name}, and the signature does not hold")
+        return trusted[0][0]
 
     @classmethod
     def parse(cls, text: str, where: str) -> Trust:
@@ -207,7 +286,7 @@ def keygen(path: Path, name: str | None) -> tuple[Path, str]:
         )
     key = ed25519.Ed25519PrivateKey.generate()
     raw = key.public_key().public_bytes_raw()
-    line = f"{name}:{base64.b64encode(raw).decode()}"
+    line = f"{name}:{dsse.encoded(raw)}"
     pem = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -22,9 +22,9 @@ from msgspec import Struct
 from epctx import codec, limits
 from epctx.cache.action import RemoteReport, StoredAction, StoredFile
 from epctx.cache.location import refusing
-from epctx.cache.remote import envelope
+from epctx.cache.remote import signing
 from epctx.cache.remote.open import open_store
-from epctx.cache.remote.signing import TRUST_VARIABLE, Untrusted, Voucher
+from epctx.cache.remote.signing import TRUST_VARIABLE, Damaged, Untrusted, Voucher
 from epctx.cache.remote.store import Store
 from epctx.cache.remote.threads import Threads, wait
 from epctx.files.digest import Digest
@@ -141,9 +141,9 @@ class Tier:
 
     def _believed(self, key: Digest, content: bytes) -> StoredAction[msgspec.Raw] | None:
         try:
-            action = envelope.unseal(key, content)
+            action = signing.unseal(key, content)
             self._voucher.trust.signer(key, action)
-        except (envelope.Damaged, Untrusted) as error:
+        except (Damaged, Untrusted) as error:
             self._say(f"a record is taken as missing: {error}", str(error).partition(" (")[0])
             return None
         return action
@@ -233,7 +233,7 @@ class Tier:
             if size is None:
                 store.upload(name, path)
             self._there.add(name)
-        store.write(record_name(key), envelope.seal(key, action))
+        store.write(record_name(key), signing.seal(key, action))
 
     def _differs(self, store: Store, key: Digest, action: StoredAction[msgspec.Raw]) -> bool:
         """Somebody who is trusted has compiled the same meanwhile, to other bytes: that is said.
@@ -247,9 +247,9 @@ class Tier:
         try:
             if content is None:
                 return False
-            first = envelope.unseal(key, content)
+            first = signing.unseal(key, content)
             signer = self._voucher.trust.signer(key, first)
-        except (envelope.Damaged, Untrusted):
+        except (Damaged, Untrusted):
             return False
         if first.files == action.files:
             return False

@@ -16,9 +16,9 @@ from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files import atomic, digest, filenames, outputs, paths
 from epctx.files.digest import Digest
-from epctx.oci import artifact, opening
+from epctx.oci import artifact
 from epctx.oci.artifact import ATTESTATION, SIGNATURE, Blob, Damaged
-from epctx.oci.reference import Reference
+from epctx.oci.reference import Reference, open_repository
 from epctx.text import Brief
 from epctx.transfer.attempts import StoreError
 
@@ -64,7 +64,7 @@ def run(reference: Reference, folder: Path, *, insecure: bool, listener: Listene
         StorageError: the registry does not give it, or the disk refuses.
     """
     folder = folder.resolve()
-    with opening.opened(reference, insecure=insecure) as repository:
+    with open_repository(reference, insecure=insecure) as repository:
         content = repository.manifest(reference.name)
         if content is None:
             raise StoreError("it has nothing of that name")

@@ -15,9 +15,9 @@ from epctx.engine.output import reading
 from epctx.error_codes import Code
 from epctx.errors import StorageError, VerificationError
 from epctx.files.digest import Digest
-from epctx.oci import artifact, opening
+from epctx.oci import artifact
 from epctx.oci.artifact import Artifact, Blob
-from epctx.oci.reference import Reference
+from epctx.oci.reference import Reference, open_repository
 from epctx.text import Brief
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def run(
     """
     with (
         reading.undisturbed([folder], waiting),
-        opening.opened(reference, insecure=insecure) as repository,
+        open_repository(reference, insecure=insecure) as repository,
     ):
         files = contents.files(folder)
         made = artifact.package(files, name=contents.name(folder))

@@ -15,8 +15,8 @@ from epctx.commands.verify.folders import reported, words
 from epctx.files import listing
 from epctx.files.entries import open_entry
 from epctx.files.outputs import SIGNATURE
-from epctx.signing import oms, tree
-from epctx.signing.keys import Trusted
+from epctx.signing import oms
+from epctx.signing.keys import Refused, Trusted
 from epctx.verification.findings import Finding, FolderReport
 
 _finding: Final = partial(Finding, "signature")
@@ -131,10 +131,10 @@ def _check(folder: Path, trusted: Trusted) -> Iterator[Finding]:
         with open_entry(folder / SIGNATURE) as stream:
             content = stream.read(most.value + 1)
         if len(content) > most.value:
-            raise oms.Refused(f"is larger than {most}")
-        signer, files = oms.verified(content, trusted)
-        found = tree.read(folder)
-    except oms.Refused as error:
+            raise Refused(f"is larger than {most}")
+        signer, files = oms.verify(content, trusted)
+        found = oms.folder_digests(folder)
+    except Refused as error:
         yield _finding("signer", SIGNATURE, "fail", str(error), _CHANGED)
         return
     except OSError as error:
@@ -142,7 +142,7 @@ def _check(folder: Path, trusted: Trusted) -> Iterator[Finding]:
         yield _finding("signer", SIGNATURE, "fail", message, _CHANGED)
         return
     yield _finding("signer", SIGNATURE, "pass", f"is by {signer}")
-    differing = dict(tree.differences(files, found))
+    differing = dict(oms.differences(files, found))
     for name, what in differing.items():
         yield _finding("signed", name, "fail", what, _CHANGED)
     if not differing:

@@ -9,6 +9,7 @@ from epctx.engine.output.place import OutputPaths
 from epctx.files.entries import discard, open_entry
 from epctx.files.outputs import OutputFile, writing
 from epctx.signing import oms
+from epctx.signing.keys import Refused
 
 
 def withdraw(place: OutputPaths, made: Mapping[str, Sequence[OutputFile]], *, whole: bool) -> bool:
@@ -26,10 +27,10 @@ def withdraw(place: OutputPaths, made: Mapping[str, Sequence[OutputFile]], *, wh
     """
     try:
         with open_entry(place.signature) as stream:
-            signed = oms.told(stream.read(limits.SIGNATURE_BYTES.value))
+            signed = oms.unverified_files(stream.read(limits.SIGNATURE_BYTES.value))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except (OSError, oms.Refused):
+    except (OSError, Refused):
         signed = {}
     new = {f"{folder}/{file.name}": file.sha256.hex for folder, fs in made.items() for file in fs}
     folders = {"/".join(name.split("/")[:2]) for name in signed}

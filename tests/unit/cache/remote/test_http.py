@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from epctx.cache.remote.http import HttpStore
-from epctx.transfer import clock
+from epctx.transfer import client
 
 NAME = f"v1/objects/{'a' * 64}"
 
@@ -26,7 +26,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[requests.PreparedRequest]:
         answer.status_code, answer.request, answer.url = 404, request, request.url or ""
         return answer
 
-    monkeypatch.setattr(clock.Adapter, "send", send)
+    monkeypatch.setattr(client.Adapter, "send", send)
     return requested
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from epctx.cache.remote import open as opening
 from epctx.cache.remote.open import open_store
 from epctx.errors import UsageError
 
@@ -97,11 +96,3 @@ def test_nothing_of_the_extra_is_imported_before_a_store_is_opened() -> None:
         "assert not {'obstore', 'requests', 'urllib3', 'cryptography'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    ("host", "is_so"),
-    [("localhost", True), ("127.9.9.9", True), ("::1", True), ("10.0.0.1", False), (None, False)],
-)
-def test_loopback(host: str | None, is_so: bool) -> None:
-    assert opening.is_loopback(host) is is_so

@@ -10,15 +10,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from epctx.cache.action import Origin, Signature, StoredAction
+from epctx.cache.action import Origin, StoredAction
 from epctx.cache.location import Location
-from epctx.cache.remote import envelope
+from epctx.cache.remote import signing
 from epctx.cache.remote.signing import SigningKey, Voucher
 from epctx.cache.remote.tier import Tier, object_name, record_name
 from epctx.cache.store import Cache
 from epctx.errors import StorageError
 from epctx.files.digest import Digest
 from epctx.signing import dsse
+from epctx.signing.dsse import Signature
 from epctx.transfer.attempts import StoreError
 from tests.kit.stores import FaultyStore, failing
 from tests.kit.vouching import KEY, action, key_pair, keyed, machine, stored, voucher
@@ -57,7 +58,7 @@ class Between:
     def resign(self, changed: StoredAction[msgspec.Raw], key: SigningKey) -> None:
         """Put a record there that says something else, signed by somebody."""
         signed = replace(changed, signatures=(key.sign(KEY, changed),))
-        self.change(record_name(KEY), envelope.seal(KEY, signed))
+        self.change(record_name(KEY), signing.seal(KEY, signed))
 
 
 @pytest.fixture
@@ -283,7 +284,7 @@ def own_key(between: Between) -> SigningKey:
 
 
 def unsigned(between: Between) -> None:
-    sealed = envelope.seal(KEY, between.made)
+    sealed = signing.seal(KEY, between.made)
     between.change(record_name(KEY), sealed)
 
 
@@ -292,20 +293,20 @@ def replayed(between: Between) -> None:
     key, record = keyed(9)
     other = replace(between.made, record=record)
     signed = replace(other, signatures=(own_key(between).sign(key, other),))
-    between.change(record_name(KEY), envelope.seal(key, signed))
+    between.change(record_name(KEY), signing.seal(key, signed))
 
 
 def resealed(between: Between) -> None:
     """The signature of one result on another."""
     signature = own_key(between).sign(KEY, between.made)
     forged = replace(action(between.made.files, b'"forged"'), signatures=(signature,))
-    between.change(record_name(KEY), envelope.seal(KEY, forged))
+    between.change(record_name(KEY), signing.seal(KEY, forged))
 
 
 def second_bad(between: Between) -> None:
     good = own_key(between).sign(KEY, between.made)
     bad = Signature(keyid="ci-1", sig="A" * 86 + "==")
-    sealed = envelope.seal(KEY, replace(between.made, signatures=(good, bad)))
+    sealed = signing.seal(KEY, replace(between.made, signatures=(good, bad)))
     between.change(record_name(KEY), sealed)
 
 

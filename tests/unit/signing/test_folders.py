@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from epctx.files.digest import Digest
-from epctx.signing import tree
+from epctx.signing import oms
 
 
 def write(folder: Path, *names: str) -> None:
@@ -25,7 +25,7 @@ def sha(name: str) -> str:
 def test_all_files_but_the_signature_and_those_of_git(tmp_path: Path) -> None:
     write(tmp_path, "a", "b/c", "b/model.sig", "b/.git/x", "model.sig", ".git/x", ".gitignore")
     (tmp_path / "empty").mkdir()
-    found = tree.read(tmp_path)
+    found = oms.folder_digests(tmp_path)
     assert found == {n: Digest("sha256", sha(n)) for n in ("a", "b/.git/x", "b/c", "b/model.sig")}
 
 
@@ -34,7 +34,7 @@ def test_a_link_has_no_digest(tmp_path: Path) -> None:
     write(tmp_path, "f/a", "outside/b")
     (tmp_path / "f" / "link").symlink_to(tmp_path / "f" / "a")
     (tmp_path / "f" / "folder").symlink_to(tmp_path / "outside")
-    found = tree.read(tmp_path / "f")
+    found = oms.folder_digests(tmp_path / "f")
     assert found["link"] == found["folder"] == "cannot be read: is no regular file"
     assert set(found) == {"a", "link", "folder"}
 
@@ -43,7 +43,7 @@ def test_a_link_has_no_digest(tmp_path: Path) -> None:
 def test_a_pipe_is_not_waited_for_and_an_odd_name_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     write(tmp_path, "back\\slash")
-    found = tree.read(tmp_path)
+    found = oms.folder_digests(tmp_path)
     assert found["pipe"] == "cannot be read: is no regular file"
     assert str(found["back\\slash"]).startswith("cannot be signed: it has a backslash")
 
@@ -51,7 +51,7 @@ def test_a_pipe_is_not_waited_for_and_an_odd_name_is_refused(tmp_path: Path) -> 
 def test_how_a_folder_differs(tmp_path: Path) -> None:
     write(tmp_path, "same", "changed", "added")
     signed = {"same": sha("same"), "changed": "00" * 32, "gone": "11" * 32}
-    assert dict(tree.differences(signed, {**tree.read(tmp_path), "link": "is a link"})) == {
+    assert dict(oms.differences(signed, {**oms.folder_digests(tmp_path), "link": "is a link"})) == {
         "added": "is not signed",
         "changed": "was changed since it was signed",
         "gone": "is missing, and was signed",

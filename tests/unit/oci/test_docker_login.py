@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from epctx.errors import UsageError
-from epctx.oci import credentials
-from epctx.oci.credentials import Credentials
+from epctx.oci.access import Credentials, stored_credentials
 
 SECRET = "word-nobody-may-tell"
 AUTH = {"auth": base64.b64encode(f"me:{SECRET}".encode()).decode()}
@@ -19,11 +18,11 @@ ME = Credentials(user="me", secret=SECRET)
 def _found(folder: Path, config: object, host: str = "host:5000") -> Credentials | None:
     text = config if isinstance(config, str) else json.dumps(config)
     (folder / "config.json").write_text(text, encoding="utf-8")
-    return credentials.of(host, {"DOCKER_CONFIG": str(folder)})
+    return stored_credentials(host, {"DOCKER_CONFIG": str(folder)})
 
 
 def test_nobody_has_logged_in(tmp_path: Path) -> None:
-    assert credentials.of("host", {"DOCKER_CONFIG": str(tmp_path)}) is None
+    assert stored_credentials("host", {"DOCKER_CONFIG": str(tmp_path)}) is None
     assert _found(tmp_path, {}) is None
     assert _found(tmp_path, {"auths": {"other": AUTH}}) is None
 

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from epctx.signing import certificates
+from epctx.signing.keys import Refused, Trusted
 from tests.kit.signing import CODE_SIGNING, SERVER, Certified, certified, leaf, root, usage
 
 Chain = Sequence[Certified]
@@ -18,7 +18,7 @@ Chain = Sequence[Certified]
 
 def key_of(chain: Chain, trusted: Certified) -> str:
     der = [each.certificate.public_bytes(serialization.Encoding.DER) for each in chain]
-    return certificates.key_of(der, [trusted.certificate])[1]
+    return Trusted(keys={}, authorities=(trusted.certificate,)).certified_key(der)[1]
 
 
 ROOT = root()
@@ -77,26 +77,26 @@ BAD: dict[str, tuple[Callable[[], Chain], str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_chain_that_says_nothing_that_counts(case: str) -> None:
     chain, words = BAD[case]
-    with pytest.raises(certificates.Unfit, match=words):
+    with pytest.raises(Refused, match=words):
         key_of(chain(), ROOT)
 
 
 def test_a_certificate_that_is_trusted_itself_certifies_nobody_else() -> None:
     own = leaf(ROOT)
     for chain in ([leaf(own, "other")], [leaf(own, "other"), own]):
-        with pytest.raises(certificates.Unfit, match="nobody who is trusted"):
+        with pytest.raises(Refused, match="nobody who is trusted"):
             key_of(chain, own)
 
 
 def test_what_is_no_certificate() -> None:
-    with pytest.raises(certificates.Unfit, match="that is none"):
-        certificates.key_of([b"x"], [ROOT.certificate])
+    with pytest.raises(Refused, match="that is none"):
+        Trusted(keys={}, authorities=(ROOT.certificate,)).certified_key([b"x"])
 
 
 def test_a_key_of_another_kind() -> None:
     key = rsa.generate_private_key(65537, 2048)
     made = certified("release", ROOT, extensions=[usage(signs=True)], key=key)
-    with pytest.raises(certificates.Unfit, match="a key of another kind"):
+    with pytest.raises(Refused, match="a key of another kind"):
         key_of([made], ROOT)
 
 
@@ -106,5 +106,5 @@ def test_an_authority_limits_whom_it_certifies() -> None:
     middle = certified("between", ROOT, ca=None, extensions=[short])
     lower = certified("lower", middle, ca=True)
     assert key_of([leaf(middle), middle], ROOT)
-    with pytest.raises(certificates.Unfit, match="nobody who is trusted"):
+    with pytest.raises(Refused, match="nobody who is trusted"):
         key_of([leaf(lower), lower, middle], ROOT)
