@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ProviderUnavailable, UsageError
-from epctx.transfer import is_loopback
+from epctx.transfer.hosts import is_loopback
 
 if TYPE_CHECKING:
     from distributed.security import Security

@@ -24,9 +24,10 @@ from epctx import codec, limits
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files.entries import open_entry
-from epctx.transfer import client, is_internal
+from epctx.transfer import client
 from epctx.transfer.attempts import StoreError
 from epctx.transfer.client import Header, HttpClient
+from epctx.transfer.hosts import is_internal
 
 _HELPER: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _TOKEN_USER: Final = "<token>"

@@ -1,22 +1,15 @@
-"""References `oci://HOST/REPO:TAG@sha256:…`, and the repositories that they name."""
+"""References to artifacts: `oci://HOST/REPO:TAG@sha256:…`."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from epctx.error_codes import Code
-from epctx.errors import StorageError, UsageError, VerificationError
+from epctx.errors import UsageError
 from epctx.files.digest import Digest
-from epctx.oci.artifact import Damaged
-from epctx.transfer.attempts import StoreError
-
-if TYPE_CHECKING:
-    from epctx.oci.registry import Repository
 
 SCHEME: Final = "oci://"
 _WORD: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -31,10 +24,6 @@ _LONGEST: Final = 255
 """Greatest number of characters of a repository with its host."""
 _HUB: Final = "docker.io"
 _HUB_REGISTRY: Final = "registry-1.docker.io"
-_REMEDY: Final = (
-    "check the name, and that who is logged in (`docker login`) may do it; what has moved already "
-    "does not move again"
-)
 
 
 class Reference(Struct, frozen=True, kw_only=True):
@@ -90,38 +79,3 @@ def parse(text: str) -> Reference:
     digest = Digest("sha256", parts["digest"]) if parts["digest"] else None
     tag = parts["tag"] if parts["tag"] or digest else "latest"
     return Reference(host=parts["host"], repository=parts["repository"], tag=tag, digest=digest)
-
-
-@contextlib.contextmanager
-def open_repository(reference: Reference, *, insecure: bool) -> Iterator[Repository]:
-    """Give the repository of a reference, and turn its errors into epctx's; sends no request yet.
-
-    Raises:
-        UsageError: the extra is not installed.
-        StorageError: the registry fails a request.
-        VerificationError: the registry has content that is damaged.
-    """
-    try:
-        from epctx.oci.registry import Repository
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"a registry needs {error.name}, which is not installed",
-            remedy='install it: pip install "epctx[oci]"',
-            code=Code.ENVIRONMENT,
-        ) from error
-    try:
-        yield Repository(reference, insecure=insecure)
-    except StoreError as error:
-        raise StorageError(
-            f"the registry does not do it: {error}",
-            where=str(reference),
-            remedy=_REMEDY if insecure else f"{_REMEDY}; a registry of plain HTTP needs --insecure",
-            code=Code.REGISTRY,
-        ) from None
-    except Damaged as error:
-        raise VerificationError(
-            f"what the registry has {error}",
-            where=str(reference),
-            remedy="do not use it: push it anew, or ask who did",
-            code=Code.INTEGRITY,
-        ) from None

@@ -8,6 +8,7 @@ from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError, VerificationError
 from epctx.oci import reference
 from epctx.oci.artifact import Damaged
+from epctx.oci.opening import open_repository
 from epctx.transfer.attempts import StoreError
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -60,14 +61,14 @@ WHERE = reference.parse("oci://host/a:v1")
 def test_what_it_does_not_do_is_told_with_its_name() -> None:
     with (
         pytest.raises(StorageError, match="it is full") as error,
-        reference.open_repository(WHERE, insecure=False),
+        open_repository(WHERE, insecure=False),
     ):
         raise StoreError("it is full")
     assert error.value.where == "oci://host/a:v1"
     assert error.value.code is Code.REGISTRY and "--insecure" in error.value.remedy
     with (
         pytest.raises(VerificationError, match="what the registry has is nothing"),
-        reference.open_repository(WHERE, insecure=True),
+        open_repository(WHERE, insecure=True),
     ):
         raise Damaged("is nothing")
 
@@ -78,7 +79,7 @@ def test_without_the_extra_the_command_that_installs_it_is_told(
     monkeypatch.setitem(sys.modules, "epctx.oci.registry", None)
     with (
         pytest.raises(UsageError, match="which is not installed") as error,
-        reference.open_repository(WHERE, insecure=True),
+        open_repository(WHERE, insecure=True),
     ):
         pass
     assert 'pip install "epctx[oci]"' in error.value.remedy

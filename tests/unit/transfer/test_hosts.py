@@ -2,7 +2,7 @@
 
 import pytest
 
-from epctx.transfer import is_internal, is_loopback
+from epctx.transfer.hosts import is_internal, is_loopback
 
 
 @pytest.mark.parametrize(

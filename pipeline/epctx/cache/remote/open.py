@@ -14,8 +14,8 @@ from epctx.cache.remote.folder import FolderStore
 from epctx.cache.remote.store import Store
 from epctx.error_codes import Code
 from epctx.errors import UsageError
-from epctx.transfer import is_loopback
 from epctx.transfer.attempts import StoreError
+from epctx.transfer.hosts import is_loopback
 
 TOKEN_VARIABLE: Final = "EPCTX_REMOTE_CACHE_TOKEN"
 _OBJECT_STORES: Final = ("s3", "gs", "az")

@@ -18,7 +18,8 @@ from epctx.files import atomic, digest, filenames, outputs, paths
 from epctx.files.digest import Digest
 from epctx.oci import artifact
 from epctx.oci.artifact import ATTESTATION, SIGNATURE, Blob, Damaged
-from epctx.oci.reference import Reference, open_repository
+from epctx.oci.opening import open_repository
+from epctx.oci.reference import Reference
 from epctx.text import Brief
 from epctx.transfer.attempts import StoreError
 

@@ -17,7 +17,8 @@ from epctx.errors import StorageError, VerificationError
 from epctx.files.digest import Digest
 from epctx.oci import artifact
 from epctx.oci.artifact import Artifact, Blob
-from epctx.oci.reference import Reference, open_repository
+from epctx.oci.opening import open_repository
+from epctx.oci.reference import Reference
 from epctx.text import Brief
 
 if TYPE_CHECKING:
