@@ -39,7 +39,7 @@ from epctx.commands.verify import folders as group_folders
 from epctx.engine import ranges as calibrated
 from epctx.engine.events import Listener
 from epctx.engine.options import BuildOptions, ReleaseOptions
-from epctx.engine.output import reading
+from epctx.engine.output import place
 from epctx.engine.report import BuildReport
 from epctx.errors import UsageError, Violation, require_list
 from epctx.machines.address import Tls
@@ -326,7 +326,7 @@ def verify(
     name = None if locked is None else locked.name
     with (
         registries.fetched(places, insecure=insecure, name=name) as fetched,
-        reading.undisturbed(fetched.paths, waiting),
+        place.undisturbed(fetched.paths, waiting),
     ):
         named = list(fetched.paths)
         where = "" if lock is None else f"the lock {Path(lock).name}"

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from epctx.actions.optimize import Optimize, OptimizeResult
-from epctx.engine.actions import loading
+from epctx.engine.actions import optimize
 from epctx.engine.executor import one
 from epctx.errors import EpctxError, ModelError
 from epctx.graph.serde import protos
@@ -111,7 +111,7 @@ def finding(data: bytes, folder: Path, run: Callable[[Optimize], OptimizeResult]
     path.write_bytes(data)
     job = Optimize.of(ModelSource(name="m", path=path), OptimizeSettings(), folder / "optimized")
     try:
-        loading.optimize(job, run)
+        optimize.run(job, run)
     except ModelError:
         return None
     except EpctxError as error:

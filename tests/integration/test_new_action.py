@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from epctx.cache import Cache, locate
 from epctx.engine import plan, staleness
 from epctx.engine.actions.base import files_in
-from epctx.engine.building import Building
+from epctx.engine.build import BuildContext
 from epctx.engine.executor import Machines
 from epctx.engine.options import BuildOptions
 from epctx.engine.progress import GroupProgress
@@ -40,7 +40,7 @@ class Process:
         options = BuildOptions(out=project.folder / "dist", variables=own)
         planned = plan.read(project.manifest)
         cache = Cache(locate(), pytest.fail)
-        self.building = Building(planned, options, Machines(Pool), cache, lambda event: None)
+        self.building = BuildContext(planned, options, Machines(Pool), cache, lambda event: None)
         self.group = self.building.known(planned.groups[0])
         self.action = Listing(
             files={file.name: str(file.blake3) for file in self.group.files},

@@ -19,7 +19,7 @@ import yaml
 import epctx
 from epctx.commands.reproduce.result import VARIATIONS
 from epctx.engine import plan as planning
-from epctx.engine.lock.nondeterminism import known
+from epctx.engine.lock.locked_mode import unstable_eps
 from epctx.errors import LockError
 from epctx.providers.reference import ReferenceExecutionProvider
 from scripts import quickstart_models
@@ -271,9 +271,9 @@ def test_what_an_ep_is_known_to_vary_is_told_of_its_own_groups(tmp_path: Path) -
     project.section("model_groups", "pair")["execution_providers"] = ["htp"]
     project.write()
     plan = planning.read(project.manifest, only=(), allow_outside=False)
-    (told,) = known(plan, {"default/pair", "default/alone"})
+    (told,) = unstable_eps(plan, {"default/pair", "default/alone"})
     assert told.startswith("QNNExecutionProvider: QAIRT 2.51 writes memory that it has not set")
-    assert not list(known(plan, {"default/alone"}))
+    assert not list(unstable_eps(plan, {"default/alone"}))
 
 
 def test_a_lock_that_differs_in_bytes_only_says_what_is_known(

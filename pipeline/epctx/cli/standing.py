@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from epctx.engine.events import Event
-from epctx.engine.tally import Running, Snapshot, Tally
+from epctx.engine.events import Event, Running, Snapshot, Tally
 from epctx.text import time_words
 
 STATE_STYLES = {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from epctx.actions.trial import Trial
-from epctx.engine.scheduler import Scheduler
+from epctx.engine.executor import Scheduler
 from epctx.errors import CompileError, UsageError, VerificationError, require_list
 from epctx.runtime import named_providers
 from epctx.runtime.named_providers import ProviderArgument

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from epctx.engine.output import reading
+from epctx.engine.output.place import undisturbed
 from epctx.error_codes import Code
 from epctx.errors import UsageError, VerificationError
 from epctx.files import atomic
@@ -46,7 +46,7 @@ def run(folder: Path, signer: Signer, waiting: Callable[[], None]) -> SignReport
         StorageError: the system refuses.
     """
     place, shown = folder.resolve(), folder.as_posix()
-    with reading.undisturbed([folder], waiting):
+    with undisturbed([folder], waiting):
         with UsageError.if_refused("cannot be read", file=shown, remedy="name a folder"):
             found = oms.folder_digests(place)
         files = {name: each.hex for name, each in found.items() if isinstance(each, Digest)}

@@ -1,4 +1,4 @@
-"""A build: plan, find, run, hold to the lock, publish, report."""
+"""Build a plan: find results, run what is missing, check the lock, publish, report."""
 
 from __future__ import annotations
 
@@ -7,34 +7,48 @@ import math
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from epctx import lockfile
+from msgspec.structs import replace
+
+from epctx import codec, lockfile
+from epctx._version import __version__
 from epctx.actions.compile import Compile
 from epctx.actions.verify import Verify
 from epctx.cache import Cache, Location
+from epctx.cache.digests import FileDigests, FreshDigests
 from epctx.cache.opening import Shared, opened
 from epctx.cache.remote import threads
-from epctx.engine import ending, from_cache
+from epctx.engine import from_cache, ranges
+from epctx.engine import publish as publishing
+from epctx.engine import report as build_report
+from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compose import Composing
 from epctx.engine.build_groups import GroupBuilder
-from epctx.engine.building import Building
-from epctx.engine.events import Listener, notices
-from epctx.engine.executor import Cancelled, Machines
-from epctx.engine.lock import locked_mode, packaged
+from epctx.engine.events import Event, Listener, notices
+from epctx.engine.executor import Cancelled, Machines, Scheduler
+from epctx.engine.from_cache import RemoteBuilds
+from epctx.engine.lock import locked_mode, packaged, writer
+from epctx.engine.lock.writer import keep
+from epctx.engine.lookup import Lookup
 from epctx.engine.options import BuildOptions
 from epctx.engine.output import record
 from epctx.engine.output.place import OutputPaths
-from epctx.engine.plan import Plan, PlannedComposition
-from epctx.engine.report import BuildReport
-from epctx.engine.staleness import look_at_composition
+from epctx.engine.output.record import withdraw
+from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
+from epctx.engine.progress import Events
+from epctx.engine.release import Releasing
+from epctx.engine.report import BuildReport, GroupReport
+from epctx.engine.staleness import Memo, look_at_composition
 from epctx.engine.state import CompositionState, GroupState
 from epctx.error_codes import Code
-from epctx.errors import EpctxError, ModelError, UsageError, VerificationError
-from epctx.files import outputs
+from epctx.errors import EpctxError, ModelError, StorageError, UsageError, VerificationError
+from epctx.files import atomic, digest, outputs
+from epctx.files.digest import Digest
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
 from epctx.parsing import load
@@ -73,7 +87,7 @@ def run(
         place = OutputPaths(out=options.out.resolve(), name=plan.manifest.name)
         cache = Cache(Location(folder=place.staging / "cache"), notices(listener))
     with outputs.refusals():
-        build = Building(plan, options, machines, cache, listener)
+        build = BuildContext(plan, options, machines, cache, listener)
         locked_mode.refuse_sources_in_outputs(plan, build.place)
         packaged.require(plan.manifest)
         if cache is not None:
@@ -82,7 +96,7 @@ def run(
             return _run(build)
 
 
-def _run(build: Building) -> tuple[BuildReport, EpctxError | None]:
+def _run(build: BuildContext) -> tuple[BuildReport, EpctxError | None]:
     """Build, while nobody else uses the output."""
     old = _lock_of(build)
     groups = _find(build)
@@ -92,11 +106,11 @@ def _run(build: Building) -> tuple[BuildReport, EpctxError | None]:
             built = {group.planned.label: group for group in _carry_out(build, left)}
             groups = [built.get(group.planned.label, group) for group in groups]
             composed = _compose(build, groups)
-            new = ending.lock_of(build, groups, composed)
+            new = _new_lock(build, groups, composed)
             if old is not None and new is not None:
                 locked_mode.refuse_differences(old, new, build.plan)
-            reports = ending.publish(build, groups, composed, whole=new is not None)
-            return ending.report(build, groups, composed, reports, old, new)
+            reports = _publish(build, groups, composed, whole=new is not None)
+            return _report(build, groups, composed, reports, old, new)
         finally:
             build.remember_files()
             build.memo.save()
@@ -152,7 +166,7 @@ def _refuse_unrun(plan: Plan, *, skipped: bool) -> None:
             )
 
 
-def _lock_of(build: Building) -> Lock | None:
+def _lock_of(build: BuildContext) -> Lock | None:
     """What the build is held to: the lock's part for this kind of host; None: to nothing.
 
     Raises:
@@ -172,7 +186,7 @@ def _lock_of(build: Building) -> Lock | None:
     return own
 
 
-def _find(build: Building) -> list[GroupState]:
+def _find(build: BuildContext) -> list[GroupState]:
     """What is known of each group. After the first that is not up to date, which may have to be
     asked for elsewhere, several at a time.
     """
@@ -189,7 +203,7 @@ def _find(build: Building) -> list[GroupState]:
     return found
 
 
-def _carry_out(build: Building, groups: Sequence[GroupState]) -> list[GroupState]:
+def _carry_out(build: BuildContext, groups: Sequence[GroupState]) -> list[GroupState]:
     """Build the groups that are not up to date, into staged folders."""
     if not groups:
         return []
@@ -237,7 +251,7 @@ def _refuse_unwirable(planned: PlannedComposition, manifest: Path) -> None:
         require_wirable(planned.composition, headers)
 
 
-def _prepare(build: Building, groups: Sequence[GroupState]) -> None:
+def _prepare(build: BuildContext, groups: Sequence[GroupState]) -> None:
     """Look at what keys ask for beside models, while workers have first jobs; what that raises is
     raised again when a key asks for it.
     """
@@ -250,7 +264,7 @@ def _prepare(build: Building, groups: Sequence[GroupState]) -> None:
             ask()
 
 
-def _compose(build: Building, groups: Sequence[GroupState]) -> list[CompositionState]:
+def _compose(build: BuildContext, groups: Sequence[GroupState]) -> list[CompositionState]:
     """The compositions of the groups that were built or are up to date."""
     known = [_look_at(build, each, groups) for each in build.plan.compositions]
     failed = any(group.failure is not None for group in groups)
@@ -268,7 +282,7 @@ def _compose(build: Building, groups: Sequence[GroupState]) -> list[CompositionS
 
 
 def _look_at(
-    build: Building, planned: PlannedComposition, groups: Sequence[GroupState]
+    build: BuildContext, planned: PlannedComposition, groups: Sequence[GroupState]
 ) -> CompositionState:
     wanted = {each.label for each in planned.groups}
     ready = {
@@ -280,3 +294,264 @@ def _look_at(
         failed = Cancelled("a group of its parts failed", remedy="see its error")
         return CompositionState(planned=planned, groups=ready, failure=failed)
     return look_at_composition(planned, ready, build.lookup, build.place)
+
+
+class BuildContext:
+    """The surroundings of one build. Used by many threads.
+
+    Attributes:
+        plan, options: what is asked.
+        machines: carry out its jobs.
+        cache: None: nothing is remembered.
+        place: where it publishes.
+        lookup, memo: what is known of its actions.
+        ranges: of models that are quantized.
+        events: hear of it.
+        repaired: what another build had left half-done in the output was repaired.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: BuildOptions,
+        machines: Machines,
+        cache: Cache | None,
+        listener: Listener,
+    ) -> None:
+        self.plan, self.options = plan, options
+        self.machines, self.cache = machines, cache
+        self.events = Events(listener)
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.repaired = False
+        self.place = OutputPaths(out=options.out.resolve(), name=plan.manifest.name)
+        # What is locked is read anew; what is remembered is good enough for anything else.
+        trusting = cache is not None and not options.locked
+        digests: FileDigests = FreshDigests()
+        if cache is not None and trusting:
+            digests = cache.digests
+        self.ranges = ranges.of(plan.manifest, anew=options.recalibrate)
+        self.lookup = Lookup(
+            cache,
+            digests,
+            numbers=options.numbers,
+            ranges=self.ranges,
+            eps=machines.eps,
+            remote_builds=self._remote_builds(digests) if options.from_cache else None,
+            from_cache=options.from_cache,
+        )
+        self.memo = Memo(
+            self.lookup,
+            self.place,
+            plan.manifest.path,
+            trusting=trusting and not options.from_cache,
+        )
+
+    @property
+    def lock_file(self) -> Path:
+        """Where the manifest's lock is."""
+        return lockfile.place(self.plan.manifest.path)
+
+    def known(self, planned: PlannedGroup) -> GroupState:
+        """Tell what is known of a group; of one that fails, nothing: its build will say why."""
+        if self.options.from_cache:
+            return self.memo.state(planned)
+        if self.cache is not None:
+            with contextlib.suppress(EpctxError):
+                return self.memo.state(planned)
+        return GroupState(planned=planned)
+
+    def took(self, group: GroupState) -> float | None:
+        """Return how long a group took when it was compiled last."""
+        return self.memo.seconds(group.planned.label)
+
+    def shared(self) -> AbstractContextManager[None]:
+        """Keep others from cleaning the cache up meanwhile."""
+        if self.cache is None:
+            return nullcontext()
+        return self.cache.shared(self.once("the cache is being cleaned up"))
+
+    def remember_files(self) -> None:
+        """Write what was digested."""
+        if self.cache is not None:
+            self.cache.digests.flush()
+
+    def carrying_out(self, work: Path, *, threads: int) -> tuple[Scheduler, Actions]:
+        """Return what jobs are carried out with, scratch in `work`."""
+        executor = self.machines.executors(
+            work=work, logs=self.place.logs, variables=self.options.variables
+        )
+        words = "interrupted, nothing was published"
+        scheduler = Scheduler(executor, threads=threads, interrupted=words)
+        builds = not self.options.from_cache
+        actions = Actions(self.lookup, self.memo, executor, work, builds=builds)
+        return scheduler, actions
+
+    def once(self, what: str) -> Callable[[], None]:
+        """Return what tells, the first time that it is called, what is waited for."""
+        told = False
+
+        def wait() -> None:
+            nonlocal told
+            if not told:
+                name = self.plan.manifest.name
+                self.events.emit(Event(group=name, state="waiting", detail=what))
+            told = True
+
+        return wait
+
+    def notice(self, text: str) -> None:
+        """Tell something of the build."""
+        self.events.emit(Event(group=self.plan.manifest.name, state="notice", detail=text))
+
+    def _remote_builds(self, digests: FileDigests) -> RemoteBuilds | None:
+        if self.options.reports is not None:
+            return from_cache.of_reports(self.options.reports, self.plan.manifest.name, digests)
+        if self.options.locked:
+            return from_cache.of_lock(lockfile.read(self.lock_file), self.lock_file, digests)
+        return None
+
+
+def _new_lock(
+    build: BuildContext, groups: Sequence[GroupState], composed: Sequence[CompositionState]
+) -> Lock | None:
+    """The lock of what was built; None: something failed."""
+    if _failures(groups, composed):
+        return None
+    return writer.make(
+        build.plan.manifest,
+        [(group.planned, group.sessions) for group in groups],
+        build.lookup.toolchain,
+        [(each.planned, each.files) for each in composed],
+        whole=build.plan.whole,
+        ranges=build.ranges.locked(whole=build.plan.whole),
+    )
+
+
+def _publish(
+    build: BuildContext,
+    groups: Sequence[GroupState],
+    composed: Sequence[CompositionState],
+    *,
+    whole: bool,
+) -> list[GroupReport]:
+    """Swap in what was built, and say what became of each group and composition.
+
+    Args:
+        whole: nothing failed.
+
+    Raises:
+        StorageError: the system refuses.
+    """
+    place, cache, plan = build.place, build.cache, build.plan
+    wanted = whole or build.options.keep_going
+    if wanted:
+        manifest, all_of_it = plan.manifest.path, whole and plan.whole
+        withdraw(place, manifest, groups, composed, build.notice, whole=all_of_it)
+    targets = {each.planned.target for each in groups}
+    targets |= {each.planned.target for each in composed}
+    with place.settling(sorted(targets)):
+        reports = [publishing.group(each, place, cache, wanted=wanted) for each in groups]
+        made = [publishing.composition(each, place, cache, wanted=wanted) for each in composed]
+    for report, each in zip(made, composed, strict=True):  # what failed was told already
+        if not each.up_to_date and report.state != "failed":
+            build.events.emit(Event(group=each.planned.label, state=report.state))
+    return [*reports, *made]
+
+
+def _report(
+    build: BuildContext,
+    groups: Sequence[GroupState],
+    composed: Sequence[CompositionState],
+    published: Sequence[GroupReport],
+    old: Lock | None,
+    new: Lock | None,
+) -> tuple[BuildReport, EpctxError | None]:
+    """Write report and lock, and what is released; return the report and the first failure.
+
+    Args:
+        old: the lock that the build was held to; None: to none.
+        new: as `_new_lock` gave it.
+
+    Raises:
+        StorageError: the system refuses.
+        LockError: what is released is not what the lock says.
+    """
+    failures = _failures(groups, composed)
+    made = BuildReport(
+        schema_version=build_report.SCHEMA_VERSION,
+        epctx=__version__,
+        name=build.plan.manifest.name,
+        started=build.started,
+        seconds=round(build.events.now(), 3),
+        host=build_report.host(),
+        groups=publishing.described(published, build.plan.manifest, build.lookup, new),
+        lock=new,
+        revision=build_report.revision(build.plan.manifest.path.parent),
+    )
+    ran = any(each.progress is not None for each in groups)
+    ran = ran or any(not each.up_to_date for each in composed)
+    planned = _planned(made)
+    if ran or build.repaired or not build.memo.has_report(planned, build.place.report):
+        _write(build, made, failures)
+    build.memo.note_report(planned)
+    if new is not None and build.plan.whole:
+        kept = {(p.target, p.group.name) for p in build.plan.groups}
+        kept |= {(p.target, p.composition.name) for p in build.plan.compositions}
+        build.place.prune(kept)
+        if old is None:
+            build.ranges.write(whole=True)
+            keep(new, build.lock_file, build.memo, build.notice)
+    if new is not None and build.options.release.requested:
+        made = _released(build, made, old, new)
+        _write(build, made, failures)
+    made = _pushed(build, made, failures)
+    return made, next((f for f in failures if not isinstance(f, Cancelled)), None)
+
+
+def _released(build: BuildContext, made: BuildReport, old: Lock | None, new: Lock) -> BuildReport:
+    """What is released follows from the lock: the old one, or what was written of this host."""
+    anchor = old
+    if anchor is None:
+        anchor = hosts.on(lockfile.read(build.lock_file), hosts.kind(new))
+    releasing = Releasing(
+        build.plan,
+        build.place,
+        build.events,
+        anchor,
+        executors=build.machines.executors,
+        locked=old is not None,
+        signers=build.cache.signers if build.cache is not None else {},
+    )
+    return releasing.release(build.options.release, made)
+
+
+def _pushed(build: BuildContext, made: BuildReport, failures: Sequence[EpctxError]) -> BuildReport:
+    """The report with what became of the shared cache, for which this waits."""
+    if build.cache is None or build.cache.remote is None:
+        return made
+    build.cache.finish(lambda: None)
+    made = replace(made, remote=build.cache.remote.report)
+    if made.remote is not None:
+        _write(build, made, failures)
+    return made
+
+
+def _failures(
+    groups: Sequence[GroupState], composed: Sequence[CompositionState]
+) -> list[EpctxError]:
+    failures = [group.failure for group in groups if group.failure is not None]
+    return failures + [each.failure for each in composed if each.failure is not None]
+
+
+def _write(build: BuildContext, made: BuildReport, failures: Sequence[EpctxError]) -> None:
+    try:
+        atomic.replace(build.place.report, codec.encode(made, indent=2) + b"\n")
+    except StorageError:
+        if not failures:  # else the first of them is told: it may be for the same reason
+            raise
+
+
+def _planned(made: BuildReport) -> Digest:
+    """A digest of what is in a report because it is planned, whatever ran."""
+    groups = ((g.target, g.group, g.manifest, g.execution_providers) for g in made.groups)
+    return digest.of_bytes(codec.encode(tuple(groups)))

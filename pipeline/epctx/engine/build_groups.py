@@ -12,12 +12,10 @@ from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compile import Compiling
 from epctx.engine.actions.numbers import Numbers
 from epctx.engine.actions.verify import verify
-from epctx.engine.executor import Cancelled
-from epctx.engine.output.place import OutputPaths
-from epctx.engine.output.published import contents_of
+from epctx.engine.executor import Cancelled, Scheduler
+from epctx.engine.output.place import OutputPaths, contents_of
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
-from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import GroupState, SessionState
 from epctx.engine.wrong_numbers import explain
 from epctx.errors import EpctxError

@@ -19,7 +19,7 @@ from epctx.actions.verify import Check, Verify
 from epctx.cache import Cache
 from epctx.cache.digests import FileDigests
 from epctx.engine.from_cache import RemoteBuilds
-from epctx.engine.output.published import contents_of
+from epctx.engine.output.place import contents_of
 from epctx.engine.plan import SessionGroup
 from epctx.engine.ranges import Ranges
 from epctx.engine.results import StoredRanges, objection

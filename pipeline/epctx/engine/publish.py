@@ -1,10 +1,10 @@
-"""Publishing a build's groups, and what the report says of each."""
+"""Publish the groups of a build, and report each of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,16 +13,18 @@ from epctx.cache import Cache
 from epctx.cache.action import Origin
 from epctx.cache.digests import FreshDigests
 from epctx.engine.executor import Cancelled
-from epctx.engine.output.place import OutputPaths
-from epctx.engine.output.published import contents_of, difference
-from epctx.engine.report import ActionReport, GroupReport
+from epctx.engine.lookup import Lookup
+from epctx.engine.output.place import OutputPaths, contents_of, difference
+from epctx.engine.report import ActionReport, EpReport, GroupReport
 from epctx.engine.results import model_reports
 from epctx.engine.state import CompositionState, GroupState, SessionState
 from epctx.errors import EpctxError, LogTail
 from epctx.files import identity
 from epctx.files.outputs import GOLDEN, OutputFile
 from epctx.graph.model import Placement
-from epctx.manifest import ModelGroup
+from epctx.keys import Toolchain
+from epctx.lockfile.types import Lock
+from epctx.manifest import Manifest, ModelGroup, ProviderSpec
 from epctx.stages.report import ModelReport
 
 
@@ -185,3 +187,41 @@ def _session(state: GroupState, session: SessionState) -> tuple[ModelReport, ...
 
 def _folder(target: str, group: str, place: OutputPaths) -> str:
     return place.group(target, group).relative_to(place.out).as_posix()
+
+
+def described(
+    reports: Iterable[GroupReport], manifest: Manifest, lookup: Lookup, lock: Lock | None
+) -> tuple[GroupReport, ...]:
+    """The reports with what the manifest says of each group, and what its EPs are here.
+
+    Args:
+        lock: of the build; None: a group failed.
+    """
+    targets = {target.name: target for target in manifest.targets}
+    groups = {(t.name, group.name): group for t in manifest.targets for group in t.groups}
+    locked = {} if lock is None else lock.groups
+
+    def tell(report: GroupReport) -> GroupReport:
+        written = targets[report.target].written[report.group]
+        group = groups.get((report.target, report.group))
+        if group is None:  # a composition
+            return replace(report, manifest=written)
+        known = locked.get(f"{report.target}/{report.group}")
+        keys = [session.key for session in known.session_groups.values()] if known else []
+        return replace(
+            report,
+            execution_providers=tuple(_ep(s, lookup.toolchain) for s in group.execution_providers),
+            manifest=written,
+            devices=lookup.devices(group, keys[0]) if keys else {},
+        )
+
+    return tuple(map(tell, reports))
+
+
+def _ep(spec: ProviderSpec, toolchain: Toolchain) -> EpReport:
+    found = EpReport(alias=spec.alias, provider=spec.provider, options=spec.options)
+    try:
+        record, traits = toolchain.provider(spec), toolchain.traits(spec)
+    except EpctxError:  # which is what the group failed for
+        return found
+    return replace(found, options=record.options, toolchain=record.toolchain, traits=traits)

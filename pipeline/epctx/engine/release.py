@@ -16,15 +16,14 @@ from msgspec.structs import replace
 from epctx import lockfile
 from epctx.actions.golden import Golden
 from epctx.engine.events import Event
-from epctx.engine.executor import Executor, Executors
+from epctx.engine.executor import Executor, Executors, Scheduler
 from epctx.engine.lock import locked_mode
 from epctx.engine.options import ReleaseOptions
-from epctx.engine.output import archive, artifacts, attestation, builder, record
+from epctx.engine.output import archive, attestation, record
 from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events, Progress
 from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
-from epctx.engine.scheduler import Scheduler
 from epctx.files import atomic, outputs
 from epctx.files.digest import Digest, of_bytes
 from epctx.files.entries import discard
@@ -150,13 +149,13 @@ class Releasing:
             self._lock = new
 
     def _builder(self, asked: ReleaseOptions) -> str:
-        found = asked.builder or builder.identify(os.environ)
+        found = asked.builder or attestation.identify_builder(os.environ)
         if found is None:
             self._notice(
                 "nobody says who builds: the attestation names an unidentified builder; "
                 "--builder-id URI names one"
             )
-        return found or builder.UNIDENTIFIED
+        return found or attestation.UNIDENTIFIED_BUILDER
 
     def _note(self, file: OutputFile | None) -> bool:
         """Record a file; whether it is another than before."""
@@ -185,10 +184,10 @@ class Releasing:
         """Everything that is released, by path from the output folder."""
         place = self._place
         subjects = {f"{place.name}/{name}": file for name, file in files.items()}
-        subjects[place.name] = artifacts.of_release(files)
+        subjects[place.name] = attestation.pushed_release(files)
         packaged = place.package.name in self._known and place.package.exists()
         for content in self._oci.values() if packaged else ():
-            subjects[place.package.name] = artifacts.named(content)
+            subjects[place.package.name] = attestation.artifact_digest(content)
         if (archived := self._known.get(place.archive.name)) and place.archive.exists():
             subjects[place.archive.name] = archived
         return subjects

@@ -33,8 +33,7 @@ from epctx.actions.verify import Verify
 from epctx.cache import StoredAction
 from epctx.cache.location import BEFORE
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import OutputPaths
-from epctx.engine.output.published import contents_of, difference
+from epctx.engine.output.place import OutputPaths, contents_of, difference
 from epctx.engine.plan import PlannedComposition, PlannedGroup
 from epctx.engine.state import (
     CompositionState,

@@ -42,4 +42,4 @@ def test_the_page_names_every_room() -> None:
 
 def test_a_name_that_is_gone_is_found() -> None:
     with pytest.raises(AttributeError):
-        resolve("engine.scheduler.Gone")
+        resolve("engine.executor.Gone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from epctx.cache import Cache, locate
 from epctx.engine import plan
-from epctx.engine.building import Building
+from epctx.engine.build import BuildContext
 from epctx.engine.events import Event
 from epctx.engine.executor import Machines
 from epctx.engine.options import BuildOptions
@@ -12,10 +12,10 @@ from epctx.worker.pool import Pool
 from tests.kit.projects import Project
 
 
-def building(project: Project, heard: list[Event]) -> Building:
+def building(project: Project, heard: list[Event]) -> BuildContext:
     options = BuildOptions(out=project.folder / "dist")
     cache = Cache(locate(), lambda text: None)
-    return Building(plan.read(project.manifest), options, Machines(Pool), cache, heard.append)
+    return BuildContext(plan.read(project.manifest), options, Machines(Pool), cache, heard.append)
 
 
 def test_what_is_waited_for_is_told_once(project: Project) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from epctx.engine.disk_space import TOLD, DiskSpace
+from epctx.engine.actions.compile import TOLD, DiskSpace
 from epctx.errors import StorageError
 
 FREE = 10 * TOLD

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from epctx.actions.action import StageStarted
 from epctx.cache import Cache, Location
-from epctx.engine.pace import Eta, RunTime, RunTimes
+from epctx.engine.progress import Eta, RunTime, RunTimes
 from epctx.files.digest import of_bytes
 
 KEY = of_bytes(b"a compile")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from epctx.cache.digests import FreshDigests
-from epctx.engine import quantized, ranges
+from epctx.engine import ranges
+from epctx.engine.actions import quantize
 from epctx.errors import ManifestError
 from epctx.manifest import ModelGroup
 from epctx.parsing import load
@@ -30,7 +31,7 @@ def again(project: Project, folder: Path, *, calibrate: bool = False) -> ModelGr
     manifest = load.load(project.manifest)
     pool = Pool(work=folder / "work", logs=folder / "logs")
     with pool.lease(None) as lease:
-        return quantized.again(
+        return quantize.again(
             manifest.targets[0].groups[0],
             ranges.of(manifest),
             FreshDigests(),

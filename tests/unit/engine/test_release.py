@@ -11,7 +11,7 @@ import pytest
 
 from epctx import api
 from epctx import lockfile as locks
-from epctx.engine.output.builder import UNIDENTIFIED
+from epctx.engine.output.attestation import UNIDENTIFIED_BUILDER
 from epctx.errors import CompileError, LockError, StorageError
 from epctx.files.digest import Digest
 from epctx.lockfile.types import Lock, LockedFile
@@ -214,7 +214,7 @@ def test_the_builder_is_whoever_builds(project: Project, monkeypatch: pytest.Mon
         found = json.loads(path.read_bytes())["predicate"]["runDetails"]["builder"]["id"]
         return str(found)
 
-    assert builder() == UNIDENTIFIED
+    assert builder() == UNIDENTIFIED_BUILDER
     assert any("--builder-id" in notice for notice in project.notices())
     monkeypatch.setenv("CI_PROJECT_URL", "https://gitlab.com/org/models")
     monkeypatch.setenv("CI_RUNNER_ID", "12")

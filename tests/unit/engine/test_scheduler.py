@@ -8,8 +8,7 @@ from functools import partial
 
 import pytest
 
-from epctx.engine.executor import Cancelled, WorkerLease
-from epctx.engine.scheduler import Scheduler
+from epctx.engine.executor import Cancelled, Scheduler, WorkerLease
 from epctx.errors import EpctxError, Interrupted, ModelError
 from epctx.manifest import ProviderSpec
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from epctx.engine.events import Event, State
-from epctx.engine.tally import Tally
+from epctx.engine.events import Event, State, Tally
 
 
 class Build:

@@ -16,12 +16,11 @@ from epctx.actions.action import Action
 from epctx.actions.optimize import Optimize
 from epctx.actions.quantize import Quantize
 from epctx.engine import build, plan, ranges
-from epctx.engine.actions import loading
-from epctx.engine.executor import Machines, one
+from epctx.engine.actions import optimize
+from epctx.engine.executor import Machines, Scheduler, one
 from epctx.engine.lookup import QUANTIZED
 from epctx.engine.options import BuildOptions
 from epctx.engine.report import GroupReport
-from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError
 from epctx.files.digest import Digest
 from epctx.manifest import Manifest, ModelGroup, Target
@@ -92,7 +91,7 @@ class Trials:
         """The group's only model, optimized: its folder."""
         folder = self.folder / _OPTIMIZED
         job = Optimize.of(group.models[0], group.optimize, folder)
-        self._optimized = loading.optimize(job, self._carried_out).digest
+        self._optimized = optimize.run(job, self._carried_out).digest
         return folder
 
     def calibrate(self, group: ModelGroup) -> Ranges:

@@ -20,9 +20,8 @@ from epctx import limits
 from epctx.actions.find_sizes import FindSizes, SizesResult, total
 from epctx.actions.optimize import Optimize, OptimizeResult
 from epctx.commands.init.size_options import SizeOptions
-from epctx.engine.actions import loading
-from epctx.engine.executor import Executor, one
-from epctx.engine.scheduler import Scheduler
+from epctx.engine.actions import optimize
+from epctx.engine.executor import Executor, Scheduler, one
 from epctx.error_codes import Code
 from epctx.errors import CompileError, ManifestError, ModelError, TimedOut
 from epctx.graph.inputs import InputSpec
@@ -166,7 +165,7 @@ def _load(executor: Executor, source: ModelSource, model: Path, folder: Path) ->
 
     job = Optimize.of(source, OptimizeSettings(level="none"), folder)
     try:
-        loading.optimize(job, carried_out)
+        optimize.run(job, carried_out)
     except ModelError as error:
         if error.code == Code.DATA_MISSING:
             return error.reason

@@ -12,14 +12,13 @@ from epctx.actions.optimize import Optimize
 from epctx.actions.partition import Partition
 from epctx.actions.pieces import Cut
 from epctx.cache.digests import FreshDigests
-from epctx.engine import quantized, ranges
-from epctx.engine.actions import loading
+from epctx.engine import ranges
+from epctx.engine.actions import optimize, quantize
 from epctx.engine.actions.pieces import of_group
-from epctx.engine.executor import one
+from epctx.engine.executor import Scheduler, one
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.ranges import Ranges
 from epctx.engine.results import aliased
-from epctx.engine.scheduler import Scheduler
 from epctx.errors import ManifestError
 from epctx.files.digest import Digest
 from epctx.parsing import load
@@ -64,7 +63,7 @@ def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
 
 def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> GroupPreview:
     with pool.lease(None) as lease:
-        group = quantized.again(
+        group = quantize.again(
             planned.group, known, FreshDigests(), folder / "q", lease, calibrate=True
         )
         optimized: dict[str, Path] = {}
@@ -72,7 +71,7 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"
             job = Optimize.of(source, group.optimize, optimized[source.name])
-            digests[source.name] = loading.optimize(job, lambda job: one(lease, job)).digest
+            digests[source.name] = optimize.run(job, lambda job: one(lease, job)).digest
         found = one(lease, Partition(group=group, optimized=optimized))
         pieces: dict[str, tuple[PieceReport, ...]] = {}
         for number, session in enumerate(planned.session_groups if group.pieces else ()):

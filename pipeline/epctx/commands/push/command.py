@@ -11,7 +11,7 @@ from epctx.commands.moving import Moving
 from epctx.commands.push import contents
 from epctx.commands.push.contents import Attached
 from epctx.engine.events import Listener
-from epctx.engine.output import reading
+from epctx.engine.output import place
 from epctx.error_codes import Code
 from epctx.errors import StorageError, VerificationError
 from epctx.files.digest import Digest
@@ -72,7 +72,7 @@ def run(
         StorageError: the registry does not take it.
     """
     with (
-        reading.undisturbed([folder], waiting),
+        place.undisturbed([folder], waiting),
         open_repository(reference, insecure=insecure) as repository,
     ):
         files = contents.files(folder)

@@ -24,7 +24,7 @@ from epctx.commands.reproduce.files import FileComparison, compare_folders
 from epctx.commands.reproduce.result import Reproduction, Variation, VariationName, Verdict
 from epctx.engine import plan as planning
 from epctx.engine.events import Listener
-from epctx.engine.lock.nondeterminism import known
+from epctx.engine.lock.locked_mode import unstable_eps
 from epctx.engine.plan import Plan
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, StorageError, UsageError
@@ -125,7 +125,7 @@ class _Both(Struct, frozen=True):
             files=files,
             differences=differences,
             causes=causes,
-            known=tuple(known(self.plan, changed)),
+            known=tuple(unstable_eps(self.plan, changed)),
             lock=verdict,
             lock_differences=said,
             seconds=(first.report.seconds, second.report.seconds),

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from epctx.actions.verify import verified
 from epctx.cache.digests import FreshDigests
 from epctx.commands.verify.folders import Missing
-from epctx.engine import quantized
+from epctx.engine.actions import quantize
+from epctx.engine.executor import Scheduler
 from epctx.engine.ranges import Ranges
-from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError
 from epctx.manifest import Requirement
 from epctx.providers import registry
@@ -87,7 +87,7 @@ def _verify(
     if request.group is not None and ranges is not None:
         with pool.lease(None) as lease:
             digests = FreshDigests()
-            group = quantized.again(request.group, ranges, digests, folder, lease)
+            group = quantize.again(request.group, ranges, digests, folder, lease)
         request = replace(request, group=group)
     kept = Kept.below(folder / "kept")
     settings = None if request.group is None else request.group.verify

@@ -13,7 +13,7 @@ from epctx import lockfile as locks
 from epctx.commands.package import hashes
 from epctx.commands.package.checking import Checked
 from epctx.commands.verify.folders import words
-from epctx.engine.output import archive, artifacts, attestation
+from epctx.engine.output import archive, attestation
 from epctx.engine.output.place import PACKAGE
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
@@ -163,8 +163,11 @@ def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
     archived = subjects.pop(f"{lock.name}{ARCHIVE}", None)
     present = [folder for folder in lock.golden if _has_golden(lock, folder, subjects)]
     expected = {f"{lock.name}/{n}": f for n, f in locks.published_files(lock, present).items()}
-    pushed = {f"{lock.name}{PACKAGE}": each for each in map(artifacts.named, lock.oci.values())}
-    pushed[lock.name] = artifacts.of_release(locks.published_files(lock, present))
+    pushed = {
+        f"{lock.name}{PACKAGE}": each
+        for each in map(attestation.artifact_digest, lock.oci.values())
+    }
+    pushed[lock.name] = attestation.pushed_release(locks.published_files(lock, present))
     expected |= {subject: each for subject, each in pushed.items() if subject in subjects}
     faults = list(_differences(subjects, expected))
     for subject, fault in faults:

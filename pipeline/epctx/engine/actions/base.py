@@ -19,8 +19,7 @@ from epctx.cache.action import Origin
 from epctx.cache.digests import FreshDigests
 from epctx.engine.executor import Executor, WorkerLease
 from epctx.engine.lookup import Lookup
-from epctx.engine.pace import RunTimes
-from epctx.engine.progress import GroupProgress, Progress
+from epctx.engine.progress import GroupProgress, Progress, RunTimes
 from epctx.engine.staleness import Memo
 from epctx.engine.state import Known, SessionState
 from epctx.error_codes import Code

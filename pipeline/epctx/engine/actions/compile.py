@@ -1,10 +1,16 @@
-"""The compile actions of a build: found in the cache, or carried out by a worker and put there."""
+"""Compile actions of a build: find each in the cache, or run it in a worker and store its result.
+
+Before an EP starts, the disks must have enough free space for what it writes.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,26 +24,24 @@ from epctx.actions.action import Action
 from epctx.actions.compile import MODELS, Compile, CompileResult
 from epctx.actions.record import Record, RecordResult
 from epctx.actions.verify import Check
-from epctx.engine.actions.answer_checks import check_compiled, check_contents
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.numbers import Numbers, Unfed, judge, request
 from epctx.engine.actions.optimize import Optimizing
 from epctx.engine.actions.pieces import Piecing
 from epctx.engine.actions.quantize import Quantizing
-from epctx.engine.disk_space import DiskSpace
-from epctx.engine.executor import WorkerLease
+from epctx.engine.executor import Scheduler, WorkerLease
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
-from epctx.engine.results import aliased
-from epctx.engine.scheduler import Scheduler
+from epctx.engine.results import aliased, check_compiled, check_contents
 from epctx.engine.state import ModelState, SessionState
-from epctx.errors import CompileError, EpctxError
+from epctx.errors import CompileError, EpctxError, StorageError
 from epctx.files import outputs
 from epctx.files.entries import open_entry
 from epctx.keys.source_digests import refuse_changed
 from epctx.manifest import ModelGroup, ModelSource
 from epctx.parsing.schema import providers
 from epctx.stages.report import ModelReport
+from epctx.text import size_words
 from epctx.verification.findings import FolderReport
 
 _LARGE: Final = 16_000_000
@@ -297,3 +301,81 @@ def _models(compile: Compile) -> tuple[ModelReport, ...]:
         return aliased(codec.decode(data, tuple[ModelReport, ...]), compile.eps)
     except (OSError, msgspec.MsgspecError, ValueError, IndexError):
         return ()
+
+
+TOLD: Final = 1_000_000_000
+"""Bytes from which on it is told what a session group needs."""
+_LEAST: Final = 2
+"""A context has half the bytes of its source or more: float32 becomes float16."""
+
+
+class DiskSpace:
+    """The disks of a build. Thread-safe.
+
+    Args:
+        work: the folder in which EPs compile, on the disk of the output.
+        stores: the folders that keep what was compiled, too: the cache, where there is one.
+    """
+
+    def __init__(self, work: Path, stores: Iterable[Path] = ()) -> None:
+        self._work = _existing(work)
+        self._stores = [_existing(folder) for folder in stores]
+        self._lock = threading.Lock()
+        self._promised: Counter[int] = Counter()
+
+    @contextmanager
+    def promised(
+        self, size: int, tell: Callable[[str], None], *, copied: bool = False
+    ) -> Iterator[None]:
+        """Room for a session group while it is compiled, whatever else is.
+
+        Args:
+            size: bytes of its sources, each content once.
+            tell: hears what is needed, if that is much.
+            copied: its EP has a process of its own, and compiles copies of its weights there,
+                which are gone before the cache is written.
+
+        Raises:
+            StorageError: a disk has less than the least that is needed.
+        """
+        copies = size if copied else 0
+        least, most = self._needed(size // _LEAST, copies), self._needed(size, copies)
+        disks = {folder.stat().st_dev: folder for folder in (*self._stores, self._work)}
+        with self._lock:
+            for disk, folder in disks.items():
+                self._require(folder, least[disk], most[disk], tell)
+            self._promised += most
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._promised -= most
+
+    def _needed(self, written: int, copies: int) -> Counter[int]:
+        """Bytes by disk, of what is there at one time: while it compiles, or in the end."""
+        work = self._work.stat().st_dev
+        stored = Counter({work: written})
+        for folder in self._stores:
+            stored[folder.stat().st_dev] += written
+        return Counter({work: copies + written}) | stored
+
+    def _require(self, folder: Path, least: int, most: int, tell: Callable[[str], None]) -> None:
+        free = shutil.disk_usage(folder).free - self._promised[folder.stat().st_dev]
+        words = (
+            f"{size_words(least)} to {size_words(most)} of disk are needed, "
+            f"{size_words(max(0, free))} are free"
+        )
+        if free < least:
+            raise StorageError(
+                words,
+                file=str(folder),
+                remedy="free some space, choose another folder with --out or EPCTX_CACHE_DIR, or "
+                "build with fewer --jobs",
+            )
+        if most >= TOLD:
+            tell(f"{words} in {folder}")
+
+
+def _existing(folder: Path) -> Path:
+    """It, or the nearest folder above it that is there."""
+    return next(each for each in (folder, *folder.parents) if each.exists())

@@ -23,10 +23,9 @@ from epctx.actions.action import Action
 from epctx.actions.run_models import RunFiles, RunResult, RunSource, SourceResult, of_group
 from epctx.actions.verify import Check, Verify, reports
 from epctx.engine.actions.base import Actions, stored_files
-from epctx.engine.executor import Cancelled, WorkerLease
+from epctx.engine.executor import Cancelled, Scheduler, WorkerLease
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
-from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import Known, SessionState
 from epctx.errors import CompileError, EpctxError, Failure, ModelError
 from epctx.files import paths

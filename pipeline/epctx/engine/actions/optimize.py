@@ -1,8 +1,10 @@
-"""The optimize actions of a build: found in the cache, or carried out by a worker and put there."""
+"""Optimize actions of a build: find each in the cache, or run it and store its result."""
 
 from __future__ import annotations
 
+import shutil
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,13 +14,13 @@ from msgspec.structs import replace
 
 from epctx import codec
 from epctx.actions.optimize import Optimize, OptimizeResult
-from epctx.engine.actions import loading
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.executor import WorkerLease
 from epctx.engine.progress import GroupProgress
 from epctx.engine.state import ModelState
 from epctx.errors import CompileError, ModelError
 from epctx.graph import places
+from epctx.graph.native import REACHES
 from epctx.graph.passes import registry
 from epctx.manifest import ModelSource, OptimizeSettings
 
@@ -134,7 +136,7 @@ class Optimizing:
         # What passes of others leave in a process nobody knows: nothing is compiled there.
         foreign = registry.foreign(settings.passes)
         with self._actions.shared_lease() if foreign else nullcontext(lease) as chosen:
-            result = loading.optimize(job, lambda job: progress.run(chosen, source.name, job))
+            result = run(job, lambda job: progress.run(chosen, source.name, job))
         return result, job.folder
 
     def _fetched(self, known: ModelState) -> Path | None:
@@ -165,3 +167,40 @@ def _refuse_other(known: ModelState, again: ModelState) -> None:
             why="the cache had lost what came out first",
             remedy="a pass is no function of the graph: report it to the package that has it",
         )
+
+
+def run(job: Optimize, carry_out: Callable[[Optimize], OptimizeResult]) -> OptimizeResult:
+    """Carry out an optimize action; repeat it with less shape inference if that ended the process.
+
+    ONNX Runtime may accept a model on which onnx's inference crashes or never ends. Then less is
+    inferred, and ONNX Runtime finds the shapes that are left.
+
+    Raises:
+        ModelError: ONNX Runtime or onnx's checker ended the process.
+        EpctxError: `carry_out` raised it.
+    """
+    for reach in REACHES:
+        try:
+            return carry_out(replace(job, reach=reach))
+        except CompileError as error:
+            if error.native is None:
+                raise
+            if error.native != "onnx's shape inference":
+                raise _blamed(error, job) from error
+            shutil.rmtree(job.folder, ignore_errors=True)
+            failed = error
+    raise failed
+
+
+def _blamed(error: CompileError, job: Optimize) -> ModelError:
+    return ModelError(
+        f"{error.native} does not get through it: {error.what}",
+        model=job.source.name,
+        file=str(job.source.path),
+        why=error.why,
+        remedy=f"{error.remedy}; else make the model smaller, or report it to {_maker(error)}",
+    )
+
+
+def _maker(error: CompileError) -> str:
+    return "ONNX Runtime" if error.native == "ONNX Runtime" else "onnx"

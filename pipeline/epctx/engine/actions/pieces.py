@@ -15,11 +15,11 @@ from epctx.actions.action import Action
 from epctx.actions.compile import Compile
 from epctx.actions.pieces import Assemble, CutResult
 from epctx.actions.record import Record, RecordResult
-from epctx.engine.actions.answer_checks import check_compiled, untrue
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.numbers import Numbers, Unfed, judge
+from epctx.engine.executor import Scheduler
 from epctx.engine.progress import GroupProgress
-from epctx.engine.scheduler import Scheduler
+from epctx.engine.results import check_compiled, untrue
 from epctx.engine.state import PieceState, SessionState
 from epctx.errors import ManifestError
 

@@ -1,7 +1,8 @@
-"""The quantize actions of a build: between optimize and compile, a float model's quantized one.
+"""Quantize actions of a build, between optimize and compile.
 
-The quantized model is a source as every other one from then on: it is loaded, optimized, compiled,
-and what is compiled is compared with it; its own reference is the float model.
+The quantized model is a source like any other: it is loaded, optimized and compiled, and its
+outputs are compared with the compiled ones. Its own reference is the float model.
+`again` quantizes the models of a group outside of a build, to verify or preview it.
 """
 
 from __future__ import annotations
@@ -14,17 +15,24 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from epctx import codec
+from epctx.actions.optimize import Optimize
 from epctx.actions.quantize import Quantize, QuantizeResult
 from epctx.cache import StoredFile
+from epctx.cache.digests import FileDigests
+from epctx.engine.actions import optimize
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Optimizing
-from epctx.engine.executor import WorkerLease
+from epctx.engine.executor import WorkerLease, one
 from epctx.engine.lookup import QUANTIZED, quantized_source
 from epctx.engine.progress import GroupProgress
+from epctx.engine.ranges import Ranges
 from epctx.engine.results import StoredRanges
 from epctx.engine.state import ModelState, QuantizeState
-from epctx.errors import CompileError
-from epctx.manifest import ModelSource
+from epctx.error_codes import Code
+from epctx.errors import CompileError, ManifestError
+from epctx.files.digest import Digest
+from epctx.keys import key, records
+from epctx.manifest import ModelGroup, ModelSource, QuantizeSettings
 
 
 class _Model(Struct):
@@ -148,3 +156,74 @@ def _refuse_other(result: QuantizeResult, files: Sequence[StoredFile], name: str
             model=name,
             remedy="report it: this is a bug of epctx",
         )
+
+
+def again(
+    group: ModelGroup,
+    ranges: Ranges,
+    digests: FileDigests,
+    folder: Path,
+    lease: WorkerLease,
+    *,
+    calibrate: bool = False,
+) -> ModelGroup:
+    """The group with the sources that it was built from; its own, if it is not quantized.
+
+    Args:
+        ranges: those of its manifest.
+        digests: how samples are digested.
+        folder: gets the quantized models; need not exist.
+        lease: carries out the jobs.
+        calibrate: find ranges that are not known, as those of a build that failed.
+
+    Raises:
+        ManifestError: the ranges of a model are not known.
+        EpctxError: what a job raised.
+    """
+    settings = group.quantize
+    if settings is None:
+        return group
+    samples = [records.sample(path, digests) for path in settings.calibration.files]
+    models = tuple(
+        _model(group, settings, source, samples, ranges, folder / f"m{number}", lease, calibrate)
+        for number, source in enumerate(group.models)
+    )
+    return replace(group, models=models)
+
+
+def _model(
+    group: ModelGroup,
+    settings: QuantizeSettings,
+    source: ModelSource,
+    samples: Sequence[Digest],
+    ranges: Ranges,
+    folder: Path,
+    lease: WorkerLease,
+    calibrate: bool,
+) -> ModelSource:
+    plain, made = folder / "o", folder / "q"
+    job = Optimize.of(source, group.optimize, plain)
+    digest = optimize.run(job, lambda job: one(lease, job)).digest
+    known = None
+    if settings.calibrated:
+        asked = records.calibration(digest, group, samples)
+        known = ranges.find(key(asked))
+        if known is None and not calibrate:
+            raise ManifestError(
+                "nothing tells the ranges that it is quantized with",
+                model=source.name,
+                file=str(ranges.path),
+                remedy="run `epctx build`, which finds and writes them",
+                code=Code.CALIBRATION,
+            )
+    one(
+        lease,
+        replace(
+            Quantize.of(group, digest, samples, known),
+            name=source.name,
+            optimized=plain,
+            others=tuple(each for each in group.models if each.name != source.name),
+            folder=made,
+        ),
+    )
+    return quantized_source(source, settings, made)

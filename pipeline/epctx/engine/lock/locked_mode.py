@@ -1,19 +1,17 @@
-"""Holding a build to its lock, `--locked` (design section 9), and off its own inputs."""
+"""Checks of `--locked`: compare a build with its lock (design section 9)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from epctx.engine.lock import writer
-from epctx.engine.lock.nondeterminism import known
 from epctx.engine.lookup import Lookup
-from epctx.engine.output.place import OutputPaths
-from epctx.engine.output.published import is_apart
+from epctx.engine.output.place import OutputPaths, is_apart
 from epctx.engine.plan import Plan, PlannedGroup, SessionGroup
 from epctx.engine.state import SessionState
 from epctx.error_codes import Code
@@ -31,6 +29,7 @@ from epctx.lockfile.differences import (
     part_of,
 )
 from epctx.lockfile.types import Lock, LockedFile
+from epctx.providers import registry
 
 T = TypeVar("T")
 _LOCK_DIFFERS = f"agrees with {SUMS} beside it: it is the lock that differs"
@@ -261,7 +260,7 @@ def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
     why, remedy = "", None
     if all(difference.kind == "output" for difference in found):  # nothing else tells why
         folders = {difference.where.rpartition("/")[0] for difference in found}
-        why = "".join(f"\nknown of {each}" for each in known(plan, folders))
+        why = "".join(f"\nknown of {each}" for each in unstable_eps(plan, folders))
         if why:
             remedy = "if nothing was changed, the execution provider is the reason: ship the files "
             remedy += "that the lock has; else undo the change, or run `epctx build` for a new lock"
@@ -353,3 +352,16 @@ def _refuse(
         or "undo the change; if it is meant, `epctx build` writes a new lock to review",
         code=Code.LOCK_DIFFERS,
     )
+
+
+def unstable_eps(plan: Plan, folders: Collection[str]) -> Iterator[str]:
+    """What the EPs of groups say of themselves, one line an EP.
+
+    Args:
+        folders: of groups whose bytes are not the same, `<target>/<group>`.
+    """
+    groups = [p.group for p in plan.groups if f"{p.target}/{p.group.name}" in folders]
+    for spec in {spec.provider: spec for g in groups for spec in g.execution_providers}.values():
+        provider = registry.create(spec)
+        if provider.unstable:
+            yield f"{provider.name}: {provider.unstable}"

@@ -1,14 +1,15 @@
-"""The lock of a build: from what is known of its groups."""
+"""Write the lock of a build, from the states of its groups."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from epctx import lockfile
 from epctx._version import __version__
 from epctx.actions.action import Action
 from epctx.actions.compile import Compile
@@ -18,11 +19,16 @@ from epctx.actions.pieces import Assemble, Cut
 from epctx.actions.quantize import Quantize, settings_of
 from epctx.engine.lock import packaged
 from epctx.engine.plan import PlannedComposition, PlannedGroup
+from epctx.engine.staleness import Memo
 from epctx.engine.state import ModelState, SessionState
-from epctx.files import digest
+from epctx.errors import LockError
+from epctx.files import atomic, digest
+from epctx.files.entries import open_entry
 from epctx.files.outputs import OutputFile
 from epctx.keys import Toolchain
 from epctx.keys.toolchain import ProviderRecord
+from epctx.lockfile import hosts
+from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import (
     Lock,
     LockedComposition,
@@ -235,3 +241,47 @@ def relative(path: Path, folder: Path) -> str:
         return Path(os.path.relpath(path, folder)).as_posix()
     except ValueError:  # Windows: on another drive, which `--allow-outside` allows
         return f"outside/{path.name}"
+
+
+def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> None:
+    """Write the lock, if it says something else: no build that gives the same is a change.
+
+    Args:
+        file: where it is, or is to be; what it says of other kinds of host stays.
+        memo: remembers that it was written.
+        notice: hears what is told to people.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    if memo.has_lock(new, file):
+        return
+    content = lockfile.text(new).encode()
+    try:
+        with open_entry(file) as stream:
+            same = stream.read() == content
+        old = new if same else lockfile.read(file)
+        before = hosts.on(old, hosts.kind(new))
+        # One of an older epctx says nothing of packages: that is no difference, but a lack.
+        lacks = (old.package is None) is not (new.package is None)
+        if same or not (between_locks(before, new) or lacks):
+            memo.note_lock(new, file)
+            return
+        both = hosts.added(old, with_golden(new, before))
+        _tell_hosts(old, both, notice)
+        content = lockfile.text(both).encode()
+    except (OSError, LockError):
+        pass  # there is none, or what is there is replaced
+    atomic.replace(file, content)
+
+
+def _tell_hosts(old: Lock, new: Lock, notice: Callable[[str], None]) -> None:
+    """Of other kinds of host: that the lock has them besides, or has them no more."""
+    before, after = hosts.kinds(old), hosts.kinds(new)
+    if len(after) > len(before):
+        notice(f"the lock has an entry for this kind of host now, beside {len(before)}")
+    if gone := [each for each in before if each and each not in after]:
+        notice(
+            f"the lock's outputs of {len(gone)} other kinds of host were made of something "
+            "else: they are gone; build there again"
+        )

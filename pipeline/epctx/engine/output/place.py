@@ -1,31 +1,36 @@
-"""Publication: a group's folder appears whole or not at all (design section 6).
+"""Publication: a group's folder appears as a whole or not at all (design section 6).
 
-    dist/<name>/<target>/<group>/          what is published
+    dist/<name>/<target>/<group>/          published outputs
     dist/<name>.ortpackage/                the model package, likewise
-    dist/<name>.staging/new/…              staged, then renamed in
-    dist/<name>.staging/old/…              the former one while it is swapped
+    dist/<name>.staging/new/…              staged outputs, renamed in at the end
+    dist/<name>.staging/old/…              the former outputs during the swap
     dist/<name>.staging/work/…             scratch of the build
     dist/<name>.logs/                      logs of workers that failed
-    dist/<name>.tar, <name>.intoto.json    of a release
+    dist/<name>.tar, <name>.intoto.json    files of a release
     dist/.<name>.lock                      the OS lock that a build holds
-    dist/.<name>.record.json               what the next build must know (engine.output.record)
+    dist/.<name>.record.json               record for the next build (engine.output.record)
 
-Everything is beside the place it will have, on the same file system, so that a rename is enough.
+Everything is staged beside its final place, on the same file system, so that a rename is enough.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import filelock
 from msgspec import Struct
 
+from epctx.cache.digests import FileDigests
 from epctx.errors import StorageError
-from epctx.files import outputs
+from epctx.files import digest, entries, listing, outputs
+from epctx.files.digest import Digest
 from epctx.files.listing import is_folder
+from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS, OutputFile, sums
 
 PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
@@ -262,3 +267,97 @@ def _remove(path: Path) -> None:
             why=error.strerror,
             remedy="close whatever uses it and run the command again",
         ) from error
+
+
+def is_apart(entry: Path) -> bool:
+    """Whether it comes and goes by itself: the folder of golden files, a signature."""
+    return entry.name == SIGNATURE or (entry.name == GOLDEN and is_folder(entry))
+
+
+def difference(folder: Path, files: Sequence[OutputFile], digests: FileDigests) -> str | None:
+    """How a folder differs from the files that it should have, one clause; None: it does not.
+
+    SHA256SUMS is one more. Of a file of another size nothing is read: it may be of any.
+    """
+    expected = contents_of(files)
+    sizes = {file.name: file.size for file in files} | {SUMS: len(sums(files))}
+    try:
+        entries = {entry.name: entry for entry in folder.iterdir() if not is_apart(entry)}
+    except FileNotFoundError:
+        return "it is not published"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    for name in sorted(expected.keys() | entries.keys()):
+        if name not in entries:
+            return f"{name} is missing"
+        if name not in expected:
+            return f"{name} does not belong there"
+        if entries[name].is_symlink():
+            return f"{name} is a link"
+        try:
+            same = entries[name].stat().st_size == sizes[name]
+            content = digests.of(entries[name]) if same else None
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+        if content != expected[name]:
+            return f"{name} was changed"
+    return None
+
+
+def contents_of(files: Sequence[OutputFile]) -> dict[str, Digest]:
+    """Every file of a folder, by name, SHA256SUMS too."""
+    return {**{file.name: file.blake3 for file in files}, SUMS: digest.of_bytes(sums(files))}
+
+
+if sys.platform != "win32":
+    import fcntl
+
+
+@contextmanager
+def undisturbed(paths: Iterable[Path], waiting: Callable[[], None]) -> Iterator[None]:
+    """Keep builds from exchanging outputs at, below or around the paths; readers share.
+
+    Where the lock of outputs is not there, as in a copy of them, or may not be used, nothing is
+    kept: nobody builds there, or nobody of this user.
+
+    Args:
+        waiting: called once for each output that a build holds.
+    """
+    with ExitStack() as held:
+        for lock in sorted({lock for path in paths for lock in _locks(path.resolve())}):
+            held.enter_context(_shared(lock, waiting))
+        yield
+
+
+def _locks(path: Path) -> Iterator[Path]:
+    """The locks `.<name>.lock` of outputs `<name>`, beside which the package and the rest are."""
+    for folder in path.parents:
+        words = path.relative_to(folder).parts[0].split(".")  # a name may have dots itself
+        names = (".".join(words[:count]) for count in range(1, len(words) + 1))
+        yield from filter(_is_lock, (folder / f".{name}.lock" for name in names))
+    with contextlib.suppress(OSError):  # what reads it says that it cannot
+        yield from filter(_is_lock, listing.below(path) if listing.is_folder(path) else ())
+
+
+def _is_lock(path: Path) -> bool:
+    outputs = path.name.removeprefix(".").removesuffix(".lock")
+    return path.name == f".{outputs}.lock" and path.with_name(outputs).is_dir() and path.is_file()
+
+
+@contextmanager
+def _shared(lock: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    if sys.platform == "win32":
+        with acquired(lock, waiting):  # there is none for readers
+            yield
+
+    else:
+        with ExitStack() as opened:
+            # It may not be read, or its file system has no locks.
+            with contextlib.suppress(OSError):
+                stream = opened.enter_context(entries.open_entry(lock))
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    waiting()
+                    fcntl.flock(stream, fcntl.LOCK_SH)
+            yield

@@ -1,4 +1,4 @@
-"""`dist/.<name>.record.json`: what the next build must know of what lies in the output folder.
+"""`dist/.<name>.record.json`: what the next build must know about the output folder.
 
 The record names the manifest that the outputs came from, so that another manifest of the same name
 does not overwrite them silently. It lists the digests of the files released beside them, so that
@@ -9,14 +9,16 @@ from the places that `OutputPaths` names, and only if epctx wrote its content.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx import codec, limits, lockfile
 from epctx.engine.output.place import OutputPaths
+from epctx.engine.state import CompositionState, GroupState
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ModelError, StorageError, UsageError
 from epctx.files import atomic, digest, hashing, paths
@@ -26,6 +28,8 @@ from epctx.files.outputs import SIGNATURE, SUMS, OutputFile, sums, writing
 from epctx.files.regular import open_regular
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.parsing import document
+from epctx.signing import oms
+from epctx.signing.keys import Refused
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -222,3 +226,82 @@ def _same(one: Path, other: Path) -> bool:
         return one.samefile(other) or one.read_bytes() == other.read_bytes()
     except OSError:
         return False
+
+
+def withdraw_signature(
+    place: OutputPaths, made: Mapping[str, Sequence[OutputFile]], *, whole: bool
+) -> bool:
+    """Remove the signature of what is published, unless it is of what is about to be, too.
+
+    Args:
+        made: every file but SHA256SUMS of each folder that is about to be.
+        whole: there will be no other folder.
+
+    Returns:
+        Whether it was removed.
+
+    Raises:
+        StorageError: the system refuses.
+    """
+    try:
+        with open_entry(place.signature) as stream:
+            signed = oms.unverified_files(stream.read(limits.SIGNATURE_BYTES.value))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, Refused):
+        signed = {}
+    new = {f"{folder}/{file.name}": file.sha256.hex for folder, fs in made.items() for file in fs}
+    folders = {"/".join(name.split("/")[:2]) for name in signed}
+    if new.items() <= signed.items() and (not whole or folders == made.keys()):
+        return False
+    with writing(place.signature):
+        discard(place.signature)
+    return True
+
+
+def withdraw(
+    place: OutputPaths,
+    manifest: Path,
+    groups: Sequence[GroupState],
+    composed: Sequence[CompositionState],
+    notice: Callable[[str], None],
+    *,
+    whole: bool,
+) -> None:
+    """Remove archives, packages, attestations and signatures of what is about to be replaced.
+
+    Args:
+        groups: what will be published, and what failed.
+        notice: hears what is told to people.
+        whole: everything of the manifest was made.
+
+    Raises:
+        StorageError: somebody wrote to such a file; or the system refuses.
+    """
+    made = {
+        f"{each.planned.target}/{each.planned.group.name}": each.files
+        for each in groups
+        if each.failure is None and (each.progress is not None or each.up_to_date)
+    }
+    made |= {
+        f"{each.planned.target}/{each.planned.composition.name}": each.files
+        for each in composed
+        if each.failure is None and each.result is not None
+    }
+    if not made:
+        return
+    known = read(place)
+    stale: Mapping[str, LockedFile] = {}
+    if is_stale(known, made, whole=whole):
+        stale = known.released
+        refuse_edited(place, stale)
+        known = replace(known, released={}, of={})
+    write(place, manifest, known.released, known.of)
+    if withdraw_signature(place, made, whole=whole):
+        notice("model.sig was of what was published before: it is removed")
+    for name in remove(place, stale):
+        notice(f"{name} was of what was published before: it is removed")
+    changed = any(not each.up_to_date for each in groups)
+    if changed or any(not each.up_to_date for each in composed):
+        for name in unknown(place, known.released):
+            notice(f"nothing tells that {name} is of what is published: it is left")

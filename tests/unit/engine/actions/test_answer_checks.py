@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.actions.compile import CompileResult
-from epctx.engine.actions import answer_checks
+from epctx.engine import results
 from epctx.errors import CompileError
 from epctx.files import outputs
 from epctx.files.outputs import GroupOutput, OutputFile
@@ -43,7 +43,7 @@ def answer(tmp_path: Path) -> CompileResult:
 
 
 def check(answer: CompileResult, folder: Path) -> None:
-    answer_checks.check_compiled(answer, GROUP, ["a", "b"], folder)
+    results.check_compiled(answer, GROUP, ["a", "b"], folder)
 
 
 def files(change: Callable[[tuple[OutputFile, ...]], tuple[OutputFile, ...]]) -> Any:

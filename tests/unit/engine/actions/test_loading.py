@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from epctx.actions.optimize import Optimize, OptimizeResult
-from epctx.engine.actions import loading
+from epctx.engine.actions import optimize
 from epctx.errors import CompileError, EpctxError, ModelError
 from epctx.files.digest import of_bytes
 from epctx.graph.native import Reach
@@ -45,11 +45,11 @@ def job(folder: Path) -> Optimize:
 def test_less_is_inferred_where_inference_ended_the_process(tmp_path: Path) -> None:
     failed = ended("onnx's shape inference")
     run = Runner({"data": failed})
-    assert loading.optimize(job(tmp_path), run) is DONE
+    assert optimize.run(job(tmp_path), run) is DONE
     assert run.asked == ["data", "types"]
     tmp_path.joinpath("made").rmdir()
     run = Runner({"data": failed, "types": failed})
-    assert loading.optimize(job(tmp_path), run) is DONE
+    assert optimize.run(job(tmp_path), run) is DONE
     assert run.asked == ["data", "types", "nothing"]
 
 
@@ -61,7 +61,7 @@ def test_what_others_do_not_get_through_is_the_models_fault(
 ) -> None:
     run = Runner({"data": ended(native)})
     with pytest.raises(ModelError, match=f"{native} does not get through it") as error:
-        loading.optimize(job(tmp_path), run)
+        optimize.run(job(tmp_path), run)
     assert error.value.why == "too long"
     assert error.value.remedy is not None and error.value.remedy.endswith(f"report it to {maker}")
     assert run.asked == ["data"]
@@ -72,5 +72,5 @@ def test_any_other_failure_is_raised_as_it_is(tmp_path: Path) -> None:
         folder = tmp_path / type(failure).__name__
         folder.mkdir()
         with pytest.raises(EpctxError) as error:
-            loading.optimize(job(folder), Runner({"data": failure}))
+            optimize.run(job(folder), Runner({"data": failure}))
         assert error.value is failure

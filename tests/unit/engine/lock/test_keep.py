@@ -6,7 +6,7 @@ import pytest
 
 from epctx import lockfile
 from epctx.cache.digests import FreshDigests
-from epctx.engine.lock.keep import keep
+from epctx.engine.lock.writer import keep
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import OutputPaths
 from epctx.engine.staleness import Memo

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from epctx.engine import plan
-from epctx.engine.lock import nondeterminism
+from epctx.engine.lock import locked_mode
 from epctx.engine.plan import Plan
 from epctx.manifest import Manifest, ModelGroup, ModelSource, OptionValue, ProviderSpec, Target
 from epctx.providers import registry
@@ -44,7 +44,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 
 def known(planned: Plan, *folders: str) -> list[str]:
-    return list(nondeterminism.known(planned, folders))
+    return list(locked_mode.unstable_eps(planned, folders))
 
 
 def test_an_ep_that_wavers_is_told_once_whatever_differs(planned: Plan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epctx.engine.output import builder
+from epctx.engine.output import attestation
 
 GITHUB = {
     "GITHUB_SERVER_URL": "https://github.com",
@@ -36,4 +36,4 @@ JENKINS = {"JENKINS_URL": "https://ci.example.com/", "JOB_NAME": "models/release
     ],
 )
 def test_a_ci_system_names_the_builder(environment: dict[str, str], found: str | None) -> None:
-    assert builder.identify({"PATH": "/bin", **environment}) == found
+    assert attestation.identify_builder({"PATH": "/bin", **environment}) == found

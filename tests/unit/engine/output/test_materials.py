@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from epctx.engine.output import materials
-from epctx.engine.output.materials import Material
+from epctx.engine.output import attestation
+from epctx.engine.output.attestation import Material
 from epctx.files.digest import of_bytes
 from epctx.lockfile.types import Lock, LockedSource, LockedToolchain
 
@@ -45,7 +45,7 @@ def lock() -> Lock:
 
 
 def named(lock: Lock, folder: Path) -> dict[str, Material]:
-    return {each.name: each for each in materials.of_lock(lock, folder)}
+    return {each.name: each for each in attestation.materials(lock, folder)}
 
 
 def test_every_package_and_library_is_named_and_nothing_else(lock: Lock, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.engine.output.place import OutputPaths
-from epctx.engine.output.reading import undisturbed
+from epctx.engine.output.place import OutputPaths, undisturbed
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.engine.output import signature
+from epctx.engine.output import record
 from epctx.engine.output.place import OutputPaths
 from epctx.files import outputs
 from epctx.signing import oms
@@ -36,20 +36,20 @@ def sign(place: OutputPaths, *folders: str) -> None:
 def test_it_stays_while_it_is_of_what_is_published(place: OutputPaths) -> None:
     sign(place, "t/g", "t/h")
     same = {"t/g": [output(place, b"a")]}
-    assert not signature.withdraw(place, same, whole=False)
+    assert not record.withdraw_signature(place, same, whole=False)
     assert place.signature.exists()
-    assert signature.withdraw(place, same, whole=True), "there will be no t/h"
+    assert record.withdraw_signature(place, same, whole=True), "there will be no t/h"
     assert not place.signature.exists()
-    assert not signature.withdraw(place, same, whole=True), "there is none"
+    assert not record.withdraw_signature(place, same, whole=True), "there is none"
 
 
 def test_it_goes_when_a_file_becomes_another(place: OutputPaths) -> None:
     sign(place, "t/g")
-    assert signature.withdraw(place, {"t/g": [output(place, b"b")]}, whole=True)
+    assert record.withdraw_signature(place, {"t/g": [output(place, b"b")]}, whole=True)
 
 
 def test_it_goes_when_it_is_none(place: OutputPaths) -> None:
     place.signature.write_bytes(b"x")
-    assert signature.withdraw(place, {"t/g": [output(place, b"a")]}, whole=True)
+    assert record.withdraw_signature(place, {"t/g": [output(place, b"a")]}, whole=True)
     place.signature.mkdir()
-    assert signature.withdraw(place, {"t/g": [output(place, b"a")]}, whole=True)
+    assert record.withdraw_signature(place, {"t/g": [output(place, b"a")]}, whole=True)
