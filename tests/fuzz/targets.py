@@ -24,6 +24,7 @@ from epctx.graph import epcontext
 from epctx.graph.serde import protos, wire
 from epctx.graph.serde import reader as onnx_files
 from epctx.graph.weights.external_data import DataFolder
+from epctx.inference import feeds
 from epctx.lockfile import yaml_text
 from epctx.manifest import ModelSource, OptionValue
 from epctx.parsing import document
@@ -33,7 +34,6 @@ from epctx.providers.onnxruntime.openvino import binary as openvino_binary
 from epctx.providers.onnxruntime.openvino import provider as openvino
 from epctx.providers.onnxruntime.qnn import provider as qnn
 from epctx.providers.reference import reader
-from epctx.runtime import feed_files
 from epctx.stages import load
 from epctx.verification import integrity
 from tests.fuzz import artifacts
@@ -201,7 +201,7 @@ def input_files(data: bytes) -> None:
     """Values for a model: .npz, .npy or .pb by the first byte, or a ModelError."""
     suffix = (".npz", ".npy", ".pb")[data[0] % 3] if data else ".npz"
     try:
-        for values in feed_files.read([written(f"input{suffix}", data[1:])]):
+        for values in feeds.read([written(f"input{suffix}", data[1:])]):
             assert values.label
     except ModelError as error:
         assert error.remedy

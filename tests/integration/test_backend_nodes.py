@@ -23,11 +23,11 @@ import pytest
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.runner import Runner
 
+from epctx.inference.values import to_python, to_value
 from epctx.manifest import ModelSource, OptimizeSettings, PartitionSettings
 from epctx.providers.base import SessionGroupSpec
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.runtime import InferenceSession
-from epctx.runtime.values import to_python, to_value
 from epctx.stages import compile, load, optimize, partition
 
 PARTS = 8

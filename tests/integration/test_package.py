@@ -12,8 +12,8 @@ import pytest
 from epctx import api
 from epctx.commands.package.report import PackageReport
 from epctx.graph.inputs import specs
+from epctx.inference.feeds import generate
 from epctx.providers import registry
-from epctx.runtime.feeds import generate
 from scripts import quickstart_models
 from tests.kit import package_reader, projects
 from tests.kit.building import cpu, normal

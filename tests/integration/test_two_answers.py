@@ -13,8 +13,8 @@ import pytest
 from epctx import api
 from epctx.engine.report import BuildReport
 from epctx.graph.inputs import Array
+from epctx.inference.feeds import Feeds
 from epctx.manifest import ModelSource
-from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding
 from epctx.verification.numbers import golden_files, sessions
 from tests.kit import two_answers

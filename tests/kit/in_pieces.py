@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 import epctx
 from epctx.graph.epcontext import COMPATIBILITY, PIECES, Cuts
-from epctx.runtime.split import SegmentBuilder
+from epctx.inference.split import SegmentBuilder
 from epctx.verification.numbers import pieces
 
 REFERENCE = "ReferenceExecutionProvider"

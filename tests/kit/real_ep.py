@@ -224,7 +224,7 @@ def _compare(
 ) -> None:
     import onnxruntime as ort
 
-    from epctx.runtime.values import to_python
+    from epctx.inference.values import to_python
 
     feeds, expected = _expected(source)
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
@@ -255,7 +255,7 @@ def _expected(source: str) -> tuple[Mapping[str, Array], dict[str, Array]]:
     import onnxruntime as ort
 
     from epctx.graph.inputs import specs
-    from epctx.runtime.feeds import generate
+    from epctx.inference.feeds import generate
 
     inputs = specs(onnx.load(source, load_external_data=False))
     feeds = generate(inputs, seed=0, index=0, ranges={})

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from epctx.runtime.arguments import NodeArg
-from epctx.runtime.split import KernelStep, SegmentBuilder, cut
+from epctx.inference.split import KernelStep, SegmentBuilder, cut
+from epctx.inference.values import NodeArg
 from tests.kit.strategies import dags, masks
 
 

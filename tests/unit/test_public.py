@@ -13,10 +13,10 @@ import pytest
 
 import epctx
 from epctx import errors, provider_tests, runtime
-from epctx.commands.compile_model.session import InferenceSession
 from epctx.errors import UsageError
+from epctx.inference.session import Session
 from epctx.providers import base
-from epctx.runtime.session import Session
+from epctx.runtime import InferenceSession
 
 NOT_SHIPPED = re.compile(r"design(\.md)? section|spec/|real-eps|house\.md|shared/|\bsection \d")
 """Documents that nobody has who installed epctx."""

@@ -73,7 +73,7 @@ class Code(NamedTuple):
     libraries: tuple[str, ...] = ("ml-dtypes", "numpy", "onnx", "onnx-ir", "protobuf")
 
 
-RUNNING: Final = ("runtime/*.py", "verification/**/*.py")
+RUNNING: Final = ("inference/*.py", "verification/**/*.py")
 """Sources of what runs models."""
 SESSIONS: Final = (*Code().libraries, "onnxruntime")
 """Libraries of what opens sessions."""

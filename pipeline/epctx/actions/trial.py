@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from epctx.actions.action import Action, WorkerContext
-from epctx.runtime.trial import RunJob, RunReport
+from epctx.inference.trial import RunJob, RunReport
 
 
 class Trial(Action[RunReport], frozen=True, kw_only=True):
@@ -15,6 +15,6 @@ class Trial(Action[RunReport], frozen=True, kw_only=True):
 
     def run(self, worker: WorkerContext) -> RunReport:
         """Raises what `trial.run` raises."""
-        from epctx.runtime import trial
+        from epctx.inference import trial
 
         return trial.run(self.job)

@@ -16,9 +16,9 @@ from typing import cast
 from epctx.actions.trial import Trial
 from epctx.engine.executor import Scheduler
 from epctx.errors import CompileError, UsageError, VerificationError, require_list
-from epctx.runtime import named_providers
-from epctx.runtime.named_providers import ProviderArgument
-from epctx.runtime.trial import CaseReport, OutputReport, RunJob, RunReport
+from epctx.inference import selection
+from epctx.inference.selection import ProviderArgument
+from epctx.inference.trial import CaseReport, OutputReport, RunJob, RunReport
 from epctx.worker.pool import Pool, own_logs
 
 __all__ = ["CaseReport", "OutputReport", "RunReport", "run"]
@@ -69,7 +69,7 @@ def run(
     for name, ends in (ranges or {}).items():
         if not all(map(math.isfinite, ends)):
             raise UsageError(f"the range of {name} has no ends", remedy="give two finite numbers")
-    named = named_providers.pairs(providers, None)
+    named = selection.pairs(providers, None)
     job = RunJob(
         folder=Path.cwd(),
         model=Path(model),

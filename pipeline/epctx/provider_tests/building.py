@@ -23,12 +23,12 @@ from epctx.graph.model import Replacement
 from epctx.graph.partition import borders, surgery
 from epctx.graph.partition.assign import Border, assign
 from epctx.graph.serde import canonical
+from epctx.inference.loading import Loaded, load
+from epctx.inference.options import SessionConfig
+from epctx.inference.pipeline import ModelSource
+from epctx.inference.values import to_python, to_value
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
-from epctx.runtime.loading import Loaded, load
-from epctx.runtime.model_source import ModelSource
-from epctx.runtime.options import SessionConfig
-from epctx.runtime.values import to_python, to_value
 
 Array = npt.NDArray[np.float32]
 WIDTH = 64

@@ -20,8 +20,8 @@ from onnxruntime.quantization import qdq_loss_debug
 from onnxruntime.quantization.quant_utils import DEQUANT_OUTPUT_SUFFIX
 
 from epctx.graph.inputs import Array
+from epctx.inference.feeds import Feeds
 from epctx.quantization.report import TensorLoss
-from epctx.runtime.feeds import Feeds
 
 _SAVED: Final = "_ReshapedSavedOutput"
 """What `modify_model_output_intermediate_tensors` puts behind the name of a tensor."""

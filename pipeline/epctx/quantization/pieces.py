@@ -33,10 +33,10 @@ from epctx.graph.partition import pieces, surgery
 from epctx.graph.partition.layout import Layout
 from epctx.graph.serde import canonical
 from epctx.graph.weights.tensors import content_digest, kind_and_count
+from epctx.inference.feeds import Feeds
 from epctx.manifest import CompileMemory, Pieces
 from epctx.quantization.presets import TYPES, Override
 from epctx.quantization.samples import Samples
-from epctx.runtime.feeds import Feeds
 
 MEMORY: Final = CompileMemory(
     measured_on="onnxruntime 1.32.0",

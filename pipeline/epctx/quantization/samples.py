@@ -14,9 +14,9 @@ from epctx.errors import ManifestError, ModelError
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import reader
+from epctx.inference import feeds
+from epctx.inference.feeds import Feeds
 from epctx.manifest import Calibration, ModelSource, VerifyInputs
-from epctx.runtime import feed_files
-from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers import source_model
 from epctx.verification.numbers.input_sets import InputSets
 
@@ -103,7 +103,7 @@ class _Misfit(Exception):
 
 def _fits(files: Sequence[Path], inputs: Sequence[InputSpec]) -> bool:
     try:
-        feed_files.fit(feed_files.read(files, key=_KEY)[0], inputs)
+        feeds.fit(feeds.read(files, key=_KEY)[0], inputs)
     except ManifestError:
         return False
     return True
@@ -135,9 +135,9 @@ def _read(files: Sequence[Path], model: str, inputs: Sequence[InputSpec]) -> Fee
         _Misfit: it does not fit the inputs.
         ManifestError: a value is not finite.
     """
-    values = feed_files.read(files, key=_KEY)[0]
+    values = feeds.read(files, key=_KEY)[0]
     try:
-        found = feed_files.fit(values, inputs)
+        found = feeds.fit(values, inputs)
     except ManifestError as error:
         raise _Misfit(_no_sample(files, model, f"it {error.what}", error.remedy)) from error
     for name, value in found.items():

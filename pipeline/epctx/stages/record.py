@@ -21,11 +21,11 @@ from epctx.errors import CompileError, Failure
 from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array
 from epctx.graph.model import Partition
+from epctx.inference import values
+from epctx.inference.feeds import Feeds
 from epctx.manifest import ModelGroup, ModelSource, VerifyInputs
 from epctx.providers.base import Boundary, ExecutionProvider, PartitionedModel, Workspace
 from epctx.providers.onnxruntime.whole_model import GeneratingModel
-from epctx.runtime import values
-from epctx.runtime.feeds import Feeds
 from epctx.stages.compile import CompiledGroup
 from epctx.verification.eps import Providers
 from epctx.verification.folder import open_folder, read_proto, summarize

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from epctx.runtime.values import to_python
+from epctx.inference.values import to_python
 from tests.fuzz.graphs import levels
 from tests.fuzz.graphs.models import MOST, RandomModel, draw_model, outputs
 from tests.fuzz.graphs.shrinking import shrunk

@@ -12,7 +12,7 @@ import onnxruntime as ort
 from onnx import helper
 
 from epctx.graph.prepare import inference
-from epctx.runtime.values import to_python
+from epctx.inference.values import to_python
 from tests.fuzz.graphs import bodies, operators
 from tests.fuzz.graphs.drawing import (
     BITS2,

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from epctx.graph import inputs
 from epctx.graph.inputs import Hint, Range, specs
-from epctx.runtime import feeds
+from epctx.inference import feeds
 from tests.kit import onnx_text
 
 INT64, INT32, FLOAT = TensorProto.INT64, TensorProto.INT32, TensorProto.FLOAT

@@ -60,7 +60,7 @@ STARTS: Mapping[str, tuple[str, ...]] = {
 FRONT = ("parsing",)
 """What `manifest.load`, and a session whose EPs a caller names, import: workers are given manifests
 that were parsed, and sessions EPs that are bound to their options."""
-BEHIND = (ROOT / "manifest.py", ROOT / "runtime" / "named_providers.py")
+BEHIND = (ROOT / "manifest.py", ROOT / "inference" / "selection.py")
 
 
 def module_file(name: str) -> Path | None:

@@ -14,6 +14,7 @@ import pytest
 
 from epctx.commands.doctor import probe
 from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
+from epctx.inference.session import Session
 from epctx.providers.base import (
     ContextBinary,
     ExecutionProvider,
@@ -22,7 +23,6 @@ from epctx.providers.base import (
 from epctx.providers.guard import guard
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.providers.reference.workspace import ReferenceWorkspace
-from epctx.runtime.session import Session
 from epctx.stages import compile
 from epctx.worker import pool
 from tests.kit import command_line

@@ -11,8 +11,8 @@ import pytest
 
 from epctx.actions.trial import Trial
 from epctx.errors import CompileError, EpctxError
+from epctx.inference.trial import RunJob
 from epctx.manifest import ProviderSpec
-from epctx.runtime.trial import RunJob
 from epctx.worker import pool
 from epctx.worker.pool import Cancelling, MemoryBudget
 from epctx.worker.process import Worker

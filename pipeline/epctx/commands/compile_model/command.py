@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from epctx.commands.compile_model import described, isolated
 from epctx.commands.compile_model.request import Request
 from epctx.errors import UsageError
+from epctx.inference.options import SessionConfig, SessionOptions
+from epctx.inference.selection import ProviderArgument
 from epctx.manifest import OptionValue, PartitionSettings
 from epctx.providers import registry
-from epctx.runtime.named_providers import ProviderArgument
-from epctx.runtime.options import SessionConfig, SessionOptions
 
 if TYPE_CHECKING:
     import onnxruntime as ort

@@ -11,9 +11,7 @@ from msgspec import Struct
 from epctx.errors import UsageError
 from epctx.files.outputs import context_file
 from epctx.graph.weights.data_file import DataFile
-from epctx.manifest import DEFAULT_EP, OptionValue, PartitionSettings
-from epctx.runtime.named_providers import ProviderArgument, pairs
-from epctx.runtime.options import (
+from epctx.inference.options import (
     FILE_PATH,
     INITIALIZERS_FILE,
     OF_SPEC,
@@ -22,6 +20,8 @@ from epctx.runtime.options import (
     SessionConfig,
     SessionOptions,
 )
+from epctx.inference.selection import ProviderArgument, pairs
+from epctx.manifest import DEFAULT_EP, OptionValue, PartitionSettings
 
 _SUFFIX = "_ctx"
 

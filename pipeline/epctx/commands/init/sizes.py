@@ -25,8 +25,8 @@ from epctx.engine.executor import Executor, Scheduler, one
 from epctx.error_codes import Code
 from epctx.errors import CompileError, ManifestError, ModelError, TimedOut
 from epctx.graph.inputs import InputSpec
+from epctx.inference import feeds
 from epctx.manifest import ModelSource, OptimizeSettings
-from epctx.runtime import feed_files
 from epctx.verification.numbers.sizes import Sizes
 from epctx.worker.pool import Pool
 
@@ -179,11 +179,11 @@ def _measured(inputs: Sequence[InputSpec], files: Sequence[Path]) -> dict[str, i
     """Sizes of the first file, or tensors of one folder, that fit the model."""
     alone = [[path] for path in files if path.suffix != ".pb"]
     for few in (*alone, [path for path in files if path.suffix == ".pb"]):
-        for values in feed_files.read(few):
+        for values in feeds.read(few):
             with contextlib.suppress(ManifestError):
-                feeds = feed_files.fit(values, inputs)
+                fitted = feeds.fit(values, inputs)
                 sizes = [
-                    (n, feeds[s.name].shape[axis]) for s in inputs for axis, n in s.open.items()
+                    (n, fitted[s.name].shape[axis]) for s in inputs for axis, n in s.open.items()
                 ]
                 return {name: size for name, size in sizes if size}
     return {}

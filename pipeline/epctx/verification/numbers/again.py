@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from epctx.graph.inputs import Array
-from epctx.runtime.feeds import Feeds
+from epctx.inference.feeds import Feeds
 from epctx.verification.numbers.compare import is_floating
 from epctx.verification.numbers.input_sets import Case
 

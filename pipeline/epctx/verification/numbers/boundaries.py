@@ -12,8 +12,8 @@ import onnx
 
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.serde import protos
+from epctx.inference.values import NodeArg
 from epctx.providers.base import Boundary, Port
-from epctx.runtime.arguments import NodeArg
 from epctx.verification.folder import context_nodes
 
 

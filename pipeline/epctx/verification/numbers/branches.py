@@ -28,9 +28,9 @@ from epctx.graph.decisions import Key, Program
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.prepare import functions
 from epctx.graph.serde import protos, reader
+from epctx.inference import feeds as feeds_
+from epctx.inference.feeds import Feeds
 from epctx.manifest import ModelSource
-from epctx.runtime import feeds as feeds_
-from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import NOT_CHECKED, Finding
 from epctx.verification.numbers import sessions
 from epctx.verification.numbers.input_sets import Case

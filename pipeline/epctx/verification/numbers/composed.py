@@ -17,11 +17,11 @@ from epctx.graph import wiring
 from epctx.graph.inputs import Array, Hint, InputSpec
 from epctx.graph.serde import reader
 from epctx.graph.wiring import Interface, Port, Wiring
+from epctx.inference import values
+from epctx.inference.feeds import Feeds
+from epctx.inference.session import Session
 from epctx.manifest import Composition, CompositionPart
 from epctx.providers.base import ExecutionProvider, Precision
-from epctx.runtime import values
-from epctx.runtime.feeds import Feeds
-from epctx.runtime.session import Session
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
 from epctx.verification.numbers import (

@@ -26,9 +26,9 @@ from epctx.graph import soundness
 from epctx.graph.epcontext import Cuts
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.serde import reader
+from epctx.inference import feeds as feeds_
+from epctx.inference.feeds import Feeds
 from epctx.manifest import ModelSource, VerifyInputs
-from epctx.runtime import feeds as feeds_
-from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import (

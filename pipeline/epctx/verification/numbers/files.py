@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.files.outputs import CONTEXT_SUFFIX
 from epctx.graph import soundness
+from epctx.inference.feeds import Feeds
+from epctx.inference.session import Session
 from epctx.manifest import ModelSource
 from epctx.providers.base import ExecutionProvider
-from epctx.runtime.feeds import Feeds
-from epctx.runtime.session import Session
 from epctx.verification import layout
 from epctx.verification.findings import REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder, summarize

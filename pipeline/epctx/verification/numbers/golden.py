@@ -23,10 +23,9 @@ from epctx.files.digest import of_file
 from epctx.files.outputs import OutputFile, context_file
 from epctx.graph import wiring
 from epctx.graph.inputs import Array, InputSpec
+from epctx.inference import feeds
+from epctx.inference.feeds import Feeds, InputSet
 from epctx.manifest import ModelGroup, ModelSource, Tolerance, VerifySettings
-from epctx.runtime import feed_files
-from epctx.runtime.feed_files import InputSet
-from epctx.runtime.feeds import Feeds
 from epctx.verification import layout
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
@@ -308,8 +307,8 @@ class Shipped(Feeding):
         """
         for case in golden_files.read(self._place, name_of(model), golden):
             values = InputSet(label=case.label, named=case.inputs)
-            feeds = feed_files.fit(values, model.inputs)
-            yield Case(label=case.label, feeds=feeds), case.outputs
+            fitted = feeds.fit(values, model.inputs)
+            yield Case(label=case.label, feeds=fitted), case.outputs
 
     def refused(self, model: ContextModel, error: Exception) -> Finding:
         """Return the finding about a model that could not be loaded."""

@@ -23,9 +23,9 @@ from epctx import codec, limits
 from epctx.errors import VerificationError
 from epctx.files import outputs
 from epctx.graph.inputs import Array
+from epctx.inference.feeds import Feeds
 from epctx.limits import Limit
 from epctx.manifest import Tolerance
-from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers.precision import Precisions
 
 FOLDER: Final = outputs.GOLDEN

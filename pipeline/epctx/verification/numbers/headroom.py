@@ -20,9 +20,9 @@ from onnx import parser
 from epctx.graph.epcontext import is_epcontext
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos, reader
+from epctx.inference.feeds import Feeds
 from epctx.manifest import ModelSource
 from epctx.providers.base import FLOAT16_MAX
-from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers import sessions
 
 _NEAR: Final = 100.0

@@ -12,10 +12,9 @@ from msgspec import Struct, field
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.graph.inputs import InputSpec
+from epctx.inference import feeds
+from epctx.inference.feeds import Feeds, InputSet
 from epctx.manifest import VerifyInputs
-from epctx.runtime import feed_files, feeds
-from epctx.runtime.feed_files import InputSet
-from epctx.runtime.feeds import Feeds
 from epctx.text import did_you_mean
 from epctx.verification.numbers import sizes
 from epctx.verification.numbers.sizes import Runs, Sizes
@@ -44,7 +43,7 @@ class InputSets:
 
     def __init__(self, settings: VerifyInputs) -> None:
         self._settings = settings
-        self._files = feed_files.read(settings.files, key="verify.inputs.files")
+        self._files = feeds.read(settings.files, key="verify.inputs.files")
         self._misfits: dict[str, ManifestError] = {}
         self._used: set[str] = set()
         self._inputs: set[str] = set()
@@ -176,7 +175,7 @@ class InputSets:
 
     def _fit(self, values: InputSet, inputs: Sequence[InputSpec]) -> Feeds | None:
         try:
-            fitted = feed_files.fit(values, inputs)
+            fitted = feeds.fit(values, inputs)
         except ManifestError as error:
             self._misfits.setdefault(values.label, error)
             return None

@@ -16,8 +16,8 @@ import onnx
 from msgspec.structs import replace
 
 from epctx.graph.serde import reader
-from epctx.runtime.feeds import Feeds
-from epctx.runtime.split import SegmentStep
+from epctx.inference.feeds import Feeds
+from epctx.inference.split import SegmentStep
 from epctx.verification.findings import NOT_CHECKED, Finding, OutputNumbers
 from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import pieces, recordings

@@ -24,9 +24,9 @@ from onnx import helper, numpy_helper
 
 from epctx.graph.epcontext import Cuts
 from epctx.graph.inputs import Array
+from epctx.inference.feeds import Feeds
+from epctx.inference.split import SegmentBuilder, SegmentStep, reads_of, segment
 from epctx.manifest import ModelSource
-from epctx.runtime.feeds import Feeds
-from epctx.runtime.split import SegmentBuilder, SegmentStep, reads_of, segment
 from epctx.verification.numbers import recordings, sessions
 
 PIECES: Final = "pieces"

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import protos
+from epctx.inference.feeds import assumed
 from epctx.manifest import ModelSource, VerifySettings
 from epctx.providers.base import Boundary
-from epctx.runtime.feeds import assumed
 from epctx.verification import layout
 from epctx.verification.findings import (
     GENERATED,

@@ -12,8 +12,8 @@ from epctx.errors import ModelError
 from epctx.graph import structure
 from epctx.graph.prepare import functions
 from epctx.graph.serde import protos
+from epctx.inference import values
 from epctx.providers.base import Precision
-from epctx.runtime import values
 
 Precisions = Precision | Mapping[str, Precision]
 """One precision for all outputs, or one for each, by name."""

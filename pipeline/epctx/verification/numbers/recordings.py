@@ -25,9 +25,9 @@ from onnx import numpy_helper
 from epctx import codec
 from epctx.errors import StorageError
 from epctx.graph.inputs import Array
+from epctx.inference import feeds as feeds_
+from epctx.inference.feeds import Feeds
 from epctx.providers.base import Boundary
-from epctx.runtime import feeds as feeds_
-from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding
 
 T = TypeVar("T")

@@ -21,14 +21,14 @@ import onnxruntime as ort
 from epctx.graph import numerics
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos, reader
+from epctx.inference import values
+from epctx.inference.feeds import Feeds
+from epctx.inference.loading import SHARED
+from epctx.inference.options import FILE_PATH
+from epctx.inference.session import Session
+from epctx.inference.values import NodeArg
 from epctx.manifest import DEFAULT_EP, ModelSource
 from epctx.providers.base import ExecutionProvider
-from epctx.runtime import values
-from epctx.runtime.arguments import NodeArg
-from epctx.runtime.feeds import Feeds
-from epctx.runtime.options import FILE_PATH
-from epctx.runtime.session import Session
-from epctx.runtime.workspace import SHARED
 from epctx.text import first_line
 
 _BEYOND_NUMPY = ("bfloat16", "float8")

@@ -14,11 +14,11 @@ import onnxruntime as ort
 from msgspec.structs import replace
 
 from epctx.graph.epcontext import EPContextNode
+from epctx.inference import values
 from epctx.manifest import OptionValue, ProviderSpec, Tolerance
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider, Kernel, Precision, SharedContexts
 from epctx.providers.reference import ReferenceExecutionProvider
-from epctx.runtime import values
 from epctx.verification.numbers import tolerances
 
 from .faults import NAMES, OF_LATER_RUNS, Liar, Place

@@ -11,9 +11,9 @@ import pytest
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
+from epctx.inference.values import to_python
 from epctx.providers.base import PartitionedModel
 from epctx.providers.onnxruntime.whole_model import GeneratingModel
-from epctx.runtime.values import to_python
 from tests.kit import onnx_text
 
 DIAMOND = """g (float[4] x, float[4] z) => (float[4] y, float[4] w, float[4] k)

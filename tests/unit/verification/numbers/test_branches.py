@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, external_data_helper, numpy_helper
 
 from epctx.graph import inputs as graph_inputs
+from epctx.inference.feeds import Feeds
 from epctx.manifest import ModelSource
-from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers import branches, sessions
 from epctx.verification.numbers.branches import Coverage
 from tests.kit import onnx_text

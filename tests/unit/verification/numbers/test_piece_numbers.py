@@ -12,8 +12,8 @@ import pytest
 
 from epctx.errors import ProviderUnavailable
 from epctx.graph.epcontext import Cuts
+from epctx.inference.session import Session
 from epctx.manifest import ModelSource, Reference, Tolerance, VerifyInputs, VerifySettings
-from epctx.runtime.session import Session
 from epctx.verification.findings import Finding, FolderReport, OutputNumbers
 from epctx.verification.numbers import sessions
 from tests.kit import folders, in_pieces

@@ -14,8 +14,8 @@ import pytest
 from onnx import helper
 
 from epctx.graph.epcontext import Cuts
+from epctx.inference.feeds import Feeds
 from epctx.manifest import ModelSource
-from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers import pieces, sessions
 from epctx.verification.numbers.pieces import Pieces, Values
 from tests.kit import in_pieces, onnx_text

@@ -101,7 +101,7 @@ def test_errors_of_onnxruntime_become_one_line() -> None:
 
 
 def test_sessions_are_closed_in_reverse_and_nothing_stays_shared() -> None:
-    from epctx.runtime.workspace import SHARED
+    from epctx.inference.loading import SHARED
 
     closed: list[str] = []
 

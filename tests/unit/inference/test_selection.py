@@ -1,4 +1,4 @@
-"""Models without contexts on EPs that a caller names: run there, or refused."""
+"""The EPs that a caller names: bound to their options, and a model without contexts on them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,47 @@ import onnxruntime as ort
 import pytest
 
 from epctx.errors import CompileError, ManifestError, ModelError, ProviderUnavailable, UsageError
+from epctx.inference import selection
+from epctx.inference.selection import bind, pairs
+from epctx.inference.session import Session
 from epctx.providers.onnxruntime.native_log import Mark
-from epctx.runtime import InferenceSession, native_model
-from epctx.runtime.session import Session
+from epctx.runtime import InferenceSession
 from tests.kit.building import build, mlp, normal, reference
 from tests.kit.fake_providers import Fake
+
+REFERENCE = "ReferenceExecutionProvider"
+
+
+def test_no_list_is_not_an_empty_list() -> None:
+    assert bind(None, None) is None
+    assert bind([], None) == []
+
+
+def test_the_default_ep_is_left_out() -> None:
+    bound = bind([(REFERENCE, {"source": "one"}), "CPUExecutionProvider"], None)
+    assert bound is not None
+    assert [each.sources for each in bound] == [{"one"}]
+
+
+def test_an_ep_that_is_not_installed() -> None:
+    with pytest.raises(ProviderUnavailable, match="AcmeExecutionProvider"):
+        bind(["AcmeExecutionProvider"], None)
+
+
+def test_an_option_that_the_schema_does_not_have() -> None:
+    with pytest.raises(ManifestError, match="sauce"):
+        bind([REFERENCE], [{"sauce": "one"}])
+
+
+def test_options_are_given_once() -> None:
+    assert pairs([REFERENCE], [{"source": "one"}]) == [(REFERENCE, {"source": "one"})]
+    with pytest.raises(UsageError, match="without providers"):
+        pairs(None, [{}])
+    with pytest.raises(UsageError, match="1 providers and 2 provider_options"):
+        pairs([REFERENCE], [{}, {}])
+    with pytest.raises(UsageError, match="1 providers and 1 provider_options"):
+        pairs([(REFERENCE, {"source": "one"})], [{"source": "two"}])
+
 
 REFERENCE, QNN = "ReferenceExecutionProvider", "QNNExecutionProvider"
 
@@ -86,10 +122,10 @@ def test_who_refuses_a_model_is_blamed(plain: Path, tmp_path: Path) -> None:
 
 def test_each_is_required_where_that_is_asked() -> None:
     eps = [Native(name="A"), Native(name="B")]
-    native_model.require_each(eps, {"A": 1, "B": 2}, "m.onnx")
-    native_model.require_some(eps, {"B": 2}, "m.onnx", Mark(path=None))
+    selection.require_each(eps, {"A": 1, "B": 2}, "m.onnx")
+    selection.require_some(eps, {"B": 2}, "m.onnx", Mark(path=None))
     with pytest.raises(UsageError, match="A takes no node of it: all of it runs on B"):
-        native_model.require_each(eps, {"B": 2}, "m.onnx")
+        selection.require_each(eps, {"B": 2}, "m.onnx")
 
 
 @pytest.mark.parametrize(

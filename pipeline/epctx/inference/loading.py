@@ -21,16 +21,21 @@ from epctx.errors import (
 )
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.graph.serde import protos
+from epctx.inference import selection
+from epctx.inference.options import NativeOptions, SessionConfig
+from epctx.inference.pipeline import ModelSource, Pipeline, PipelineBuilder
+from epctx.inference.selection import Claim, claim
 from epctx.manifest import DEFAULT_EP
-from epctx.providers.base import ExecutionProvider, Kernel
+from epctx.providers.base import ExecutionProvider, Kernel, SharedContexts
 from epctx.providers.onnxruntime.native_log import Mark
-from epctx.runtime import native_model
-from epctx.runtime.assemble import PipelineBuilder
-from epctx.runtime.model_source import ModelSource
-from epctx.runtime.options import NativeOptions, SessionConfig
-from epctx.runtime.selection import Claim, claim
-from epctx.runtime.steps import Pipeline
-from epctx.runtime.workspace import SHARED
+
+SHARED = SharedContexts()
+"""The contexts that sessions of this process share (`ep.share_ep_contexts`)."""
+
+
+def release_shared_contexts() -> None:
+    """Let go of graphs that sessions with `ep.share_ep_contexts` left for others to come."""
+    SHARED.clear()
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
@@ -131,7 +136,7 @@ def _plain(
     providers: Sequence[ExecutionProvider],
     dimensions: Mapping[str, int],
 ) -> Loaded:
-    named = native_model.able(providers, source.where)
+    named = selection.able(providers, source.where)
     log = Mark.here()
     builder = PipelineBuilder(source, config, options, named, dimensions)
     try:
@@ -144,7 +149,7 @@ def _plain(
             failed.what = f"{who} cannot run it"
             raise failed from error
         raise ModelError.of(error.failure, remedy="see what ONNX Runtime says of it") from error
-    native_model.require_some(named, builder.nodes, source.where, log)
+    selection.require_some(named, builder.nodes, source.where, log)
     used = tuple(provider.name for provider in named if builder.nodes.get(provider.name))
     return Loaded(pipeline=pipeline, providers=(*used, DEFAULT_EP), nodes=builder.nodes)
 

@@ -1,4 +1,4 @@
-"""`epctx.runtime.InferenceSession`: a session that compiles its model first, where it is asked."""
+"""The public name of inference: sessions that compile their model first, where it is asked."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 import onnxruntime as ort
 
 from epctx.commands.compile_model.command import compile_model
+from epctx.inference.loading import release_shared_contexts
+from epctx.inference.options import SessionConfig, SessionOptions
+from epctx.inference.selection import ProviderArgument, bind
+from epctx.inference.session import Session
 from epctx.manifest import OptionValue
-from epctx.runtime.named_providers import ProviderArgument, bind
-from epctx.runtime.options import SessionConfig, SessionOptions
-from epctx.runtime.session import Session
+
+__all__ = ["InferenceSession", "release_shared_contexts"]
 
 
 class InferenceSession(Session):

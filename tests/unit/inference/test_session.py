@@ -17,11 +17,11 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx.errors import InvalidGraph, ModelError, ProviderUnavailable, UsageError
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.weights.data_file import DataFile
+from epctx.inference.loading import SHARED
+from epctx.inference.session import Session
 from epctx.manifest import ExternalInitializers
 from epctx.providers.reference import ReferenceExecutionProvider, reader
 from epctx.runtime import InferenceSession, release_shared_contexts
-from epctx.runtime.session import Session
-from epctx.runtime.workspace import SHARED
 from tests.kit.building import assert_close, build, cpu, mlp, model_of, normal, reference
 
 REFERENCE = "ReferenceExecutionProvider"

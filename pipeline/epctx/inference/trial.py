@@ -17,18 +17,18 @@ from msgspec.structs import replace
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError, StorageError, UsageError
 from epctx.files.atomic import replacing
+from epctx.inference import selection
+from epctx.inference.options import ASSIGNMENT
 from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
-from epctx.runtime import native_model
-from epctx.runtime.options import ASSIGNMENT
 from epctx.text import Brief, did_you_mean, first_line
 
 if TYPE_CHECKING:
     from epctx.graph.inputs import Array, InputSpec
-    from epctx.runtime.arguments import NodeArg
-    from epctx.runtime.feeds import Feeds
-    from epctx.runtime.session import Session
+    from epctx.inference.feeds import Feeds
+    from epctx.inference.session import Session
+    from epctx.inference.values import NodeArg
 
 
 class OutputReport(Struct, frozen=True, kw_only=True):
@@ -110,8 +110,7 @@ def run(job: RunJob) -> RunReport:
     """
     import onnxruntime as ort
 
-    from epctx.runtime import named_providers
-    from epctx.runtime.session import Session
+    from epctx.inference.session import Session
 
     os.chdir(job.folder)
     options = ort.SessionOptions()
@@ -127,11 +126,11 @@ def run(job: RunJob) -> RunReport:
         )
     )
     begun = time.perf_counter()
-    named = named_providers.bind(job.providers, None)
+    named = selection.bind(job.providers, None)
     with Session(job.model, options, providers=named, dimensions=job.dimensions) as session:
         loaded = time.perf_counter() - begun
         nodes = session.get_node_counts()
-        native_model.require_each(named or (), nodes, str(job.model))
+        selection.require_each(named or (), nodes, str(job.model))
         reports = []
         for number, (label, feeds) in enumerate(cases):
             seconds, outputs = _measure(session, feeds, job.repeat, label)
@@ -192,12 +191,12 @@ def _cases(
     count: int,
     ranges: Mapping[str, tuple[float, float]],
 ) -> Iterator[tuple[str, Feeds]]:
-    from epctx.runtime import feed_files, feeds
+    from epctx.inference import feeds
 
     try:
         if files:
-            for values in feed_files.read(files):
-                yield values.label, feed_files.fit(values, specs)
+            for values in feeds.read(files):
+                yield values.label, feeds.fit(values, specs)
             return
         for spec in specs:
             if spec.problem is not None:
@@ -259,7 +258,7 @@ def _measure(
 def _tensors(outputs: Sequence[NodeArg], found: Sequence[object]) -> Iterator[tuple[str, Array]]:
     import numpy as np
 
-    from epctx.runtime import values
+    from epctx.inference import values
 
     names, kinds = [each.name for each in outputs], [each.type for each in outputs]
     for name, value in values.flat(names, found, kinds):

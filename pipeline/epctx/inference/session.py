@@ -11,13 +11,12 @@ from typing import Self
 import onnxruntime as ort
 
 from epctx.errors import UsageError
+from epctx.inference.loading import Loaded, load
+from epctx.inference.options import SessionConfig, SessionOptions
+from epctx.inference.pipeline import ModelSource
+from epctx.inference.values import NodeArg, Value, check_feeds, check_outputs, to_python, to_value
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.guard import guard
-from epctx.runtime.arguments import NodeArg, check_feeds, check_outputs
-from epctx.runtime.loading import Loaded, load
-from epctx.runtime.model_source import ModelSource
-from epctx.runtime.options import SessionConfig, SessionOptions
-from epctx.runtime.values import Value, to_python, to_value
 
 
 class Session:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -132,12 +132,9 @@ class SessionConfig(Struct, frozen=True, kw_only=True):
         )
 
 
-class Lender(Protocol):
-    """Gives the options for the creation of one onnxruntime session."""
-
-    def __call__(self, *, native: bool = False) -> ort.SessionOptions:
-        """`native`: EPs will be added to them, unless they have their own."""
-        ...
+Lender: TypeAlias = "Callable[[bool], ort.SessionOptions]"
+"""Gives the options for the creation of one onnxruntime session. The argument says whether EPs will
+be added to them, unless they have their own."""
 
 
 @contextmanager
@@ -158,10 +155,10 @@ def lent(
 
     if not isinstance(options, ort.SessionOptions):
         given = {**(options or {}), **entries}
-        yield lambda *, native=False: _with(ort.SessionOptions(), given)
+        yield lambda _: _with(ort.SessionOptions(), given)
         return
 
-    def lend(*, native: bool = False) -> ort.SessionOptions:
+    def lend(native: bool) -> ort.SessionOptions:
         own = not any_native or (native and options.has_providers())
         return options if own else _copy(options)
 

@@ -7,7 +7,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx.runtime import node_sessions
+from epctx.inference.pipeline import apart_runners
+from epctx.inference.split import SegmentBuilder, segment
 
 
 def chain() -> onnx.ModelProto:
@@ -29,12 +30,16 @@ def chain() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
+def part_of(model: onnx.ModelProto, places: list[int]) -> onnx.ModelProto:
+    return SegmentBuilder(model).build(segment(model.graph, places))
+
+
 def test_each_node_reads_what_those_before_it_in_the_session_need_too() -> None:
-    part = node_sessions.build(chain(), [0, 2])
+    part = part_of(chain(), [0, 2])
     assert [value.name for value in part.graph.input] == ["x", "b"]
     assert [value.name for value in part.graph.output] == ["a", "y"]
     session = ort.InferenceSession(part.SerializeToString(), providers=["CPUExecutionProvider"])
-    first, second = node_sessions.runners(part, session)
+    first, second = apart_runners(part, session)
     assert (first.reads, first.makes) == (("x",), ("a",))
     assert (second.reads, second.makes) == (("b", "x"), ("y",))
     x = np.array([1, -2], np.float32)
@@ -47,9 +52,9 @@ def test_each_node_reads_what_those_before_it_in_the_session_need_too() -> None:
 
 
 def test_the_callers_run_options_stay_as_they_are() -> None:
-    part = node_sessions.build(chain(), [0])
+    part = part_of(chain(), [0])
     session = ort.InferenceSession(part.SerializeToString(), providers=["CPUExecutionProvider"])
-    (runner,) = node_sessions.runners(part, session)
+    (runner,) = apart_runners(part, session)
     options = ort.RunOptions()
     runner.run({"x": ort.OrtValue.ortvalue_from_numpy(np.ones(2, np.float32))}, options)
     assert options.only_execute_path_to_fetches is False

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 from epctx.errors import UsageError
-from epctx.runtime.options import SessionConfig, lent
+from epctx.inference.options import SessionConfig, lent
 
 ENTRIES = {
     "ep.context_enable": "1",
@@ -115,7 +115,7 @@ FOLDER = "session.model_external_initializers_file_folder_path"
 
 def test_a_mapping_becomes_new_options_for_each_session() -> None:
     with lent({"session.disable_prepacking": "1"}, {"ep.context_file_path": "x"}) as lend:
-        one, two = lend(), lend(native=True)
+        one, two = lend(False), lend(True)
         assert one is not two
         for made in (one, two):
             assert made.get_session_config_entry("session.disable_prepacking") == "1"
@@ -125,7 +125,7 @@ def test_a_mapping_becomes_new_options_for_each_session() -> None:
 def test_the_callers_own_options_are_used_and_put_back() -> None:
     mine = native({"session.disable_prepacking": "1"})
     with lent(mine, {FOLDER: "a"}) as lend:
-        assert lend() is mine and mine.get_session_config_entry(FOLDER) == "a"
+        assert lend(False) is mine and mine.get_session_config_entry(FOLDER) == "a"
     assert mine.get_session_config_entry(FOLDER) == ""
     mine.add_session_config_entry(FOLDER, "b")
     with lent(mine, {FOLDER: "a"}):
@@ -140,7 +140,7 @@ def test_options_that_eps_are_added_to_are_copies() -> None:
     mine.intra_op_num_threads = 3
     mine.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     with lent(mine, {FOLDER: "a"}, any_native=True) as lend:
-        for made in (lend(), lend(native=True)):
+        for made in (lend(False), lend(True)):
             assert made is not mine
             assert made.intra_op_num_threads == 3
             assert made.graph_optimization_level == ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -153,5 +153,5 @@ def test_eps_that_the_caller_added_serve_native_parts_alone() -> None:
     mine = ort.SessionOptions()
     mine.add_provider("CPUExecutionProvider", {})
     with lent(mine, {}, any_native=True) as lend:
-        assert lend(native=True) is mine
-        assert not lend().has_providers()
+        assert lend(True) is mine
+        assert not lend(False).has_providers()

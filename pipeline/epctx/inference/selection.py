@@ -1,0 +1,209 @@
+"""Which EPs run a model: those that a caller names, and which takes which EPContext node.
+
+EPContext nodes are taken by `source`, in priority order. Source: the EPContext design, "Inference
+Workflow", Model Identification.
+
+A model without contexts runs on the named EPs of onnxruntime, or is refused: onnxruntime runs on
+the CPU what an EP does not take, and what an EP that cannot be made should have run, without a word
+(measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+
+from epctx.errors import CompileError, InvalidGraph, UsageError, require_list
+from epctx.graph.epcontext import EPContextNode
+from epctx.manifest import DEFAULT_EP, OptionValue
+from epctx.parsing.rules import options
+from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.onnxruntime.native_log import Mark
+
+ProviderArgument = str | tuple[str, Mapping[str, OptionValue]]
+"""An EP by its name, or with its options."""
+
+
+def pairs(
+    providers: Sequence[ProviderArgument] | None,
+    provider_options: Sequence[Mapping[str, OptionValue]] | None,
+) -> list[tuple[str, Mapping[str, OptionValue]]] | None:
+    """Return each EP with its options, from onnxruntime's `providers` and `provider_options`; None
+    if the caller names no EPs.
+
+    Raises:
+        UsageError: options are given twice, or for other EPs than are named.
+    """
+    require_list("providers", providers)
+    if providers is None:
+        if provider_options:
+            raise UsageError(
+                "provider_options without providers",
+                remedy="name the EPs in `providers`, in the same order",
+            )
+        return None
+    names = [given if isinstance(given, str) else given[0] for given in providers]
+    given_options = [{} if isinstance(given, str) else given[1] for given in providers]
+    if provider_options:
+        if len(provider_options) != len(names) or any(given_options):
+            raise UsageError(
+                f"{len(names)} providers and {len(provider_options)} provider_options",
+                remedy="give each EP's options once, in `providers` or in `provider_options`",
+            )
+        given_options = list(provider_options)
+    return list(zip(names, given_options, strict=True))
+
+
+def bind(
+    providers: Sequence[ProviderArgument] | None,
+    provider_options: Sequence[Mapping[str, OptionValue]] | None,
+) -> list[ExecutionProvider] | None:
+    """Return the EPs that a caller names without the default EP, which always is the last; None if
+    the caller names no EPs.
+
+    Raises:
+        UsageError: as in `pairs`.
+        ProviderUnavailable: an EP is not installed.
+        ManifestError: an EP's schema, or the EP itself, refuses its options.
+    """
+    named = pairs(providers, provider_options)
+    if named is None:
+        return None
+    return [_bound(name, given) for name, given in named if name != DEFAULT_EP]
+
+
+def _bound(name: str, given: Mapping[str, OptionValue]) -> ExecutionProvider:
+    """Bind an EP to options that its schema allows: real EPs take any, and ignore what they do not
+    know (measured).
+    """
+    return registry.bind(name, options.of_session(name, given) if given else {})
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """An EP and the nodes it takes, by index among the model's EPContext nodes."""
+
+    provider: ExecutionProvider
+    nodes: list[int] = field(default_factory=list)
+
+
+def claim(
+    nodes: Sequence[EPContextNode], providers: Sequence[ExecutionProvider] | None
+) -> list[Claim]:
+    """Each EP with the nodes that it takes, in priority order.
+
+    Args:
+        nodes: the model's EPContext nodes.
+        providers: the EPs of the session; None: for each source the installed EP that accepts it.
+
+    Raises:
+        InvalidGraph: a node that no EP takes.
+    """
+    claims = [Claim(provider=provider) for provider in providers or ()]
+    for index, node in enumerate(nodes):
+        found = _find(claims, node.source)
+        if found is None and providers is None and node.source is not None:
+            provider = registry.accepting(node.source)
+            if provider is not None:
+                found = Claim(provider=provider)
+                claims.append(found)
+        if found is None:
+            raise _unclaimed(node, providers)
+        found.nodes.append(index)
+    return [found for found in claims if found.nodes]
+
+
+def _find(claims: Sequence[Claim], source: str | None) -> Claim | None:
+    return next((found for found in claims if source in found.provider.sources), None)
+
+
+def _unclaimed(node: EPContextNode, providers: Sequence[ExecutionProvider] | None) -> InvalidGraph:
+    if node.source is None:
+        what, remedy = "has no `source`, so it is for no EP", "build the model again"
+    elif providers is None:
+        what = f"is for source {node.source!r}, which no installed EP accepts by default"
+        remedy = (
+            "install the EP, or name it with its options: "
+            f'providers=[("ReferenceExecutionProvider", {{"source": "{node.source}"}})]'
+        )
+    else:
+        accepted = sorted({source for p in providers for source in p.sources})
+        what = f"is for source {node.source!r}, the EPs of this session accept " + (
+            ", ".join(accepted) or "none"
+        )
+        remedy = "add its EP to `providers`"
+    return InvalidGraph(what, node=node.name, remedy=remedy)
+
+
+def able(providers: Sequence[ExecutionProvider], where: str) -> list[ExecutionProvider]:
+    """Those of the EPs that a caller names which run models that were not compiled.
+
+    Raises:
+        UsageError: there is none among them, and the CPU would run all of the model.
+    """
+    found = [provider for provider in providers if provider.native]
+    if providers and not found:
+        raise runs_contexts_only(providers[0], where)
+    return found
+
+
+def runs_contexts_only(provider: ExecutionProvider, where: str) -> UsageError:
+    """That an EP was named for a model that was not compiled, and has no way to run it."""
+    return UsageError(
+        f"{provider.name} runs compiled models only",
+        where=where,
+        why="it has no EPContext node, so all of it would run on the CPU",
+        remedy="compile it (`epctx init MODEL` and `epctx build`, or `epctx.compile_model`), and "
+        "run what comes out",
+    )
+
+
+def require_some(
+    providers: Sequence[ExecutionProvider], taken: Mapping[str, int], where: str, log: Mark
+) -> None:
+    """Make sure that one at least of the EPs that a caller names runs a part of the model.
+
+    Args:
+        taken: how many nodes each EP took, by name.
+        log: where what was logged while the session was made begins.
+
+    Raises:
+        CompileError: they took nothing.
+    """
+    if providers and not any(taken.get(provider.name) for provider in providers):
+        raise took_nothing(providers[0], where, log.errors())
+
+
+def require_each(
+    providers: Sequence[ExecutionProvider], taken: Mapping[str, int], where: str
+) -> None:
+    """Make sure that each EP that a caller names runs a part of the model.
+
+    Raises:
+        UsageError: one does not, beside others that do.
+    """
+    for provider in providers:
+        if not taken.get(provider.name):
+            raise UsageError(
+                f"{provider.name} takes no node of it",
+                where=where,
+                why="all of it runs on " + " and ".join(taken),
+                remedy=f"leave {provider.name} out, or see with `epctx inspect` which execution "
+                "providers the model is for",
+            )
+
+
+def took_nothing(
+    provider: ExecutionProvider, where: str, logged: Sequence[str] = ()
+) -> CompileError:
+    """That an EP which was named takes no node of a model, and another would run it."""
+    remedy = provider.nothing_compiled_remedy()
+    if provider.static_shapes:
+        remedy += "; it needs static shapes, as `--dimension NAME=SIZE` gives them"
+    return CompileError(
+        f"{provider.name} takes no node of it",
+        where=where,
+        why="; ".join(logged[:3]) or f"{DEFAULT_EP} would run all that {provider.name} leaves",
+        remedy=remedy,
+    )
