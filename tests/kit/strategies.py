@@ -75,7 +75,7 @@ def borders(
     return Border(
         constant=constant,
         exposed=exposed,
-        bonds=draw(bonds(predecessors)) if bonded else (),
+        must_stay_together=draw(bonds(predecessors)) if bonded else (),
     )
 
 

@@ -92,7 +92,8 @@ def test_several_eps_in_priority_order(data: st.DataObject) -> None:
     asked = data.draw(st.integers(1, 3))
     supported = [data.draw(strategies.masks(len(predecessors), 50)) for _ in range(asked)]
     border = Border(
-        constant=[False] * len(predecessors), exposed=[True] * len(predecessors), bonds=()
+        constant=[False] * len(predecessors),
+        exposed=[True] * len(predecessors),
     )
     graph, reasons = assign(predecessors, supported, border)
     check_quotient(graph, predecessors)
@@ -130,7 +131,7 @@ def test_every_rule_at_once(data: st.DataObject) -> None:
             for node, needs in enumerate(predecessors)
             for need in needs
         ), "a partition without an output"
-    for bond in border.bonds:
+    for bond in border.must_stay_together:
         check_bond(bond, where)
     for node in range(len(predecessors)):
         for ep in range(asked):

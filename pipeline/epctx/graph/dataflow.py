@@ -1,6 +1,6 @@
 """A model's main graph as integers: which node needs which, through subgraphs too.
 
-A control-flow node is one node: what its subgraphs take from outside are inputs of it (design
+A control-flow node is one node: values that its subgraphs take from outside are its inputs (design
 section 7, "partition").
 """
 
@@ -16,21 +16,21 @@ from epctx.graph.serde.ordering import bodies
 
 
 class Dataflow:
-    """What flows between the nodes of a model's main graph.
+    """Values that flow between the nodes of a model's main graph.
 
-    Nothing is changed, except that the main graph is sorted where it was not. Valid as long as the
-    model does not change.
+    The main graph is sorted if it is not; nothing else is changed. The object is valid as long as
+    the model does not change.
 
     Attributes:
         nodes: the main graph's nodes, in topological order; the integers are places in it.
-        uses: for each node the main graph's values that it needs, each once: inputs, then what
+        uses: by node the main graph's values that it needs, each once: inputs, then values that
             its subgraphs capture.
-        producer: for each value that a node makes, that node.
-        consumers: for each value that is used, the nodes that use it, ascending.
-        predecessors: for each node the nodes whose values it uses, ascending.
+        producer: node that makes a value.
+        consumers: nodes that use a value, ascending.
+        predecessors: by node the nodes whose values it uses, ascending.
 
     Raises:
-        ModelError: the main graph has a cycle, or a node uses what nothing makes.
+        ModelError: the main graph has a cycle, or a node uses a value that nothing makes.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -57,59 +57,62 @@ class Dataflow:
         self.consumers: dict[ir.Value, list[int]] = {}
         self.predecessors: list[list[int]] = []
         for index, node in enumerate(self.nodes):
-            used = tuple(dict.fromkeys(self._used_by(node)))
+            inner = filter(self._is_known, captured(node))
+            inputs = (value for value in node.inputs if value is not None)
+            used = tuple(dict.fromkeys((*inputs, *inner)))
             for value in used:
                 if not self._is_known(value):
-                    raise _unmade(node, value)
+                    raise ModelError(
+                        f'nothing makes "{value.name}"',
+                        where=f"node {node.name or '(without a name)'} ({node.op_type})",
+                        remedy="export the model again: every input of a node is made by another "
+                        "node, an initializer or a graph input",
+                    )
                 self.consumers.setdefault(value, []).append(index)
             self.uses.append(used)
             self.predecessors.append(
                 sorted({self.producer[value] for value in used if value in self.producer})
             )
 
-    def _used_by(self, node: ir.Node) -> Iterator[ir.Value]:
-        yield from (value for value in node.inputs if value is not None)
-        yield from filter(self._is_known, captured(node))
-
     def _is_known(self, value: ir.Value) -> bool:
         return value in self.producer or value in self._inputs or value in self._initializers
 
     def is_constant(self, value: ir.Value) -> bool:
-        """Whether it is an initializer whose content no caller of the model can replace.
+        """Tell whether a value is an initializer that no caller of the model can replace.
 
-        One that is a graph input too is that input's default (IR version 4 and later; `load`
-        brings older models up to it).
+        An initializer that is also a graph input is that input's default (IR version 4 and later;
+        `load` brings older models up to it).
         """
         return value in self._initializers and value not in self._inputs
 
     def is_input(self, value: ir.Value) -> bool:
-        """Whether the caller of the model gives it."""
+        """Tell whether the caller of the model gives a value."""
         return value in self._inputs
 
     def is_output(self, value: ir.Value) -> bool:
-        """Whether it is an output of the model."""
+        """Tell whether a value is an output of the model."""
         return value in self._outputs
 
     def exposed(self) -> list[bool]:
-        """For each node, whether an output of it is an output of the model."""
+        """Return for each node whether it makes an output of the model."""
         return [any(value in self._outputs for value in node.outputs) for node in self.nodes]
 
     def constants(self) -> list[bool]:
-        """For each node, whether all that it needs is known before the model runs."""
-        found: list[bool] = []
+        """Return for each node whether all its inputs are known before the model runs."""
+        constant: list[bool] = []
         for used in self.uses:
-            found.append(
+            constant.append(
                 all(
-                    found[self.producer[value]]
+                    constant[self.producer[value]]
                     if value in self.producer
                     else self.is_constant(value)
                     for value in used
                 )
             )
-        return found
+        return constant
 
     def cut(self, provider: int, members: Iterable[int]) -> Partition:
-        """The partition of these nodes: its inputs, outputs and initializers, in fixed order."""
+        """Return the partition of these nodes; its values are in a fixed order."""
         inside = sorted(members)
         own = set(inside)
         used = dict.fromkeys(value for node in inside for value in self.uses[node])
@@ -135,23 +138,14 @@ class Dataflow:
         )
 
     def _place(self, value: ir.Value) -> tuple[int, int]:
-        """Graph inputs in their order, then what nodes make, in theirs."""
+        """Sort key: graph inputs in their order, then values of nodes in theirs."""
         if value in self._inputs:
             return (-1, self._inputs[value])
         return (self.producer[value], value.index() or 0)
 
 
-def _unmade(node: ir.Node, value: ir.Value) -> ModelError:
-    return ModelError(
-        f'nothing makes "{value.name}"',
-        where=f"node {node.name or '(without a name)'} ({node.op_type})",
-        remedy="export the model again: every input of a node is made by another node, an "
-        "initializer or a graph input",
-    )
-
-
 def captured(node: ir.Node) -> Iterator[ir.Value]:
-    """Every value that a node's subgraphs, at any depth, use; their own included."""
+    """Yield every value that a node's subgraphs, at any depth, use; their own included."""
     for graph in subgraphs(node):
         yield from graph.outputs
         for inner in graph:
@@ -159,7 +153,7 @@ def captured(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs in a node's attributes, at any depth, each before those inside it."""
+    """Yield the graphs in a node's attributes, at any depth, outer ones first."""
     for graph in bodies(node.attributes.values()):
         yield graph
         for inner in graph:
@@ -167,10 +161,10 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
 
 
 def bound_by_name(node: ir.Node) -> Iterator[ir.Value]:
-    """Inputs and outputs of a node's bodies, at any depth, that an operator finds by their names.
+    """Yield inputs and outputs of a node's bodies, at any depth, that the operator finds by name.
 
-    ONNX's own operators find them by their places; BeamSearch, GreedySearch and Sampling of ONNX
-    Runtime want an `input_ids`, and so may others (onnxruntime 1.31.1).
+    ONNX's own operators find them by place. BeamSearch, GreedySearch and Sampling of ONNX Runtime
+    want an `input_ids`, and other operators may want names, too (onnxruntime 1.31.1).
     """
     for graph in bodies(node.attributes.values()):
         if node.domain not in ("", "ai.onnx"):
@@ -180,7 +174,7 @@ def bound_by_name(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _is_sorted(graph: ir.Graph) -> bool:
-    """Whether each node of the main graph comes after what it needs."""
+    """Tell whether each node of the main graph comes after those that it needs."""
     made: set[ir.Value] = set()
     for node in graph:
         for values in (node.inputs, captured(node)):

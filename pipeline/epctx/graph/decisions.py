@@ -332,9 +332,9 @@ def _used_inside(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _kind(node: onnx.NodeProto, version: int) -> str:
-    """If, Where, Loop or Scan; empty for other nodes, and for Scan before opset 9."""
-    known = node.op_type in OPS and node.domain in ("", "ai.onnx") and any(node.output)
-    return node.op_type if known and (node.op_type != "Scan" or version >= 9) else ""
+    """Return If, Where, Loop or Scan; empty for other nodes, and for Scan before opset 9."""
+    decides = node.op_type in OPS and node.domain in ("", "ai.onnx") and any(node.output)
+    return node.op_type if decides and (node.op_type != "Scan" or version >= 9) else ""
 
 
 def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -481,11 +481,11 @@ def _needed(graph: onnx.GraphProto, outputs: Collection[str], known: _Needed) ->
     """Return names of the values that outputs of a graph depend on.
 
     Args:
-        known: what was found of bodies before: each is looked at once.
+        known: results for bodies so far; each body is looked at once.
     """
-    asked = id(graph), frozenset(outputs)
-    if asked in known:
-        return known[asked][1]
+    key = id(graph), frozenset(outputs)
+    if key in known:
+        return known[key][1]
     needed = set(outputs)
     size = -1
     while size < (size := len(needed)):  # the second pass adds nothing if nodes are sorted
@@ -499,8 +499,8 @@ def _needed(graph: onnx.GraphProto, outputs: Collection[str], known: _Needed) ->
                     needed |= _needed(body, {body.output[i].name for i in wanted}, known)
             else:
                 needed.update(filter(None, _used_inside(node)))
-    known[asked] = graph, frozenset(needed)
-    return known[asked][1]
+    known[key] = graph, frozenset(needed)
+    return known[key][1]
 
 
 def _replace(field: MutableSequence[Any], values: Sequence[Any]) -> None:

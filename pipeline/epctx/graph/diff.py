@@ -22,7 +22,7 @@ from epctx.graph.weights import data_file
 T = TypeVar("T")
 Part = Literal["metadata", "model", "node", "attribute", "tensor"]
 _SHOWN = 60
-"""Characters of a value that are told."""
+"""Characters of a value that a difference shows."""
 _ATTRIBUTE = onnx.AttributeProto
 _DESCRIBING = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
 
@@ -31,9 +31,9 @@ class GraphDifference(Struct, frozen=True, kw_only=True):
     """One thing that differs.
 
     Attributes:
-        part: metadata only describes the model; all else can change what it computes.
+        part: metadata only describes the model; other parts can change results.
         where: `metadata`, `node 'x' (EPContext)`, `tensor 'w'`, ...
-        what: in words, old and new.
+        what: old and new in words.
     """
 
     part: Part
@@ -45,10 +45,10 @@ class GraphDifference(Struct, frozen=True, kw_only=True):
 
 
 def between(old: Path, new: Path) -> tuple[GraphDifference, ...]:
-    """All differences of two model files; none where the same is serialized in another way.
+    """Return all differences of two model files; none if only the serialization differs.
 
     Raises:
-        ModelError: one of them is no model.
+        ModelError: a file is not a model.
     """
     return tuple(_Models(read_mapped(old), read_mapped(new)).differences())
 
@@ -91,7 +91,7 @@ class _Models:
     def _nodes(
         old: onnx.GraphProto, new: onnx.GraphProto, inside: str
     ) -> Iterator[tuple[str, onnx.NodeProto | None, onnx.NodeProto | None]]:
-        """Nodes of one name; where names do not tell nodes apart, of the same first output."""
+        """Pair nodes by name or, where names are not unique, by their first output."""
         for key, before, after in _pairs(*(_named(graph.node) for graph in (old, new))):
             node = after if after is not None else before
             assert node is not None
@@ -125,9 +125,9 @@ class _Models:
         elif old.type == _ATTRIBUTE.TENSOR:
             yield from self._tensor(old.t, new.t, where)
         elif context and old.name == "ep_cache_context" and not _are_paths(old.s, new.s):
-            told = data_file.difference(memoryview(old.s), memoryview(new.s))
-            if told is not None:
-                yield GraphDifference(part="attribute", where=where, what=told)
+            what = data_file.difference(memoryview(old.s), memoryview(new.s))
+            if what is not None:
+                yield GraphDifference(part="attribute", where=where, what=what)
         else:
             values = [onnx.helper.get_attribute_value(each) for each in (old, new)]
             if not _same(*values):
@@ -144,11 +144,11 @@ class _Models:
         if places[0] != places[1]:
             yield from _differs("tensor", where, *places)
             return
-        told = data_file.difference(self._old.raw(old), self._new.raw(new))
-        if told is None and _typed(old) != _typed(new):
-            told = "has other values"
-        if told is not None:
-            yield GraphDifference(part="tensor", where=where, what=told)
+        what = data_file.difference(self._old.raw(old), self._new.raw(new))
+        if what is None and _typed(old) != _typed(new):
+            what = "has other values"
+        if what is not None:
+            yield GraphDifference(part="tensor", where=where, what=what)
 
 
 def _model(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[GraphDifference]:
@@ -188,8 +188,8 @@ def _values(
 
 
 def _functions(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[GraphDifference]:
-    found = ({f"{f.domain}:{f.name}": f for f in each.functions} for each in (old, new))
-    for name, before, after in _pairs(*found):
+    functions = ({f"{f.domain}:{f.name}": f for f in each.functions} for each in (old, new))
+    for name, before, after in _pairs(*functions):
         where = f"function {name}"
         yield from _missing("node", where, before, after)
         if before is not None and after is not None and _serial([before]) != _serial([after]):
@@ -225,16 +225,15 @@ def _by_name(items: Iterable[_Named]) -> dict[str, _Named]:
 
 
 def _named(nodes: Iterable[onnx.NodeProto]) -> dict[str, onnx.NodeProto]:
-    found: dict[str, onnx.NodeProto] = {}
+    named: dict[str, onnx.NodeProto] = {}
     for number, node in enumerate(nodes):
-        made = next((name for name in node.output if name), f"#{number}")
-        key = node.name if node.name and node.name not in found else made
-        found[key] = node
-    return found
+        output = next((name for name in node.output if name), f"#{number}")
+        named[node.name if node.name and node.name not in named else output] = node
+    return named
 
 
 def _are_paths(old: bytes, new: bytes) -> bool:
-    """Names of files, by their look: what embeds a context is no short printable line."""
+    """Tell whether both look like file names: an embedded context is no short printable line."""
     return all(len(each) < 1024 and _text(each) is not None for each in (old, new))
 
 
@@ -262,7 +261,7 @@ def _serial(messages: Iterable[object]) -> list[bytes]:
 
 
 def _typed(tensor: onnx.TensorProto) -> bytes:
-    """The fields that are not raw data."""
+    """Return the fields that are not raw data, serialized."""
     rest = onnx.TensorProto()
     rest.CopyFrom(tensor)
     for field in ("raw_data", "doc_string", "external_data", "data_location", "name"):

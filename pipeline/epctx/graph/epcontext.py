@@ -25,23 +25,22 @@ if TYPE_CHECKING:
 DOMAIN: Final = "com.microsoft"
 OP_TYPE: Final = "EPContext"
 COMPATIBILITY: Final = "ep_compatibility_info."
-"""What a key of a model's metadata begins with, before the EP's name: the devices it fits."""
+"""Prefix of metadata keys that say, by EP, which devices a model fits."""
 
 OVERRIDES: Final = "io_name_overrides"
-"""QNN's own attribute: names of a node's values, each with that in the compiled graph: `x_q=x;`."""
+"""QNN's attribute that maps names of a node's values to those in the compiled graph: `x_q=x;`."""
 ENDS: Final = "epctx.ends"
-"""The key in `meta` of a node with `ends` as its EP wrote it, if they may be overridden."""
+"""Key in a node's `meta` of the `ends` that its EP wrote, if they may be overridden."""
 
 PIECES: Final = "epctx_pieces"
-"""The key in a model's metadata with its cuts, if it was compiled in pieces: a JSON list that has,
-for each piece but the last, the names of the values that cross from it and those before to later
-ones."""
+"""Metadata key of the cuts of a model that was compiled in pieces: a JSON list that has, for each
+piece but the last, the names of the values that cross to later pieces."""
 Cuts = tuple[tuple[str, ...], ...]
 """Content of `PIECES`; empty if the model is not in pieces."""
 
 Flag = Literal[0, 1]
 _Raw = int | bytes
-"""An attribute as it is stored: INT or STRING."""
+"""Stored value of an attribute: INT or STRING."""
 
 _INTS: Final = frozenset({"main_context", "embed_mode", "max_size"})
 _TEXTS: Final = (
@@ -59,7 +58,7 @@ class Payload(bytes):
     """Bytes as the value of an onnx_ir STRING attribute, serialized as they are."""
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
-        """What onnx_ir asks of a string: here, the bytes themselves."""
+        """Return the bytes themselves; onnx_ir calls this on strings."""
         return bytes(self)
 
 
@@ -70,17 +69,18 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
         name: the node's name.
         inputs: names of its inputs, in order; "" for one left out.
         outputs: names of its outputs, in order.
-        main_context: 1: it references context content; 0: its graph is in another node's context.
+        main_context: 1 if it references context content, 0 if its graph is in another node's
+            context.
         ep_cache_context: the payload if `embed_mode` is 1, else the path (UTF-8, relative to the
-            model file, `/` between folders); None: the attribute is absent.
-        embed_mode: 1: `ep_cache_context` is the payload; 0: it is a path.
-        ep_sdk_version: the SDK version that made the node; None: absent, as in all that follow.
+            model file, `/` between folders); None if absent, as in all that follow.
+        embed_mode: 1 if `ep_cache_context` is the payload, 0 if it is a path.
+        ep_sdk_version: the SDK version that made the node.
         onnx_model_filename: the original model's file name.
-        hardware_architecture: what the graph was compiled for.
-        partition_name: the partition's name, which the EP finds the graph by.
-        source: which EP the node is for.
-        notes: what the EP adds.
-        max_size: the EP's maximum size in the context, in bytes, >= 0; 0: not said.
+        hardware_architecture: the hardware that the graph was compiled for.
+        partition_name: the partition's name, by which the EP finds the graph.
+        source: the EP that the node is for.
+        notes: additions of the EP.
+        max_size: the EP's maximum size in the context, in bytes; 0 if not given.
         unknown: attributes that are not in the op's schema, by name; read, never written.
     """
 
@@ -101,7 +101,7 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
 
     @property
     def context_path(self) -> str | None:
-        """The path in `ep_cache_context`; None when it holds a payload or nothing.
+        """Path in `ep_cache_context`; None if it holds a payload or nothing.
 
         Raises:
             InvalidGraph: the path is not UTF-8.
@@ -161,7 +161,7 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
         outputs: Iterable[str],
         attributes: Iterable[tuple[str, str, int | bytes | str]],
     ) -> EPContextNode:
-        """A node whose attributes are given by name, type and value."""
+        """Build a node from attributes given by name, type and value."""
         raw: dict[str, _Raw] = {}
         unknown: dict[str, object] = {}
         for key, kind, value in attributes:
@@ -175,7 +175,11 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
             else:
                 raw[key] = value.encode() if isinstance(value, str) else value
         context = raw.get("ep_cache_context")
-        texts = {key: _text(name, key, raw.get(key)) for key in _TEXTS}
+        texts = {
+            key: _decode(name, key, text)
+            for key in _TEXTS
+            if isinstance(text := raw.get(key), bytes)
+        }
         max_size = raw.get("max_size", 0)
         if not isinstance(max_size, int) or max_size < 0:
             raise _bad(name, "max_size", f"{max_size!r} is not a size in bytes")
@@ -192,26 +196,26 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
         )
 
     def attributes(self) -> tuple[ir.Attr, ...]:
-        """The attributes to write, by name: all that are set, `embed_mode` and `main_context`."""
+        """Return the attributes to write, by name: `embed_mode`, `main_context` and those set."""
         import onnx_ir as ir
 
-        found = [
+        attributes = [
             ir.AttrInt64("embed_mode", self.embed_mode),
             ir.AttrInt64("main_context", self.main_context),
         ]
         if self.max_size:
-            found.append(ir.AttrInt64("max_size", self.max_size))
+            attributes.append(ir.AttrInt64("max_size", self.max_size))
         if self.ep_cache_context is not None:
             payload = Payload(self.ep_cache_context)
-            found.append(ir.Attr("ep_cache_context", ir.AttributeType.STRING, payload))
+            attributes.append(ir.Attr("ep_cache_context", ir.AttributeType.STRING, payload))
         for key in _TEXTS:
             text = getattr(self, key)
             if text is not None:
-                found.append(ir.AttrString(key, text))
-        return tuple(sorted(found, key=lambda attribute: attribute.name))
+                attributes.append(ir.AttrString(key, text))
+        return tuple(sorted(attributes, key=lambda attribute: attribute.name))
 
     def to_ir(self, inputs: Sequence[ir.Value | None], outputs: Sequence[ir.Value]) -> ir.Node:
-        """An onnx_ir node over these values, whose names must be this node's `inputs`/`outputs`.
+        """Return an onnx_ir node over these values, named as this node's `inputs` and `outputs`.
 
         Every one of `outputs` must have its type and shape: ONNX Runtime cannot infer them.
 
@@ -229,17 +233,17 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
 
 
 def is_epcontext(node: onnx.NodeProto | ir.Node) -> bool:
-    """Whether a node is an EPContext node, whatever its attributes."""
+    """Tell whether a node is an EPContext node, whatever its attributes."""
     return node.domain == DOMAIN and node.op_type == OP_TYPE
 
 
 def ends(node: ir.Node) -> list[str]:
-    """Names of a node's inputs, then of its outputs."""
+    """Return names of a node's inputs, then of its outputs."""
     return [value.name or "" for value in (*node.inputs, *node.outputs) if value is not None]
 
 
 def read_all(model: onnx.ModelProto | ir.Model) -> tuple[EPContextNode, ...]:
-    """The EPContext nodes of the main graph, in its order; bodies of control flow are not searched.
+    """Return the EPContext nodes of the main graph, in order; bodies are not searched.
 
     Raises:
         InvalidGraph: one of them breaks the op's schema.
@@ -252,16 +256,14 @@ def read_all(model: onnx.ModelProto | ir.Model) -> tuple[EPContextNode, ...]:
 
 
 def cuts(model: onnx.ModelProto) -> Cuts | None:
-    """Return where a model was cut into pieces, empty if into one; None if it was not cut, or says
-    nothing that can be.
-    """
+    """Return the cuts of a model, empty if it is one piece; None without valid metadata."""
     written = next((each.value for each in model.metadata_props if each.key == PIECES), "null")
     try:
-        found = msgspec.json.decode(written, type=Cuts | None)
+        decoded = msgspec.json.decode(written, type=Cuts | None)
     except msgspec.DecodeError:
         return None
     made = {name for node in model.graph.node for name in node.output}
-    return found if made.issuperset(name for cut in found or () for name in cut) else None
+    return decoded if made.issuperset(name for cut in decoded or () for name in cut) else None
 
 
 def _flag(node: str, key: str, raw: Mapping[str, _Raw]) -> Flag:
@@ -274,12 +276,8 @@ def _flag(node: str, key: str, raw: Mapping[str, _Raw]) -> Flag:
 
 
 def count(model: ir.Model) -> int:
-    """How many EPContext nodes the main graph has."""
+    """Return the number of EPContext nodes in the main graph."""
     return sum(is_epcontext(node) for node in model.graph)
-
-
-def _text(node: str, key: str, value: _Raw | None) -> str | None:
-    return _decode(node, key, value) if isinstance(value, bytes) else None
 
 
 def _decode(node: str, key: str, value: bytes) -> str:
@@ -298,8 +296,4 @@ def _bad(node: str, key: str, why: str) -> InvalidGraph:
     )
 
 
-def _not_about_payload(record: logging.LogRecord) -> bool:
-    return record.args != ("ep_cache_context",)
-
-
-logging.getLogger("onnx_ir.serde").addFilter(_not_about_payload)
+logging.getLogger("onnx_ir.serde").addFilter(lambda record: record.args != ("ep_cache_context",))

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 PAST: Final = "past_seq_len"
 TOTAL: Final = "total_seq_len"
-"""What onnxruntime-genai feeds, both int32; it knows them only together."""
+"""Inputs that onnxruntime-genai feeds, both int32; it knows them only together."""
 COUNT: Final = "window_count"
 NEXT: Final = "window_count_next"
-"""The tokens before this run, and those after it."""
+"""Counts of tokens before this run and after it."""
 _IR_VERSION: Final = 8
 _OPSET: Final = 17
 

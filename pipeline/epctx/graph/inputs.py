@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 Range = tuple[float, float]
-"""Both ends included."""
+"""Lowest and highest value, both included."""
 Shape = tuple[int, ...]
 
 
 class Hint(NamedTuple):
-    """A range, both ends included, and why it is assumed, in words.
+    """A range, both ends included, and the reason for it in words.
 
     Attributes:
-        values: all that the input has, in order; empty: any in the range.
+        values: the input's values, in order; empty if any values in the range serve.
     """
 
     low: float
@@ -52,7 +52,7 @@ _DOMAINS: Final[Mapping[str, Range]] = {
     "Log": (2**-10, 4),
     "Sqrt": (0, 4),
 }
-"""Of functions that are not defined everywhere: where they are."""
+"""Ranges in which functions are defined that are not defined everywhere."""
 _SIZES: Final[Mapping[tuple[str, int], Range]] = {
     ("ConstantOfShape", 0): (1, 4),
     ("Expand", 1): (1, 1),
@@ -63,18 +63,18 @@ _SIZES: Final[Mapping[tuple[str, int], Range]] = {
     ("Tile", 1): (1, 1),
     ("TopK", 1): (1, 1),
 }
-"""Inputs, by op and place, that are sizes, counts or steps: values that always fit."""
+"""Values that always fit, for inputs, by op and place, that are sizes, counts or steps."""
 _INTEGERS: Final = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 """Integer types of onnx.TensorProto, from UINT8 to UINT64."""
 _WIDE: Final = frozenset({6, 7, 12, 13})
 """Integer types of 32 and 64 bits; narrower ones are data, and have all values."""
 _ONLY: Final = {"Div": _INTEGERS, "Mod": _INTEGERS, "QuantizeLinear": frozenset({1, 10, 11, 16})}
-"""Types of inputs, by op, that its range is for; the last ones are the floating types."""
+"""Types of inputs, by op, for which its range holds; the last ones are the floating types."""
 _BITS: Final = {2: 8, 3: 8, 4: 16, 5: 16, 21: 4, 22: 4}
 """Bits of the integers that QuantizeLinear makes: UINT8, INT8, UINT16, INT16, UINT4, INT4."""
 _SIGNED: Final = frozenset({3, 5, 22})
 _EMBEDDED: Final = ((0, 2), (1, 4))
-"""Of EmbedLayerNormalization: places of indices and of their tables."""
+"""Places of indices and of their tables in EmbedLayerNormalization."""
 
 
 _PIXELS: Final = {
@@ -85,29 +85,29 @@ _PIXELS: Final = {
 }
 """Values of `Image.NominalPixelRange`. Source: onnx/docs/MetadataProps.md."""
 _LARGE: Final = 64
-"""From this divisor on, and from this inverse of a factor, values are pixels."""
+"""Least divisor, or inverse of a factor, of values that are pixels."""
 _NAMED: Final = (
     (re.compile(r"mask", re.IGNORECASE), Hint(0, 1, "a mask, by its name")),
     (re.compile(r"^sr$|sampl\w*_?rate", re.IGNORECASE), Hint(16000, 16000, "a rate, by its name")),
 )
-"""Names of inputs that tell more than what is done with them."""
+"""Names of inputs that say more than their uses."""
 _FLOATS_NAMED: Final = (
     (re.compile(r"(^|_)mel|fbank", re.IGNORECASE), Hint(-8, 2, "log-mel features, by its name")),
     (re.compile(r"audio|wav|speech|pcm|signal", re.IGNORECASE), Hint(-1, 1, "sound, by its name")),
 )
-"""Names of inputs of floating point, where nothing else tells."""
+"""Names of floating-point inputs, used where nothing else is known."""
 _FIRST: Final = frozenset({"BatchNormalization", "Div", "Mul", "Sub"})
-"""Ops that tell what an image was before them."""
+"""Ops from which the range of an image follows."""
 _ARITHMETIC: Final = frozenset({"Add", "Div", "Gemm", "MatMul", "Mul", "Pow", "Sub"})
 _FLOATS: Final = frozenset({1, 10, 11, 16})
 _Uses = Sequence[tuple["onnx.NodeProto", int, bool]]
-"""Nodes that take an input, at which place, and whether it was cast before."""
+"""Nodes that take an input, its place, and whether it was cast before."""
 
 
 def range_hints(model: onnx.ModelProto) -> dict[str, Hint]:
-    """Ranges of inputs of the main graph, by name; nothing of those that can be anything.
+    """Return ranges of inputs of the main graph, by name; inputs that take any value have none.
 
-    Random token ids then reach the whole embedding table without a line in the manifest.
+    With them random token ids reach the whole embedding table without a line in the manifest.
     """
     graph = model.graph
     constants = _constants(graph)
@@ -125,18 +125,18 @@ def range_hints(model: onnx.ModelProto) -> dict[str, Hint]:
             name, cast = origin[node.input[0]]
             origin[node.output[0]] = (name, cast or node.op_type == "Cast")
     pixels = {entry.key: entry.value for entry in model.metadata_props}
-    found: dict[str, Hint] = {}
+    hints: dict[str, Hint] = {}
     for info in fed:
         kind, image = info.type.tensor_type.elem_type, len(info.type.tensor_type.shape.dim) == 4
-        told = next(filter(None, (_sizes(*use[:2], shapes) for use in uses[info.name])), None)
-        told = told or _binding(kind, uses[info.name], shapes, constants)
-        if told is None and image and kind in _FLOATS:
+        hint = next(filter(None, (_sizes(*use[:2], shapes) for use in uses[info.name])), None)
+        hint = hint or _binding(kind, uses[info.name], shapes, constants)
+        if hint is None and image and kind in _FLOATS:
             nominal = _PIXELS.get(pixels.get("Image.NominalPixelRange", ""))
-            told = None if nominal is None else Hint(*nominal, "Image.NominalPixelRange")
-        told = told or _plausible(info.name, kind, uses[info.name], constants)
-        if told is not None:
-            found[info.name] = told
-    return found
+            hint = None if nominal is None else Hint(*nominal, "Image.NominalPixelRange")
+        hint = hint or _plausible(info.name, kind, uses[info.name], constants)
+        if hint is not None:
+            hints[info.name] = hint
+    return hints
 
 
 def _binding(
@@ -146,7 +146,7 @@ def _binding(
     constants: Mapping[str, onnx.TensorProto],
 ) -> Hint | None:
     """Return the range that all consumers take; None if they take any."""
-    found: Hint | None = None
+    hint: Hint | None = None
     places: dict[int, tuple[onnx.NodeProto, set[int]]] = {}
     for node, place, _ in uses:
         places.setdefault(id(node), (node, set()))[1].add(place)
@@ -154,10 +154,10 @@ def _binding(
         for at, (low, high) in (*_allowed(node, shapes), *_quantized(node, constants)):
             if at not in own or (node.op_type in _ONLY and kind not in _ONLY[node.op_type]):
                 continue
-            both = (low, high) if found is None else (max(low, found.low), min(high, found.high))
+            both = (low, high) if hint is None else (max(low, hint.low), min(high, hint.high))
             if both[0] <= both[1]:
-                found = Hint(*both, f"for its {node.op_type}")
-    return found
+                hint = Hint(*both, f"for its {node.op_type}")
+    return hint
 
 
 def _sizes(node: onnx.NodeProto, place: int, shapes: Mapping[str, Shape]) -> Hint | None:
@@ -202,7 +202,7 @@ def _sizes(node: onnx.NodeProto, place: int, shapes: Mapping[str, Shape]) -> Hin
 
 
 def _added(short: Shape, long: Shape) -> Sequence[int]:
-    """Return the axes of size 1 that are in `long` alone; nothing if that is not the difference."""
+    """Return the axes of size 1 that only `long` has; nothing if the shapes differ otherwise."""
     added, rest = [], [*short]
     for axis, size in enumerate(long):
         if rest and rest[0] == size and (size != 1 or len(rest) == len(long) - axis):
@@ -218,9 +218,9 @@ def _plausible(
     name: str, kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]
 ) -> Hint | None:
     """Return the range that its first ops and its name suggest; None if they suggest none."""
-    told = next((hint for pattern, hint in _NAMED if pattern.search(name)), None)
-    if told is not None:
-        return told
+    named = next((hint for pattern, hint in _NAMED if pattern.search(name)), None)
+    if named is not None:
+        return named
     if kind not in _FLOATS:
         return _counted(kind, uses, constants)
     for node, place, _ in uses:
@@ -234,7 +234,7 @@ def _plausible(
 
 
 def _pixels(op_type: str, constants: Sequence[Sequence[float]]) -> Range | None:
-    """The values of an image, by what is done with it first."""
+    """Return the range of an image's values, judged by the first op on it."""
     if op_type == "BatchNormalization" and len(constants) == 4 and constants[2] and constants[3]:
         spreads = [math.sqrt(abs(variance)) for variance in constants[3]]
         ends = [(m - 2 * sd, m + 2 * sd) for m, sd in zip(constants[2], spreads, strict=False)]
@@ -253,7 +253,9 @@ def _pixels(op_type: str, constants: Sequence[Sequence[float]]) -> Range | None:
 
 
 def _counted(kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]) -> Hint | None:
-    """The values of integers: what they are compared with, else more than 0 and 1 if they count."""
+    """Return the range of integers: values they are compared with, else more than 0 and 1 if they
+    count.
+    """
     if kind not in _WIDE:
         return None
     compared = [
@@ -272,30 +274,32 @@ def _counted(kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]) 
 
 
 def _allowed(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Iterator[tuple[int, Range]]:
-    """Places of a node's inputs whose values it takes in a range only."""
+    """Yield places of inputs for which a node has a range, with the range."""
     op = node.op_type
     if op in _DOMAINS:
         yield 0, _DOMAINS[op]
     if op in ("Div", "Mod"):
         yield 1, (1, 4)
     yield from ((place, allowed) for (sized, place), allowed in _SIZES.items() if sized == op)
+    indexed: dict[int, int] = {}  # places of indices, with the size of the indexed axis
     if op in ("Gather", "GatherElements", "ScatterElements"):
         table = shapes.get(node.input[0], ())
         axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
         if -len(table) <= axis < len(table):
-            yield from _index(1, table[axis])
+            indexed[1] = table[axis]
     elif op in ("GatherND", "ScatterND"):
-        yield from _index(1, min(shapes.get(node.input[0], (0,)), default=0))
+        indexed[1] = min(shapes.get(node.input[0], (0,)), default=0)
     elif op == "EmbedLayerNormalization":
         for place, rows in _EMBEDDED:
             if rows < len(node.input):
-                yield from _index(place, next(iter(shapes.get(node.input[rows], ())), 0))
+                indexed[place] = next(iter(shapes.get(node.input[rows], ())), 0)
+    yield from ((place, (0, float(size - 1))) for place, size in indexed.items() if size > 0)
 
 
 def _quantized(
     node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
 ) -> Iterator[tuple[int, Range]]:
-    """The values of a node's first input that it quantizes, without saturation, by one scale."""
+    """Yield the range that a node quantizes by one scale without saturation."""
     if node.op_type != "QuantizeLinear" or len(node.input) < 2:
         return
     scale, zero = _number(constants.get(node.input[1])), 0.0
@@ -317,13 +321,13 @@ def _may_mask(node: onnx.NodeProto, place: int, constants: Mapping[str, onnx.Ten
 
 
 def _number(tensor: onnx.TensorProto | None) -> float:
-    """The number of a constant; NaN if it is not one number that is in the model itself."""
+    """Return the number of a constant; NaN unless it is one number in the model itself."""
     numbers = _numbers(tensor)
     return numbers[0] if len(numbers) == 1 else math.nan
 
 
 def _numbers(tensor: onnx.TensorProto | None) -> Sequence[float]:
-    """The numbers of a constant; nothing if they are not in the model itself, or are many."""
+    """Return the numbers of a constant; nothing if they are many or outside the model."""
     from onnx import numpy_helper
 
     if tensor is None or tensor.data_location == tensor.EXTERNAL or math.prod(tensor.dims) > 4096:
@@ -334,11 +338,6 @@ def _numbers(tensor: onnx.TensorProto | None) -> Sequence[float]:
         return ()
 
 
-def _index(place: int, size: int) -> Iterator[tuple[int, Range]]:
-    if size > 0:
-        yield place, (0, float(size - 1))
-
-
 def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     nodes = (node for node in graph.node if node.op_type == "Constant")
     found = {n.output[0]: a.t for n in nodes for a in n.attribute if a.name == "value"}
@@ -346,7 +345,7 @@ def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 
 def _shapes(graph: onnx.GraphProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, Shape]:
-    """Shapes of values as far as the model says them; a size that it leaves open is 0."""
+    """Return declared shapes of values; an open size is 0."""
     found: dict[str, Shape] = {}
     for value in (*graph.value_info, *graph.output, *graph.input):
         dims = value.type.tensor_type.shape.dim
@@ -362,9 +361,9 @@ class InputSpec(Struct, frozen=True, kw_only=True):
     """A graph input that a value has to be given for.
 
     Attributes:
-        dtype: None: not a tensor, or of an element type that numpy cannot hold.
-        shape: a size, a dimension's name, or None for an unknown one; () is a scalar.
-        kind: its ONNX type for people: `float32`, `sequence`, ...
+        dtype: None if it is no tensor, or numpy has no such element type.
+        shape: a size, a dimension's name, or None for an unknown size; () is a scalar.
+        kind: ONNX type for people: `float32`, `sequence`, ...
         hint: the range that is assumed of its values (`range_hints`); None if any value may occur.
     """
 
@@ -376,7 +375,7 @@ class InputSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str | None:
-        """Why no value can be generated for it; None if one can."""
+        """Reason why no value can be generated for it; None if one can."""
         if self.dtype is None or self.dtype.kind in "OUSc" or self.kind in _PACKED:
             return f"input '{self.name}' is of type {self.kind}, for which no values are generated"
         for dim in self.shape:
@@ -387,7 +386,7 @@ class InputSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def remedy(self) -> str | None:
-        """What to do where no file can give its values; None if one can."""
+        """Advice if no file can hold its values; None if one can."""
         if self.dtype is not None:
             return None
         return (
@@ -397,7 +396,7 @@ class InputSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def open(self) -> Mapping[int, str]:
-        """Its dimensions of unknown size, by axis; one without a name is `input[axis]`."""
+        """Names of open dimensions, by axis; a dimension without a name is `input[axis]`."""
         return {
             axis: dim or f"{self.name}[{axis}]"
             for axis, dim in enumerate(self.shape)
@@ -405,7 +404,7 @@ class InputSpec(Struct, frozen=True, kw_only=True):
         }
 
     def fixed(self, sizes: Mapping[str, int]) -> InputSpec:
-        """The input with sizes for open dimensions, by what `open` calls them."""
+        """Return the input with sizes for open dimensions, by their names in `open`."""
         named = self.open
         return replace(
             self, shape=tuple(sizes.get(named.get(i, ""), dim) for i, dim in enumerate(self.shape))
@@ -422,7 +421,7 @@ _PACKED = frozenset({"int4", "uint4", "int2", "uint2", "float4_e2m1fn"})
 
 
 def specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
-    """The inputs that a run of `model` must be given: graph inputs that are no initializer."""
+    """Return the inputs that a run needs: graph inputs that are not initializers."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     initializers |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     hints = range_hints(model)
@@ -434,7 +433,7 @@ def specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
 
 
 def spec(info: onnx.ValueInfoProto) -> InputSpec:
-    """The name and type of a value."""
+    """Return the name and type of a value."""
     import onnx
 
     kind = info.type.WhichOneof("value")
@@ -454,7 +453,7 @@ def spec(info: onnx.ValueInfoProto) -> InputSpec:
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    """A negative size, which some exporters write, is an unknown one, as to ONNX Runtime."""
+    """Return a dimension; a negative size is unknown, as in ONNX Runtime."""
     from epctx.graph.serde import protos
 
     if dim.HasField("dim_value"):

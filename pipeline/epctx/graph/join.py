@@ -31,11 +31,11 @@ class Part(Struct, frozen=True, kw_only=True, eq=False):
     """A model to join; it is used up.
 
     Attributes:
-        model: its EPContext nodes already refer to the files of the whole.
-        prefix: before its names.
-        fixed: names of EPContext nodes that stay as they are.
-        kept: names of values that stay as they are: an EP finds its graph's ends by them.
-        data: location of external data to that in the whole.
+        model: the model; its EPContext nodes already refer to the files of the whole.
+        prefix: prefix of its names.
+        fixed: names of EPContext nodes that stay.
+        kept: names of values that stay: an EP finds its graph's inputs and outputs by them.
+        data: location of external data in the part to that in the whole.
         group: the model group that built it, for messages.
     """
 
@@ -59,27 +59,29 @@ class Values:
         for part in parts:
             self._kept[part.name] = part.kept
             graph = part.model.graph
-            for known, found in ((self._inputs, graph.inputs), (self._outputs, graph.outputs)):
-                for value in found:
-                    known[Port(part=part.name, name=value.name or "")] = value
+            for by_port, values in ((self._inputs, graph.inputs), (self._outputs, graph.outputs)):
+                for value in values:
+                    by_port[Port(part=part.name, name=value.name or "")] = value
 
     def input(self, port: Port) -> ir.Value:
-        """A part's input, as the part has it."""
+        """Return a part's own value for an input."""
         return self._inputs[port]
 
     def output(self, port: Port) -> ir.Value:
-        """What a part's output is; an input that it passes through is what feeds that."""
+        """Return the value of a part's output; a passed-through input becomes the value that feeds
+        it.
+        """
         value = self._outputs[port]
         while value in self._instead:
             value = self._instead[value]
         return value
 
     def is_renamed(self, port: Port, name: str | None) -> bool:
-        """Whether an input keeps a name that is not that of the value that feeds it."""
+        """Tell whether an input keeps a name other than that of the value that feeds it."""
         return port.name in self._kept[port.part] and port.name != name
 
     def feed(self, port: Port, value: ir.Value, graph: ir.Graph) -> None:
-        """Let a value stand for an input, under the input's name if that has to stay."""
+        """Put a value in the place of an input, under the input's name if that must stay."""
         own = self._inputs[port]
         self._instead[own] = value
         if self.is_renamed(port, value.name):
@@ -88,11 +90,11 @@ class Values:
 
 
 def renamed(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
-    """Another name for a value.
+    """Return a copy of a value under another name.
 
-    ONNX Runtime removes an Identity, and gives its name to the node before it or that before it to
-    the node behind, whose EP then does not find its graph's ends any more (onnxruntime 1.31.1 with
-    OpenVINO). A Concat of one tensor stays; a scalar has no axis for it.
+    ONNX Runtime removes an Identity and renames a value of the node before or behind it, whose EP
+    then no longer finds the inputs and outputs of its graph (onnxruntime 1.31.1 with OpenVINO). A
+    Concat of one tensor stays; a scalar has no axis for it.
     """
     graph.opset_imports.setdefault("", _COPY_OPSET)
     if value.shape is not None and len(value.shape) > 0:
@@ -106,7 +108,7 @@ def renamed(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
 
 
 def refuse_clashes(parts: Sequence[Part], wiring: Wiring, values: Values, where: str) -> None:
-    """Every name of a value or node is of one value or node only."""
+    """Raise ManifestError if two values, or two nodes, would have one name."""
     ends = {port: values.output(origin).name for port, origin in wiring.links.items()}
     ends |= {port: name for name, ports in wiring.inputs.items() for port in ports}
     gone = {values.input(p) for p, name in ends.items() if not values.is_renamed(p, name)}
@@ -130,8 +132,8 @@ def refuse_clashes(parts: Sequence[Part], wiring: Wiring, values: Values, where:
 
 
 def defined(graph: ir.Graph) -> Iterator[ir.Value]:
-    """What a graph's nodes make, and its initializers."""
-    yield from made(graph)
+    """Yield the values that a graph's nodes make, without those in bodies, and its initializers."""
+    yield from (value for node in graph for value in node.outputs)
     yield from graph.initializers.values()
 
 
@@ -167,7 +169,7 @@ def _taken(name: str, where: str) -> ManifestError:
 
 
 def _claim_contexts(names: Iterable[str], seen: dict[str, str], part: Part, where: str) -> None:
-    """EPContext nodes whose EP finds its graph by their names."""
+    """Refuse equal names of EPContext nodes whose EP finds its graph by them."""
     for name in names:
         if name in seen:
             prefix = free_prefix(part.name, seen, [name])
@@ -181,26 +183,27 @@ def _claim_contexts(names: Iterable[str], seen: dict[str, str], part: Part, wher
         seen[name] = f"the part {part.name}"
 
 
-def made(graph: ir.Graph) -> Iterator[ir.Value]:
-    """What a graph's nodes make; not what is inside them."""
-    return (value for node in graph for value in node.outputs)
-
-
 def join(name: str, parts: Sequence[Part], wiring: Wiring, *, where: str) -> ir.Model:
-    """One model of all parts.
+    """Join all parts to one model.
 
     Args:
-        name: of the graph.
-        parts: in the order in which they run.
-        wiring: of these parts.
+        name: name of the graph.
+        parts: parts in the order in which they run.
+        wiring: wiring of these parts.
         where: the composition, for messages.
 
     Raises:
-        ManifestError: two parts have one name; says which prefix would help.
-        ModelError: the parts use operators of different opsets, or differ in what their
-            compatibility info says of one EP.
+        ManifestError: two parts have one name; the remedy is a prefix.
+        ModelError: the parts use operators of different opsets, or their compatibility info
+            differs for one EP.
     """
-    _refuse_functions(parts)
+    for part in parts:
+        if part.model.functions:
+            raise CompileError(
+                "an EPContext model has local functions, which epctx inlines",
+                where=f"part {part.name}",
+                remedy="build it again with this epctx",
+            )
     graph = ir.Graph([], [], nodes=[], opset_imports={}, name=name)
     whole = ir.Model(graph, ir_version=max(part.model.ir_version for part in parts))
     values = Values(parts)
@@ -224,18 +227,8 @@ def join(name: str, parts: Sequence[Part], wiring: Wiring, *, where: str) -> ir.
     return whole
 
 
-def _refuse_functions(parts: Iterable[Part]) -> None:
-    for part in parts:
-        if part.model.functions:
-            raise CompileError(
-                "an EPContext model has local functions, which epctx inlines",
-                where=f"part {part.name}",
-                remedy="build it again with this epctx",
-            )
-
-
 def _rename(part: Part) -> None:
-    """Put the prefix before every name but those that are fixed."""
+    """Put the prefix before every name that is not fixed."""
     if not part.prefix:
         return
     graph = part.model.graph
@@ -258,14 +251,14 @@ def _rename(part: Part) -> None:
 
 
 def _dimension(prefix: str, dim: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
-    """Two parts may mean two sizes by one name."""
+    """Return a dimension of the whole: two parts may mean two sizes by one name."""
     if isinstance(dim, int) or dim.value is None:
         return dim
     return ir.SymbolicDim(prefix + dim.value)
 
 
 def _move_data(part: Part) -> None:
-    """External data is found under the names that the whole has for it."""
+    """Let tensors refer to external data by its location in the whole."""
 
     def moved(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if not isinstance(tensor, ir.ExternalTensor) or str(tensor.location) not in part.data:
@@ -279,7 +272,7 @@ def _move_data(part: Part) -> None:
 
 
 def _name_ends(parts: Sequence[Part], wiring: Wiring, values: Values) -> None:
-    """Give what leaves the whole the name that it has there, where nothing else names it."""
+    """Give outputs of the whole their names there, where no other name must stay."""
     stay = {value for part in parts for value in part.model.graph.inputs}
     kept = {part.name: part.kept for part in parts}
     for name, port in wiring.outputs.items():
@@ -313,7 +306,9 @@ def _merge(whole: ir.Model, part: Part, where: str) -> None:
 
 
 def _outputs(graph: ir.Graph, wiring: Wiring, values: Values) -> None:
-    """The whole's outputs; what is passed through, is one already, or keeps its name is copied."""
+    """Add the whole's outputs; a value that is an input, an output already, or keeps another name
+    is copied.
+    """
     given: set[ir.Value] = set()
     for name, port in wiring.outputs.items():
         value = values.output(port)

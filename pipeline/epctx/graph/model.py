@@ -1,4 +1,4 @@
-"""What the stages hand to each other: a graph in memory, its weights still on disk."""
+"""Types that the stages hand to each other: graphs in memory, their weights still on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SourceFile(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: absolute, links followed; it never reaches an output.
-        location: by which the model refers to it, with `/`; the file's name for the model itself.
+        location: the model's name for it, with `/`; the file's own name for the model itself.
     """
 
     path: Path
@@ -35,8 +35,8 @@ class LoadedModel(Struct, frozen=True, kw_only=True):
         name: the manifest's key.
         model: the graph; large tensors are `mapped.MappedTensor`, nothing of them is read.
         sources: the model file first, then each external data file, by location.
-        notes: what ONNX forbids in the source and ONNX Runtime takes, a line each.
-        declared: shapes that the file declares of outputs, with the sizes that were fixed.
+        notes: lines about what ONNX forbids in the source and ONNX Runtime takes.
+        declared: declared shapes of outputs, with the sizes that were fixed.
     """
 
     name: str
@@ -64,7 +64,7 @@ class LoadedModel(Struct, frozen=True, kw_only=True):
 
 
 class PassRecord(Struct, frozen=True, kw_only=True):
-    """What one pass did: counts by kind of change, empty where it changed nothing."""
+    """Changes that one pass made: counts by kind, empty if there are none."""
 
     name: str
     changed: Mapping[str, int] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class OptimizedModel(Struct, frozen=True, kw_only=True):
         name: the manifest's key.
         model: the graph; weights that no pass touched are still references to the source.
         passes: each pass that ran, in order.
-        digest: of the canonical graph and of every weight's content; no path, no name of a file.
+        digest: digest of the canonical graph and of the weights' content, without paths.
     """
 
     name: str
@@ -92,10 +92,11 @@ class Partition(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         provider: index into the group's `execution_providers`.
         nodes: its nodes, in topological order.
-        inputs: values made outside and used inside (initializers excepted), each once; graph
+        inputs: values made outside and used inside, without initializers, each once; graph
             inputs first, in the graph's order, then by producer.
-        outputs: values made inside and used outside or graph outputs, by producer; at least one.
-        initializers: initializers of the main graph that are used inside (also in subgraphs).
+        outputs: values made inside that are used outside or are graph outputs, by producer; at
+            least one.
+        initializers: initializers of the main graph that its nodes or their subgraphs use.
     """
 
     provider: int
@@ -106,13 +107,13 @@ class Partition(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """Why an EP left a node, as it says it, with what else is known of that.
+    """Reason of an EP to leave a node.
 
     Attributes:
         why: the EP's own words.
-        op: what the node would have become, by the EP's name for it; empty: it got no further.
-        operands: types and sizes with which the EP refused it, in its own words.
-        remedy: what would change it; empty: nothing is known.
+        op: the EP's name for the operator that the node would become; empty if it got no further.
+        operands: types and sizes that the EP refused, in its own words.
+        remedy: a change after which the EP takes the node; empty if none is known.
     """
 
     why: str
@@ -125,12 +126,13 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class Decline(Struct, frozen=True, kw_only=True):
-    """Why a node was left to the default EP: one reason for each EP asked, in priority order.
+    """Reasons why a node was left to the default EP, one for each EP, in priority order.
 
     Attributes:
-        refusals: of EPs that say more than a reason, all that they say.
-        location: where in the source model the node is, counted from 0, and of which module and
-            line of code, as far as the exporter says it; empty: nobody asked, or it is not there.
+        refusals: refusals of EPs that say more than a reason.
+        location: the node's place in the source model, counted from 0, and the module and line of
+            code that it comes from, as far as the exporter wrote them; empty if it was not looked
+            for, or is not there.
     """
 
     node: str
@@ -142,27 +144,28 @@ class Decline(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The op, with its domain where that is not ONNX's own."""
+        """Op type, with its domain where that is not ONNX's own."""
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
-    def told(self) -> tuple[tuple[str, Refusal], ...]:
-        """Every EP's label with all that it said; one without a label if none was asked."""
+    def by_provider(self) -> tuple[tuple[str, Refusal], ...]:
+        """Return each EP's label and refusal; one with an empty label if no EP was asked."""
         more = dict(self.refusals)
         reasons = self.reasons or (("", "no EP was asked"),)
         return tuple((label, more.get(label, Refusal(why=why))) for label, why in reasons)
 
 
 class Outline(Struct, frozen=True, kw_only=True):
-    """Which nodes a model's main graph has, what each needs, and who took it; no value, no weight.
+    """Nodes of a model's main graph, their dependencies and owners, without values and weights.
 
-    One entry for each node, in topological order; a control-flow node is one node.
+    Each field but `op_types` has one entry for each node, in topological order; a control-flow
+    node is one node.
 
     Attributes:
-        names: one without a name is named by what it makes.
-        op_types: the distinct ones, with the domain before `::` where it is not ONNX's own.
-        ops: of each node, its place in `op_types`.
-        owners: of each node, the place of its partition; -1: the default EP.
-        predecessors: of each node, the nodes whose values it uses, ascending.
+        names: names of the nodes; a node without a name is named by what it makes.
+        op_types: distinct op types, with the domain before `::` where it is not ONNX's own.
+        ops: places in `op_types`.
+        owners: places of partitions; -1 for the default EP.
+        predecessors: nodes whose values the node uses, ascending.
     """
 
     names: tuple[str, ...]
@@ -173,13 +176,13 @@ class Outline(Struct, frozen=True, kw_only=True):
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """What a published model's main graph is made of.
+    """Counts of a published model's main graph.
 
     Attributes:
-        context_nodes: its EPContext nodes.
-        default_nodes: its other nodes, which the default EP runs.
-        crossings: values that are made by one EP and used by another, the default EP among them;
-            each is copied or synchronized when the model runs. Inputs and outputs are not counted.
+        context_nodes: EPContext nodes.
+        default_nodes: other nodes, which the default EP runs.
+        crossings: values that one EP makes and another uses, the default EP included. Each is
+            copied or synchronized when the model runs. Inputs and outputs are not counted.
     """
 
     context_nodes: int
@@ -188,7 +191,7 @@ class Placement(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_parts(cls, parts: Iterable[Placement | None]) -> Placement:
-        """What models come to together, each for itself."""
+        """Return the sums over several models."""
         known = [part for part in parts if part is not None]
         return cls(
             context_nodes=sum(part.context_nodes for part in known),
@@ -203,8 +206,8 @@ class CutPoint(Struct, frozen=True, kw_only=True):
     Attributes:
         after: a value that the last node before the cut makes; `partition.pieces.at` names it.
         values: names of the values that cross: made before the cut, and used after it.
-        bytes: of these; sizes that are open count as 1.
-        recomputed: names of values that are computed again after the cut, since that is cheap.
+        bytes: size of these values; open sizes count as 1.
+        recomputed: names of values that are cheap and computed again after the cut.
         why: the reason for the cut at this place.
     """
 
@@ -219,7 +222,7 @@ class CutPlan(Struct, frozen=True, kw_only=True):
     """The cuts of a model.
 
     Attributes:
-        cuts: in the order of the pieces, one less than there are.
+        cuts: in the order of the pieces, one fewer than pieces.
         memory: bytes that the compile of each piece should take at most.
     """
 
@@ -228,7 +231,7 @@ class CutPlan(Struct, frozen=True, kw_only=True):
 
 
 class Replacement(Struct, frozen=True, kw_only=True, eq=False):
-    """What takes the place of one partition.
+    """Fragment that takes the place of one partition.
 
     Attributes:
         partition: the partition replaced.

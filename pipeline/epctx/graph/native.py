@@ -1,8 +1,8 @@
-"""Work on a model that native code of a library does, and what it may take.
+"""Native work of libraries on a model, and its limits.
 
 For a model of a few bytes onnx's inference and ONNX Runtime's may take any memory or time, or end
-the process. No call of theirs can be bounded from within, so each is announced to whoever watches
-this process, with what it may take; where nobody watches it takes what it takes.
+the process. No such call can be bounded from within. So each is announced to the process that
+watches this one, with its limits; without a watcher it has none.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from epctx import limits
 
 T = TypeVar("T")
 Work = Literal["onnx's checker", "onnx's shape inference", "ONNX Runtime"]
-"""What is at work, as messages name it."""
+"""Name of the library code at work, for messages."""
 Reach = Literal["data", "types", "nothing"]
-"""What is inferred of a model: types and shapes, also those that follow from data; types and shapes
-without data; nothing, so that what the file declares is all that is known."""
+"""Extent of inference: types and shapes, also those that follow from data; types and shapes without
+data; nothing, so that only the declared shapes are known."""
 REACHES: Final[tuple[Reach, ...]] = ("data", "types", "nothing")
 
 MEMORY_FACTOR: Final = 256
@@ -33,11 +33,11 @@ in a second, ONNX Runtime through 400,000 (same model)."""
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
-    """What a piece of work may take.
+    """Limits of a piece of work.
 
     Attributes:
-        memory: in bytes, of the process's own, mapped files apart.
-        seconds: of processor time, from its beginning.
+        memory: the process's own bytes, without mapped files.
+        seconds: processor time from the beginning of the work.
     """
 
     work: Work
@@ -46,22 +46,20 @@ class Allowance(Struct, frozen=True, kw_only=True):
 
 
 Watch = Callable[[Allowance | None], None]
-"""Hears of a piece of work when it begins, and None when it has ended."""
+"""Receives the limits of a piece of work when it begins, and None when it ends."""
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 _reach: ContextVar[Reach] = ContextVar("reach", default="data")
 
 
 def watched(watch: Watch) -> AbstractContextManager[None]:
-    """Let `watch` hear of all native work in the body."""
+    """Announce all native work in the body to `watch`."""
     return _with(_watch, watch)
 
 
 @contextmanager
 def allowed(work: Work, size: int) -> Iterator[None]:
-    """The body is a piece of native work on a model of `size` bytes, without the weights that it
-    maps.
-    """
+    """Announce the body as native work on a model of `size` bytes, mapped weights not counted."""
     watch = _watch.get()
     if watch is None:
         yield
@@ -80,12 +78,12 @@ def allowed(work: Work, size: int) -> Iterator[None]:
 
 
 def inferring(reach: Reach) -> AbstractContextManager[None]:
-    """Let inference in the body go so far and no further."""
+    """Limit inference in the body to this extent."""
     return _with(_reach, reach)
 
 
 def reach() -> Reach:
-    """How far inference may go here."""
+    """Return the extent of inference here."""
     return _reach.get()
 
 

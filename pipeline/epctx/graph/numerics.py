@@ -35,16 +35,16 @@ _IN_TRAINING: Final = frozenset(
 
 
 def may_draw(model: onnx.ModelProto) -> bool:
-    """Whether a node, in a body or a function too, may draw random numbers.
+    """Tell whether a node, in a body or a function too, may draw random numbers.
 
-    A `seed` makes no difference: ONNX Runtime's generators go on from one run of a session to the
-    next, so that two runs differ (measured on onnxruntime 1.31.1).
+    A `seed` makes no difference: ONNX Runtime's generators continue from one run of a session to
+    the next, so two runs differ (measured on onnxruntime 1.31.1).
     """
     return any(draws(node.op_type, len(node.input)) for node in protos.nodes(model))
 
 
 def draws(op_type: str, inputs: int) -> bool:
-    """Return whether a node of this op with this many inputs may draw random numbers."""
+    """Tell whether a node of this op with this many inputs may draw random numbers."""
     # A Dropout of inference has no input that says otherwise.
     return op_type in _DRAWS or (op_type in _IN_TRAINING and inputs > 2)
 
@@ -53,14 +53,14 @@ _DEPENDS: Final = frozenset({"MatMulNBits"})
 
 
 def depends_on_prepacking(model: onnx.ModelProto) -> bool:
-    """Whether a node, in a body or a function too, gives other numbers without it."""
+    """Tell whether a node, in a body or a function too, gives other numbers without prepacking."""
     return any(node.op_type in _DEPENDS for node in protos.nodes(model)) or dequantizes_in_blocks(
         model
     )
 
 
 def dequantizes_in_blocks(model: onnx.ModelProto) -> bool:
-    """Whether something is dequantized in blocks: sessions that optimize make MatMulNBits of it."""
+    """Tell whether a weight is dequantized in blocks: optimizing sessions make it a MatMulNBits."""
     return any(
         node.op_type == "DequantizeLinear"
         and any(each.name == "block_size" and each.i for each in node.attribute)

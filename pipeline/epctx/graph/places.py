@@ -14,20 +14,21 @@ import msgspec
 from epctx import codec
 from epctx.errors import ModelError
 from epctx.files import identity
+from epctx.graph.model import PassRecord
 
 RECORD = "record.json"
 PLACES = "places.json"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a file is, and what tells that it is unchanged (files.identity)."""
+    """Path of a file, and its identity, by which a change is noticed (files.identity)."""
 
     path: str
     identity: str
 
     @classmethod
     def of_source(cls, path: Path) -> Place:
-        """Of a file that was just read.
+        """Return the place of a file that was just read.
 
         Raises:
             ModelError: it is gone.
@@ -40,7 +41,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
             return cls(path=str(path), identity=identity.of_path(path).text)
 
     def is_unchanged(self) -> bool:
-        """The file is there, and as it was."""
+        """Tell whether the file exists and has not changed."""
         try:
             now = identity.of_path(Path(self.path)).text
             return now == self.identity and identity.tells(self.path, now)
@@ -48,52 +49,78 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
             return False
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True):
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A range of a file that holds a weight, with the digest of its bytes."""
+
+    offset: int
+    length: int
     digest: str
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of weights; `name` is set if the file is in the folder itself."""
+
+    size: int
+    digest: str
+    parts: tuple[Part, ...]
     name: str | None = None
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    files: tuple[_File, ...]
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Content of `record.json`."""
+
+    version: int
+    name: str
+    digest: str
+    graph: str
+    passes: tuple[PassRecord, ...]
+    files: tuple[File, ...]
+
+
+def read_record(folder: Path) -> Record:
+    """Read `record.json`. Raises OSError or msgspec.MsgspecError if it is missing or damaged."""
+    return codec.decode((folder / RECORD).read_bytes(), Record)
+
+
+def read(folder: Path) -> list[Place | None]:
+    """Read `places.json`. Raises OSError or msgspec.MsgspecError if it is missing or damaged."""
+    return codec.decode((folder / PLACES).read_bytes(), list[Place | None])
 
 
 def write(folder: Path, sources: Mapping[str, Path]) -> None:
-    """Say where the sources of the model in `folder` are: their digests, as text, to paths.
+    """Write the places of the model's sources, given as digest, as text, to path.
 
-    The caller knows that their content is that, and has known it since before their stat is taken.
+    The caller has verified their content before their stat is taken here.
 
     Raises:
         ModelError: a source is gone.
         OSError: the folder cannot be written.
     """
-    record = codec.decode((folder / RECORD).read_bytes(), _Record)
     places = [
         None
         if file.name is not None or (path := sources.get(file.digest)) is None
         else Place.of_source(path)
-        for file in record.files
+        for file in read_record(folder).files
     ]
     (folder / PLACES).write_bytes(msgspec.json.encode(places))
 
 
 def made(folder: Path) -> Mapping[str, Path]:
-    """Return the files in `folder` that passes made for its model, by digest, as text; pieces of
-    the model refer to them. Raises as `sources`.
+    """Return the files in `folder` that passes made, by digest as text. Pieces of the model refer
+    to them. Raises as `sources`.
     """
-    record = codec.decode((folder / RECORD).read_bytes(), _Record)
-    return {file.digest: folder / file.name for file in record.files if file.name is not None}
+    files = read_record(folder).files
+    return {file.digest: folder / file.name for file in files if file.name is not None}
 
 
 def sources(folder: Path) -> Mapping[str, Path]:
-    """Where the sources of the model in `folder` are said to be: their digests, as text, to paths.
+    """Return the written places of the model's sources: digest, as text, to path.
 
     Raises:
-        OSError, msgspec.MsgspecError: the folder is no optimized model's, or is damaged.
+        OSError, msgspec.MsgspecError: the folder has no optimized model, or is damaged.
     """
-    record = codec.decode((folder / RECORD).read_bytes(), _Record)
-    places = codec.decode((folder / PLACES).read_bytes(), list[Place | None])
     return {
         file.digest: Path(place.path)
-        for file, place in zip(record.files, places, strict=True)
+        for file, place in zip(read_record(folder).files, read(folder), strict=True)
         if place is not None
     }

@@ -28,22 +28,20 @@ from epctx.errors import MESSAGE_LENGTH, ModelError, StorageError
 from epctx.graph import native
 from epctx.graph.serde import protos
 from epctx.graph.serde.reader import STAND_IN, OnnxFile
-from epctx.graph.weights.external_data import Reference
 
 _CONTRADICTION = ("ShapeInferenceError", "TypeInferenceError", "Type Error")
 _BEYOND = 2**31 - 1
-"""A version that no domain has come to."""
+"""An opset version that no domain has reached."""
 _CONTEXT = re.compile(r"\s*==> Context:\s*(Bad node spec for node\. )?")
 
 
 def objection(model: onnx.ModelProto) -> str | None:
-    """What onnx.checker has against a model without its weights, with the node; None: nothing.
+    """Return onnx.checker's objection to a model without its weights; None if it has none.
 
-    It runs by path, in a private folder that holds the small proto and an empty file, which every
-    external tensor names. That is all the same to the checker: of external data it asks whether
-    the file is there and regular, never for its size or content (measured, onnx 1.23.2), and that
-    was checked when the references were resolved, more strictly. So it costs no copy of the data,
-    works where the data is in another folder, and reads no weight.
+    The checker runs by path, in a private folder that holds the small proto and an empty file,
+    which every external tensor names. It asks only whether an external data file exists and is
+    regular, never for size or content (measured, onnx 1.23.2); epctx has checked that more strictly
+    when it resolved the references. So no weight is read or copied.
 
     Raises:
         StorageError: there is no place for temporary files.
@@ -71,9 +69,9 @@ def objection(model: onnx.ModelProto) -> str | None:
 
 @contextmanager
 def _shapes_given(model: onnx.ModelProto) -> Iterator[None]:
-    """Let every tensor at the model's border have a shape: of unknown rank, the checker has none.
+    """Give every input and output a shape for a while: the checker refuses an unknown rank.
 
-    ONNX Runtime takes such models, and `shapes` in a manifest is for them.
+    ONNX Runtime takes such models; `shapes` in a manifest is for them.
     """
     without = [
         value.type.tensor_type
@@ -90,7 +88,7 @@ def _shapes_given(model: onnx.ModelProto) -> Iterator[None]:
 
 
 def require_known_opsets(model: onnx.ModelProto, *, where: str) -> None:
-    """Ask ONNX Runtime whether it reads the opsets that the model imports.
+    """Refuse opsets that ONNX Runtime does not read.
 
     Raises:
         ModelError: one is newer than the installed onnxruntime.
@@ -107,13 +105,13 @@ def require_known_opsets(model: onnx.ModelProto, *, where: str) -> None:
 
 
 def require_resolvable(model: onnx.ModelProto, *, where: str) -> None:
-    """Ask ONNX Runtime whether the types and shapes of a model fit each other.
+    """Refuse a model whose types and shapes do not fit each other, as ONNX Runtime sees them.
 
-    External weights of the main graph stand as inputs: their values matter to no shape, and no file
+    External weights of the main graph become inputs: no shape depends on their values, and no file
     is opened.
 
     Raises:
-        ModelError: they do not. Whatever else it has against the model is not asked here.
+        ModelError: types or shapes do not fit. Other objections of ONNX Runtime are ignored here.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -135,30 +133,25 @@ def require_resolvable(model: onnx.ModelProto, *, where: str) -> None:
         )
 
 
-def _options() -> ort.SessionOptions:
+def session_error(
+    model: bytes | str, entries: Mapping[str, str] = MappingProxyType({})
+) -> str | None:
+    """Return ONNX Runtime's objection to a model; None if its CPU EP loads it.
+
+    Args:
+        model: the model's bytes or path.
+        entries: further entries of the session's configuration.
+    """
+    opened = session(model, entries)
+    return opened if isinstance(opened, str) else None
+
+
+def session(model: bytes | str, entries: Mapping[str, str]) -> ort.InferenceSession | str:
+    """Return a session of the CPU EP that nobody runs, or ONNX Runtime's objection."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    return options
-
-
-def session_error(
-    model: bytes | str, entries: Mapping[str, str] = MappingProxyType({})
-) -> str | None:
-    """What ONNX Runtime says against a model; None: its CPU EP loads it.
-
-    Args:
-        model: its bytes, or its path.
-        entries: of the session's configuration, beside those that hold its cost down.
-    """
-    found = session(model, entries)
-    return found if isinstance(found, str) else None
-
-
-def session(model: bytes | str, entries: Mapping[str, str]) -> ort.InferenceSession | str:
-    """A session on ONNX Runtime's CPU EP, which is not to be run; else what it says instead."""
-    options = _options()
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     size = Path(model).stat().st_size if isinstance(model, str) else len(model)
@@ -170,19 +163,19 @@ def session(model: bytes | str, entries: Mapping[str, str]) -> ort.InferenceSess
 
 
 def newest(domain: str) -> int | None:
-    """The newest opset of a domain that ONNX Runtime supports; None: it does not know it."""
+    """Return the newest opset that ONNX Runtime supports; None if it does not know the domain."""
     limit = re.search(r"till opset (\d+)", _refusal(domain, _BEYOND) or "")
     return int(limit[1]) if limit else None
 
 
 def has_operator(domain: str, op_type: str, version: int) -> bool:
-    """Whether ONNX Runtime has an operator in this opset of a domain."""
+    """Tell whether ONNX Runtime has an operator in this opset of a domain."""
     return any(since <= version for since in _operators().get((domain, op_type), ()))
 
 
 @cache
 def _operators() -> Mapping[tuple[str, str], Sequence[int]]:
-    """The opsets since which each operator of ONNX Runtime is what it is, by domain and op type."""
+    """Return opsets in which each operator of ONNX Runtime changed, by domain and op type."""
     found: dict[tuple[str, str], list[int]] = {}
     for schema in ort_native.get_all_operator_schema():
         found.setdefault((schema.domain, schema.name), []).append(schema.since_version)
@@ -191,7 +184,7 @@ def _operators() -> Mapping[tuple[str, str], Sequence[int]]:
 
 @cache
 def _refusal(domain: str, version: int) -> str | None:
-    """What ONNX Runtime says of an empty model with this opset; None: it takes it."""
+    """Return ONNX Runtime's objection to an empty model with this opset; None if it has none."""
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     probe = onnx.helper.make_model(
         onnx.helper.make_graph([], "probe", [value], [value]),
@@ -209,7 +202,7 @@ _LACKS_EP: Final = (
     "is not compatible with any execution provider added to the session",
     "Failed to find kernel for com.microsoft.EPContext(1)",  # of one that takes float16
 )
-"""What ONNX Runtime says of EPContext nodes when it has nothing against the model as such."""
+"""Errors about EPContext nodes in a model that ONNX Runtime otherwise accepts."""
 _DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 
 _SOURCE: Final = re.compile(r"\S*/onnxruntime_src/\S+ .*?\)(?: const)?(?: \[with [^\]]*\])? ")
@@ -222,7 +215,7 @@ _MARKS: Final = (
     ", Error ",
     "Fatal error: ",
 )
-"""What ONNX Runtime says before it comes to the point."""
+"""Phrases that precede the reason in ONNX Runtime's messages."""
 
 _NODE: Final = re.compile(r'In Node, \("(?P<name>.*?)", (?P<op>\w+), "(?P<domain>.*?)", -?\d+\)')
 _UNKNOWN: Final = re.compile(
@@ -233,65 +226,67 @@ _UNKNOWN: Final = re.compile(
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What ONNX Runtime makes of a model.
+    """ONNX Runtime's verdict on a model.
 
     Attributes:
-        refusal: what it says against it; None: its CPU EP loads it.
-        outputs: the graph's outputs as it infers them, tensors only.
+        refusal: the objection; None if the CPU EP loads the model.
+        outputs: the graph's outputs as ONNX Runtime infers them, tensors only.
     """
 
     refusal: str | None
     outputs: tuple[onnx.ValueInfoProto, ...] = ()
 
 
-def try_loading(found: OnnxFile) -> Verdict:
+def try_loading(model: OnnxFile) -> Verdict:
     """Let ONNX Runtime load a model.
 
-    Initializers and Constants are mapped where they are, by ONNX Runtime itself; other tensors in
-    attributes it must be given, and is.
+    ONNX Runtime itself maps initializers and Constants; it gets other tensors in attributes as raw
+    data.
 
     Args:
-        found: the model as it was read, or with other nodes; it is used up.
+        model: the model as it was read, or with other nodes; it is used up.
     """
     folders = Counter[Path]()
-    for weight in found.weights:
+    for weight in model.weights:
         folders[weight.file.folder] += weight.length
     folder = folders.most_common(1)[0][0] if folders else None
-    mappable = {id(tensor): tensor for tensor in _mappable(found.proto)}
-    for tensor in protos.tensors(found.proto):
+    mappable = {id(tensor): tensor for tensor in _mappable(model.proto)}
+    for tensor in protos.tensors(model.proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
-        reference = found.reference(tensor)
+        reference = model.reference(tensor)
         del tensor.external_data[:]
         if id(tensor) in mappable and reference.file.folder == folder:
-            _refer(tensor, reference)
+            tensor.external_data.add(key="location", value=reference.file.location)
+            tensor.external_data.add(key="offset", value=str(reference.offset))
+            tensor.external_data.add(key="length", value=str(reference.length))
         else:
             tensor.ClearField("data_location")
             tensor.raw_data = reference.read()
     entries = dict(_FRUGAL)
     if folder is not None:
         entries[_DATA_FOLDER] = str(folder)
-    said = session(found.proto.SerializeToString(), entries)
+    said = session(model.proto.SerializeToString(), entries)
     if isinstance(said, str):
         return Verdict(refusal=said)
     outputs = (_inferred(each.name, each.type, each.shape) for each in said.get_outputs())
     return Verdict(refusal=None, outputs=tuple(filter(None, outputs)))
 
 
-def output_types(found: OnnxFile) -> Mapping[str, onnx.TypeProto] | None:
+def output_types(model: OnnxFile) -> Mapping[str, onnx.TypeProto] | None:
     """Return the types of a model's outputs as ONNX Runtime infers them, tensors only; None if it
     does not load the model, which is used up.
 
-    A scalar has no shape here: ONNX Runtime does not tell it from an unknown rank.
+    A scalar has no shape here: ONNX Runtime does not distinguish it from an unknown rank.
     """
-    verdict = try_loading(found)
+    verdict = try_loading(model)
     return None if verdict.refusal else {value.name: value.type for value in verdict.outputs}
 
 
 def _inferred(
     name: str, kind: str, shape: Sequence[int | str | None]
 ) -> onnx.ValueInfoProto | None:
-    """What a session tells of an output: `tensor(float)`, and no shape where it knows no rank."""
+    """Return a session's output, whose type is written `tensor(float)`; None if it is no tensor."""
     tensor = re.fullmatch(r"tensor\((\w+)\)", kind)
     if tensor is None:
         return None
@@ -300,10 +295,11 @@ def _inferred(
 
 
 def refusal_of_file(path: Path, data: Path) -> str | None:
-    """What ONNX Runtime says against a model file; None: it loads it, or lacks an EP for it alone.
+    """Return ONNX Runtime's objection to a model file; None if it loads the file, or would load it
+    with an EP that is missing.
 
     Args:
-        data: the folder of its external data.
+        data: the folder of the external data.
     """
     entries, given = dict(_FRUGAL), path.read_bytes() if data != path.parent else str(path)
     if data != path.parent:  # by path, ONNX Runtime looks beside the model and nowhere else
@@ -313,7 +309,7 @@ def refusal_of_file(path: Path, data: Path) -> str | None:
 
 
 def _mappable(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """The tensors that ONNX Runtime 1.31.1 itself reads from files."""
+    """Yield the tensors that ONNX Runtime 1.31.1 itself reads from files."""
     for graph in protos.graphs(model):
         yield from graph.initializer
         for node in graph.node:
@@ -321,15 +317,8 @@ def _mappable(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 yield from (each.t for each in node.attribute if each.HasField("t"))
 
 
-def _refer(tensor: onnx.TensorProto, reference: Reference) -> None:
-    keys = {"offset": reference.offset, "length": reference.length}
-    tensor.external_data.add(key="location", value=reference.file.location)
-    for key, value in keys.items():
-        tensor.external_data.add(key=key, value=str(value))
-
-
 def words(said: str) -> str:
-    """What ONNX Runtime says, in one line, without its error code and its source line."""
+    """Return ONNX Runtime's reason in one line, without error code and source line."""
     parts = filter(None, map(str.strip, reversed(_CODE.split(said[:MESSAGE_LENGTH]))))
     line = next(parts, "it does not say why").splitlines()[0]  # some of its errors are empty
     for mark in _MARKS:
@@ -338,13 +327,13 @@ def words(said: str) -> str:
 
 
 def unknown_op(said: str) -> tuple[str, str | None] | None:
-    """The operator that ONNX Runtime does not have, and its domain where it says that; None: it is
-    something else that it does not take.
+    """Return the operator that ONNX Runtime does not have, and its domain if the message names it;
+    None if the message is about something else.
     """
-    found = _UNKNOWN.match(words(said))
-    if found is not None:
-        op = next(filter(None, (found["op"], found["op_2"], found["op_3"])))
-        domain = found["domain"]
+    unknown = _UNKNOWN.match(words(said))
+    if unknown is not None:
+        op = next(filter(None, (unknown["op"], unknown["op_2"], unknown["op_3"])))
+        domain = unknown["domain"]
         return op, "" if domain == "ai.onnx" else domain
     node = _NODE.search(said[:MESSAGE_LENGTH])
     if node is not None and words(said).startswith("No opset import for domain"):
@@ -353,12 +342,12 @@ def unknown_op(said: str) -> tuple[str, str | None] | None:
 
 
 def no_kernel(op: str, domain: str) -> str:
-    """That ONNX Runtime does not have an operator, in words."""
+    """Return a message about an operator that ONNX Runtime does not have."""
     return f"ONNX Runtime has no kernel for op {op} of domain {domain or 'ai.onnx'}"
 
 
 def load_error(said: str, model: onnx.ModelProto, *, where: str) -> ModelError:
-    """What to tell a user of a model that ONNX Runtime does not load."""
+    """Return the error of a model that ONNX Runtime does not load."""
     unknown = unknown_op(said)
     if unknown is None or unknown[1] in {function.domain for function in model.functions}:
         node = _NODE.search(said[:MESSAGE_LENGTH])
@@ -385,10 +374,10 @@ def load_error(said: str, model: onnx.ModelProto, *, where: str) -> ModelError:
 
 
 def with_verdict(objection: ModelError, said: str | None) -> ModelError:
-    """An objection of epctx to a file, with what ONNX Runtime says of the same file.
+    """Return an error of epctx about a file, together with ONNX Runtime's verdict.
 
     Args:
-        said: None: ONNX Runtime loads it.
+        said: ONNX Runtime's objection; None if it loads the file.
     """
     if said is None:
         return ModelError.of(

@@ -24,12 +24,12 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from epctx import codec
 from epctx.errors import ModelError, StorageError
 from epctx.files import paths
 from epctx.files.digest import Algorithm, Digest, of_bytes
-from epctx.graph.model import OptimizedModel, PassRecord
-from epctx.graph.places import PLACES, RECORD, Place
+from epctx.graph.model import OptimizedModel
+from epctx.graph.places import PLACES, RECORD, File, Part, Place, Record, read_record
+from epctx.graph.places import read as read_places
 from epctx.graph.serde import encoder, types, wire
 from epctx.graph.weights import tensors
 from epctx.graph.weights.data_file import DataFile
@@ -37,36 +37,10 @@ from epctx.graph.weights.tensors import MappedTensor
 
 GRAPH = "graph.onnx"
 VERSION = 1
-"""Of the format; a folder of another version is not read."""
+"""Version of the format; a folder of another version is not read."""
 
 _SCHEME = "epctx-file:"
-"""How a tensor of graph.onnx names a file of the record: with its index after it."""
-
-
-class _Part(msgspec.Struct, frozen=True, array_like=True):
-    """A range of a file that holds a weight, with the digest of its bytes."""
-
-    offset: int
-    length: int
-    digest: str
-
-
-class _File(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of weights; `name` is set where it is in the folder itself."""
-
-    size: int
-    digest: str
-    parts: tuple[_Part, ...]
-    name: str | None = None
-
-
-class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    version: int
-    name: str
-    digest: str
-    graph: str
-    passes: tuple[PassRecord, ...]
-    files: tuple[_File, ...]
+"""Prefix of a file's index in the record, by which a tensor of graph.onnx names the file."""
 
 
 def write(optimized: OptimizedModel, folder: Path) -> None:
@@ -94,7 +68,7 @@ def write(optimized: OptimizedModel, folder: Path) -> None:
     for file in files:
         if file.changed():
             raise _changed(file.path)
-    record = _Record(
+    record = Record(
         version=VERSION,
         name=optimized.name,
         digest=str(optimized.digest),
@@ -112,21 +86,17 @@ def write(optimized: OptimizedModel, folder: Path) -> None:
         (folder / PLACES).write_bytes(msgspec.json.format(msgspec.json.encode(places)))
 
 
-def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:
+def read(folder: Path) -> OptimizedModel:
     """Read a model that `write` wrote; its weights are mapped.
 
-    A file outside the folder that is still the one that was optimized is not read: what stat says
-    of it is believed. Any other is looked for at its place and in `sources`, and hashed.
+    A file outside the folder is not hashed if its stat is the recorded one.
 
     Raises:
         ModelError: a source is gone, or is no longer the one that was optimized.
         StorageError: the folder is incomplete or damaged.
     """
     record, places, graph = _parse(folder)
-    files = [
-        _open(folder, file, place, sources)
-        for file, place in zip(record.files, places, strict=True)
-    ]
+    files = [_open(folder, *each) for each in zip(record.files, places, strict=True)]
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(graph)
@@ -143,10 +113,10 @@ def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:
         index = location.removeprefix(_SCHEME)
         if not index.isdecimal() or int(index) >= len(files):
             raise _damaged(folder / GRAPH, f"it refers to {location!r}")
-        found = MappedTensor.like(tensor, files[int(index)], tensor.offset or 0)
-        if not 0 <= found.start <= found.file.size - found.nbytes:
-            raise _damaged(folder / GRAPH, f"{found.name!r} reaches beyond {location!r}")
-        return found
+        weight = MappedTensor.like(tensor, files[int(index)], tensor.offset or 0)
+        if not 0 <= weight.start <= weight.file.size - weight.nbytes:
+            raise _damaged(folder / GRAPH, f"{weight.name!r} reaches beyond {location!r}")
+        return weight
 
     tensors.replace_all(model, mapped)
     return OptimizedModel(
@@ -154,15 +124,14 @@ def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:
     )
 
 
-def _parse(folder: Path) -> tuple[_Record, Sequence[Place | None], bytes]:
+def _parse(folder: Path) -> tuple[Record, Sequence[Place | None], bytes]:
     try:
-        record = codec.decode((folder / RECORD).read_bytes(), _Record)
-        places = codec.decode((folder / PLACES).read_bytes(), list[Place | None])
+        record, places = read_record(folder), read_places(folder)
         graph = (folder / GRAPH).read_bytes()
     except OSError as error:
-        # Of a call that is given no path the error has none.
-        told = [str(each) for each in (error.filename, error.strerror) if each is not None]
-        raise _damaged(folder, ": ".join(told)) from error
+        # The error has no file name if the call was given none.
+        words = [str(each) for each in (error.filename, error.strerror) if each is not None]
+        raise _damaged(folder, ": ".join(words)) from error
     except msgspec.MsgspecError as error:
         raise _damaged(folder, str(error)) from error
     if record.version != VERSION:
@@ -174,16 +143,16 @@ def _parse(folder: Path) -> tuple[_Record, Sequence[Place | None], bytes]:
     return record, places, graph
 
 
-def _describe(file: DataFile, parts: Iterable[tuple[int, int]], here: Path) -> _File:
-    return _File(
+def _describe(file: DataFile, parts: Iterable[tuple[int, int]], here: Path) -> File:
+    return File(
         size=file.size,
         digest=str(file.digest()),
-        parts=tuple(_Part(o, n, str(file.part_digest(o, n))) for o, n in sorted(parts)),
+        parts=tuple(Part(o, n, str(file.part_digest(o, n))) for o, n in sorted(parts)),
         name=file.path.name if file.path.parent == here else None,
     )
 
 
-def _open(folder: Path, file: _File, place: Place | None, sources: Iterable[Path]) -> DataFile:
+def _open(folder: Path, file: File, place: Place | None) -> DataFile:
     whole = _digest(file.digest)
     parts = {(part.offset, part.length): _digest(part.digest) for part in file.parts}
     if file.name is not None:
@@ -193,27 +162,26 @@ def _open(folder: Path, file: _File, place: Place | None, sources: Iterable[Path
         if not path.is_file() or path.stat().st_size != file.size:
             raise _damaged(path, f"it must have {file.size} bytes")
         return DataFile.open(path, whole=whole, parts=parts)
-    if place is not None and place.is_unchanged():
-        return DataFile.open(Path(place.path), whole=whole, parts=parts)
-    candidates = [*sources, *([Path(place.path)] if place is not None else [])]
-    for path in candidates:
-        if path.is_file() and path.stat().st_size == file.size:
-            opened = DataFile.open(path, whole=whole, parts=parts)
-            if DataFile.open(path).digest() == whole and not opened.changed():
-                return opened
     if place is None:
         raise _damaged(folder / PLACES, "it does not say where a source is")
-    raise _changed(Path(place.path))
+    path = Path(place.path)
+    if place.is_unchanged():
+        return DataFile.open(path, whole=whole, parts=parts)
+    if path.is_file() and path.stat().st_size == file.size:
+        opened = DataFile.open(path, whole=whole, parts=parts)
+        if DataFile.open(path).digest() == whole and not opened.changed():
+            return opened
+    raise _changed(path)
 
 
 def _digest(text: str) -> Digest:
     algorithm, _, value = text.partition(":")
-    known: Mapping[str, Algorithm] = {"blake3": "blake3", "sha256": "sha256"}
+    algorithms: Mapping[str, Algorithm] = {"blake3": "blake3", "sha256": "sha256"}
     try:
-        return Digest(known[algorithm], value)
+        return Digest(algorithms[algorithm], value)
     except (KeyError, ValueError) as error:
         raise StorageError(
-            f"{text!r} is no digest", remedy="delete the folder, and build again"
+            f"{text!r} is not a digest", remedy="delete the folder, and build again"
         ) from error
 
 

@@ -24,10 +24,10 @@ from epctx.graph.serde import protos
 from epctx.text import nearest
 
 _Place = str | onnx.NodeProto
-"""What makes or reads a name: a node, or what it is in words."""
+"""Maker or reader of a name: a node, or a description in words."""
 
 _NEAR = 10_000
-"""Most names that are searched for a near one."""
+"""Maximum number of names that are searched for a near one."""
 
 
 def normalize(model: onnx.ModelProto, *, where: str) -> None:
@@ -51,17 +51,17 @@ class _Scope:
         self._made: dict[str, _Place] = {}
 
     def graph(self, graph: onnx.GraphProto) -> None:
-        """A graph with none around it."""
+        """Check a graph that is in no other graph."""
         self._closed(self.nested(graph))
 
     def function(self, function: onnx.FunctionProto) -> None:
-        """A local function: its body sees its own inputs alone."""
+        """Check a local function, whose body sees its own inputs alone."""
         self._make(function.input, "a function input")
         self._make_outputs(function.node)
         self._closed(self._free(function.node, function.output))
 
     def nested(self, graph: onnx.GraphProto) -> dict[str, _Place]:
-        """Names that the graph takes from the graphs around it, each with its first reader."""
+        """Return names that the graph takes from outer graphs, each with its first reader."""
         inputs = [value.name for value in graph.input]
         weights = [tensor.name for tensor in graph.initializer]
         weights += [sparse.values.name for sparse in graph.sparse_initializer]
@@ -92,7 +92,7 @@ class _Scope:
     def _free(
         self, nodes: RepeatedCompositeFieldContainer[onnx.NodeProto], outputs: Iterable[str]
     ) -> dict[str, _Place]:
-        """Sort the nodes; the names that they and the outputs read and nothing here makes."""
+        """Sort the nodes; return the names that are read here and made elsewhere."""
         reads = [self._reads(node) for node in nodes]
         order = self._order(nodes, reads)
         if order is not None:
@@ -108,7 +108,7 @@ class _Scope:
         return free
 
     def _reads(self, node: onnx.NodeProto) -> dict[str, _Place]:
-        """What a node reads, itself or in its subgraphs, each with the innermost reader."""
+        """Return the names that a node or its subgraphs read, each with the innermost reader."""
         reads: dict[str, _Place] = dict.fromkeys(filter(None, node.input), node)
         for inner in protos.subgraphs(node):
             scope = _Scope(f"graph {inner.name!r} of {protos.describe(node)}", self._where)
@@ -118,7 +118,7 @@ class _Scope:
     def _order(
         self, nodes: Sequence[onnx.NodeProto], reads: Sequence[dict[str, _Place]]
     ) -> list[int] | None:
-        """Indices in topological order, the given order where it is free; None: sorted already."""
+        """Return indices in topological order, stable; None if the nodes are sorted."""
         maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
         sources = [{maker[name] for name in read if name in maker} for read in reads]
         if all(source < i for i, each in enumerate(sources) for source in each):
@@ -165,11 +165,11 @@ _LARGEST = 2**63 - 1
 
 
 def require_bounded(model: onnx.ModelProto, *, where: str) -> None:
-    """Bound what every later stage costs; write a dimension of -1, as some exporters have it, as
-    the unknown one that ONNX Runtime takes it for.
+    """Bound the cost of every later stage. A dimension of -1, which some exporters write, becomes
+    unknown, as in ONNX Runtime.
 
     Raises:
-        ModelError: too many nodes, or inputs of one; no output; a declared shape that is none.
+        ModelError: too many nodes, or inputs of one; no output; an invalid declared shape.
     """
     nodes = list(protos.nodes(model))
     count = len(nodes)

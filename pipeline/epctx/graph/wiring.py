@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from epctx.error_codes import Code
 from epctx.errors import ManifestError, ModelError
 from epctx.graph import inputs as graph_inputs
-from epctx.graph.inputs import Dim, InputSpec
+from epctx.graph.inputs import InputSpec
 from epctx.text import did_you_mean
 
 
@@ -29,12 +29,12 @@ class Port(Struct, frozen=True, kw_only=True):
 
 
 class Interface(Struct, frozen=True, kw_only=True):
-    """A part, as the others see it, and what the manifest says of it.
+    """Inputs and outputs of a part, and what the manifest says of them.
 
     Attributes:
-        inputs: without those that have an initializer.
-        prefix: before the names of what it brings to the whole.
-        links: input to the output of a part before that feeds it.
+        inputs: inputs without an initializer.
+        prefix: prefix of the names that the part brings to the whole.
+        links: input to the output of an earlier part that feeds it.
         outer: input to the input of the whole that feeds it.
     """
 
@@ -46,21 +46,21 @@ class Interface(Struct, frozen=True, kw_only=True):
     outer: Mapping[str, str] = field(default_factory=dict)
 
     def input(self, name: str) -> InputSpec:
-        """The input of this name, which it has."""
+        """Return the input of this name, which exists."""
         return next(spec for spec in self.inputs if spec.name == name)
 
     def output(self, name: str) -> InputSpec:
-        """The output of this name, which it has."""
+        """Return the output of this name, which exists."""
         return next(spec for spec in self.outputs if spec.name == name)
 
 
 class Wiring(Struct, frozen=True, kw_only=True):
-    """Who feeds whom.
+    """Connections of the parts with each other and with the whole.
 
     Attributes:
         links: input of a part to the output that feeds it.
         inputs: input of the whole, in order, to the inputs of parts that it feeds.
-        outputs: output of the whole, in order, to the output of a part that it is.
+        outputs: output of the whole, in order, to the output of the part that makes it.
     """
 
     links: Mapping[Port, Port]
@@ -69,16 +69,15 @@ class Wiring(Struct, frozen=True, kw_only=True):
 
 
 def outputs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
-    """A model's outputs with their types."""
+    """Return a model's outputs with their types."""
     return tuple(map(graph_inputs.spec, model.graph.output))
 
 
 def resolve(parts: Sequence[Interface], wanted: Mapping[str, Port] | None, *, where: str) -> Wiring:
-    """The wiring of parts, in the order in which they run.
+    """Connect parts, given in the order in which they run.
 
     Args:
-        parts: with what the manifest says of each.
-        wanted: the whole's outputs; None: all that no part takes.
+        wanted: the whole's outputs; None for all outputs that no part takes.
         where: the composition, for messages.
 
     Raises:
@@ -112,7 +111,7 @@ def resolve(parts: Sequence[Interface], wanted: Mapping[str, Port] | None, *, wh
 
 
 def free_prefix(part: str, taken: Collection[str], names: Iterable[str]) -> str:
-    """A prefix for a part's `names`, after which none of them is taken."""
+    """Return a prefix for a part's `names` with which none of them is taken."""
     prefix, own = f"{part}_", tuple(names)
     while any(prefix + name in taken for name in own):
         prefix += "_"
@@ -120,7 +119,7 @@ def free_prefix(part: str, taken: Collection[str], names: Iterable[str]) -> str:
 
 
 def _require_known(part: Interface, where: str) -> None:
-    """What the manifest says of inputs is about inputs that there are."""
+    """Raise ManifestError if the manifest names an input that the part does not have."""
     known = [spec.name for spec in part.inputs]
     for name in (*part.links, *part.outer):
         if name not in known:
@@ -133,12 +132,12 @@ def _require_known(part: Interface, where: str) -> None:
 
 
 def _origin(part: Interface, name: str, before: Sequence[Interface], where: str) -> Port | None:
-    """The output that feeds an input: as the manifest says, else of the same name."""
+    """Return the output that feeds an input: the manifest's, else one of the same name."""
     if name in part.links:
-        asked = part.links[name]
-        maker = next(each for each in before if each.name == asked.part)
-        _require_output(maker, asked, f"{where}.parts.{part.name}.inputs")
-        return asked
+        origin = part.links[name]
+        maker = next(each for each in before if each.name == origin.part)
+        _require_output(maker, origin, f"{where}.parts.{part.name}.inputs")
+        return origin
     if name in part.outer:
         return None
     makers = [each.name for each in before if any(o.name == name for o in each.outputs)]
@@ -152,20 +151,20 @@ def _origin(part: Interface, name: str, before: Sequence[Interface], where: str)
     return Port(part=makers[0], name=name) if makers else None
 
 
-def _require_output(maker: Interface, asked: Port, where: str) -> None:
-    known = [spec.name for spec in maker.outputs]
-    if asked.name not in known:
+def _require_output(maker: Interface, output: Port, where: str) -> None:
+    names = [spec.name for spec in maker.outputs]
+    if output.name not in names:
         raise ManifestError(
-            f'the part {maker.name} has no output "{asked.name}"',
+            f'the part {maker.name} has no output "{output.name}"',
             where=where,
-            remedy=did_you_mean(asked.name, known),
+            remedy=did_you_mean(output.name, names),
         )
 
 
 def _require_one_input(
     outer: str, ports: Sequence[Port], parts: Mapping[str, Interface], where: str
 ) -> None:
-    """Parts share an input of the whole where the manifest says so of each, and types agree."""
+    """Raise an error unless parts that share an input all say so, and agree on its type."""
     if len(ports) == 1:
         return
     first, *others = ports
@@ -203,16 +202,17 @@ def _outputs(
                     remedy="give the output another name",
                 )
         return dict(wanted)
-    found: dict[str, Port] = {}
+    outputs: dict[str, Port] = {}
     for part in parts:
         for spec in part.outputs:
             port = Port(part=part.name, name=spec.name)
             if port in taken:
                 continue
             name = part.prefix + spec.name
-            if name in found or name in inputs:
-                other = found[name].part if name in found else "the caller"
-                prefix = free_prefix(part.name, {*found, *inputs}, (s.name for s in part.outputs))
+            if name in outputs or name in inputs:
+                other = outputs[name].part if name in outputs else "the caller"
+                taken_names = {*outputs, *inputs}
+                prefix = free_prefix(part.name, taken_names, (s.name for s in part.outputs))
                 raise ManifestError(
                     f'the outputs and inputs of the composition would have "{name}" twice, from '
                     f"{other} and from {part.name}",
@@ -220,8 +220,8 @@ def _outputs(
                     remedy=f"give {part.name} a prefix, `prefix: {prefix}`; or name the outputs "
                     "with `outputs`",
                 )
-            found[name] = port
-    return found
+            outputs[name] = port
+    return outputs
 
 
 def _require_alike(made: InputSpec, maker: str, taken: InputSpec, taker: str, where: str) -> None:
@@ -241,9 +241,8 @@ def _differences(made: InputSpec, taken: InputSpec) -> Iterator[str]:
     elif made.shape != (None,) and taken.shape != (None,):
         if len(made.shape) != len(taken.shape):
             yield "they are of different rank"
-        elif any(map(_differ, made.shape, taken.shape)):
+        elif any(
+            isinstance(one, int) and isinstance(other, int) and one != other
+            for one, other in zip(made.shape, taken.shape, strict=True)
+        ):
             yield "their shapes differ"
-
-
-def _differ(one: Dim, other: Dim) -> bool:
-    return isinstance(one, int) and isinstance(other, int) and one != other

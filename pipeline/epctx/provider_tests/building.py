@@ -21,7 +21,7 @@ from epctx.graph.dataflow import Dataflow
 from epctx.graph.epcontext import EPContextNode, read_all
 from epctx.graph.model import Replacement
 from epctx.graph.partition import borders, surgery
-from epctx.graph.partition.assign import Border, assign
+from epctx.graph.partition.assign import assign
 from epctx.graph.serde import canonical
 from epctx.inference.loading import Loaded, load
 from epctx.inference.options import SessionConfig
@@ -111,7 +111,7 @@ def partition(
     flow = Dataflow(graph)
     taken = set(provider.get_capability(graph).nodes)
     supported = [n in taken and not (split and n.op_type == BARRIER) for n in flow.nodes]
-    border = Border(constant=flow.constants(), exposed=flow.exposed(), bonds=borders.bonds(flow))
+    border = borders.border_of(flow)
     quotient, _ = assign(flow.predecessors, [supported], border)
     return PartitionedModel(
         name=name,

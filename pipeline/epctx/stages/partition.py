@@ -17,7 +17,7 @@ from epctx.graph import epcontext
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Decline, OptimizedModel, Partition, Refusal, Replacement
 from epctx.graph.partition import borders, contexts
-from epctx.graph.partition.assign import Border, assign
+from epctx.graph.partition.assign import assign
 from epctx.manifest import PartitionSettings
 from epctx.providers import default
 from epctx.providers.base import ExecutionProvider, PartitionedModel
@@ -211,7 +211,7 @@ def _partition(
         if reason is not None:
             for own in declined:
                 own[node] = reason
-    border = Border(constant=flow.constants(), exposed=flow.exposed(), bonds=borders.bonds(flow))
+    border = borders.border_of(flow)
     quotient, dropped = assign(
         flow.predecessors,
         [[node not in own for node in flow.nodes] for own in declined],

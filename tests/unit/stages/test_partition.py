@@ -322,6 +322,6 @@ def test_all_that_an_ep_says_of_a_node_stays_with_it() -> None:
     assert left.reasons == (("one", "no; another type"), ("two", "not supported"))
     said = Refusal(why="no", op="ElementWiseAbs", remedy="another type")
     assert left.refusals == (("one", said),)
-    assert left.told() == (("one", said), ("two", Refusal(why="not supported")))
+    assert left.by_provider() == (("one", said), ("two", Refusal(why="not supported")))
     assert partition.told(left, {"one"}) == (("one", said),)
     assert partition.told(left, {"two"}) == (("two", "not supported"),)

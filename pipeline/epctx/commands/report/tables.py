@@ -69,7 +69,7 @@ def left(model: ModelReport, *, every: bool = False) -> tuple[LeftRow, ...]:
     """
     alike: dict[tuple[str, str, Refusal, str], list[Decline]] = {}
     for each in model.declined:
-        for ep, said in each.told():
+        for ep, said in each.by_provider():
             alike.setdefault((each.kind, ep, said, each.node * every), []).append(each)
     rows = (
         LeftRow(

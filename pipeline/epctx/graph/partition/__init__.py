@@ -1,1 +1,1 @@
-"""Who takes which node, and a partition cut out of its model."""
+"""Partitions: assignment of nodes to EPs, cutting out of a model, pieces."""

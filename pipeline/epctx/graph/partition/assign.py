@@ -35,11 +35,11 @@ class Bond(Struct, frozen=True, kw_only=True):
     """A value that ties its producer and its consumers together.
 
     Attributes:
-        producer: the node that makes it; -1: an input of the model.
+        producer: the node that makes it; -1 for an input of the model.
         consumers: the nodes that use it, each once.
-        exposed: it is an output of the model.
-        one_way: it may enter a partition, but not leave one.
-        reason: why, as the user reads it.
+        exposed: true for an output of the model.
+        one_way: true if it may enter a partition, but not leave one.
+        reason: the reason for the user.
     """
 
     producer: int
@@ -50,25 +50,25 @@ class Bond(Struct, frozen=True, kw_only=True):
 
 
 def respect(bonds: Iterable[Bond], wanted: list[bool], dropped: dict[int, str]) -> None:
-    """Drop from `wanted` every node that a bond ties to something outside.
+    """Drop from `wanted` every node that a bond ties to a node outside.
 
-    Afterwards each bond has all its nodes wanted, or none (one way: or its producer is not).
-    Linear: a bond acts at most once, since it then has nothing left to drop.
+    Afterwards each bond has all its nodes wanted, or none (or, if it is one way, its producer is
+    not). This is linear: a bond acts at most once, since it then has nothing left to drop.
     """
     queue = list(bonds)
     of_node: dict[int, list[Bond]] = defaultdict(list)
     for bond in queue:
         for node in (bond.producer, *bond.consumers):
             of_node[node].append(bond)
-    settled: set[int] = set()
+    broken: set[int] = set()
     while queue:
         bond = queue.pop()
-        if id(bond) in settled:
+        if id(bond) in broken:
             continue
         made_inside = bond.producer >= 0 and wanted[bond.producer]
         if made_inside and not bond.exposed and all(wanted[node] for node in bond.consumers):
             continue
-        settled.add(id(bond))
+        broken.add(id(bond))
         tied = (bond.producer,) if bond.one_way else (bond.producer, *bond.consumers)
         for node in tied:
             if node >= 0 and wanted[node]:
@@ -83,17 +83,17 @@ def condense(
     wanted: list[bool],
     dropped: dict[int, str],
 ) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
-    """Contract what is tied together; drop what cannot be, because a path outside runs between.
+    """Contract nodes that are tied together; drop those between which a path outside runs.
 
     Nodes tied to each other, and supported nodes on paths between them, become one group. If such
     a path runs through a node that is not wanted, its ends cannot be in one partition. Of several
-    ties that are in each other's way, the later half is dropped and the rest tried again.
+    conflicting ties the later half is dropped, and the rest is tried again.
 
     Args:
-        predecessors: of an acyclic graph.
-        bonds: settled.
+        predecessors: an acyclic graph.
+        bonds: bonds that `respect` has handled.
         wanted: changed: nodes that are dropped become False.
-        dropped: changed: why each node was dropped.
+        dropped: changed: reasons of dropped nodes.
 
     Returns:
         Groups in topological order, each ascending, all wanted or all not; and for each group the
@@ -103,14 +103,14 @@ def condense(
         group_of, reason_of = _tie(len(predecessors), bonds, wanted)
         if not reason_of:
             return list(zip(range(len(predecessors)), strict=True)), predecessors
-        found = list(components(predecessors, group_of))
+        groups = list(components(predecessors, group_of))
         conflicts = [
             [node for node in component if node in reason_of]
-            for component in found
+            for component in groups
             if not all(wanted[node] for node in component)
         ]
         if not any(conflicts):
-            return found, needs_of(found, predecessors)
+            return groups, needs_of(groups, predecessors)
         for tied in filter(None, conflicts):
             ties = sorted({group_of[node] for node in tied})
             losers = set(ties[len(ties) // 2 :])
@@ -123,7 +123,9 @@ def condense(
 def _tie(
     count: int, bonds: Iterable[Bond], wanted: Sequence[bool]
 ) -> tuple[list[int], dict[int, str]]:
-    """For each node the least node that it is tied to, itself included; and why, for tied ones."""
+    """Return for each node the least node that it is tied to, itself included; and reasons
+    of ties.
+    """
     root = list(range(count))
 
     def find(node: int) -> int:
@@ -146,10 +148,10 @@ def _tie(
 def components(
     predecessors: Sequence[Sequence[int]], group_of: Sequence[int]
 ) -> Iterator[list[int]]:
-    """Strongly connected components of the contracted graph, as nodes, in topological order.
+    """Yield strongly connected components of the contracted graph, as nodes, in topological order.
 
-    Tarjan's algorithm, without recursion, along edges to predecessors: a component comes after
-    all that it needs.
+    This is Tarjan's algorithm, without recursion, along edges to predecessors: a component comes
+    after all components that it needs.
     """
     members: dict[int, list[int]] = defaultdict(list)
     for node, group in enumerate(group_of):
@@ -194,7 +196,7 @@ def components(
 def needs_of(
     groups: Sequence[Sequence[int]], predecessors: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """For each group the other groups that hold a predecessor of one of its nodes."""
+    """Return for each group the other groups with a predecessor of one of its nodes."""
     where = {node: index for index, group in enumerate(groups) for node in group}
     return [
         sorted({where[p] for node in group for p in predecessors[node]} - {index})
@@ -212,9 +214,9 @@ class Quotient(Struct, frozen=True, kw_only=True):
     """A graph whose nodes are groups of another graph's nodes, in topological order.
 
     Attributes:
-        members: for each group its nodes, ascending.
-        predecessors: for each group the groups that it needs, without itself.
-        owner: for each group the EP that takes it, or PLAIN; a PLAIN group has one node.
+        members: nodes of each group, ascending.
+        predecessors: groups that each group needs, without itself.
+        owner: EP that takes each group, or PLAIN; a PLAIN group has one node.
     """
 
     members: Sequence[Sequence[int]]
@@ -223,7 +225,7 @@ class Quotient(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, predecessors: Predecessors) -> Quotient:
-        """The graph itself: every node a group, nothing taken."""
+        """Return the graph itself: every node is a group, and no EP has taken any."""
         count = len(predecessors)
         return cls(
             members=[[node] for node in range(count)],
@@ -232,7 +234,7 @@ class Quotient(Struct, frozen=True, kw_only=True):
         )
 
     def partitions(self) -> Iterable[tuple[int, Sequence[int]]]:
-        """Every partition as (EP, nodes), in topological order."""
+        """Yield every partition as (EP, nodes), in topological order."""
         return (
             (owner, members)
             for owner, members in zip(self.owner, self.members, strict=True)
@@ -241,38 +243,38 @@ class Quotient(Struct, frozen=True, kw_only=True):
 
 
 class Border(Struct, frozen=True, kw_only=True):
-    """What the outside of a graph has to do with its nodes.
+    """Facts about a graph's nodes that follow from the whole model.
 
     Attributes:
-        constant: for each node, whether everything it needs is known before the model runs: its
-            inputs are initializers and outputs of such nodes, or it has none.
-        exposed: for each node, whether an output of it is an output of the model.
-        bonds: values that may not cross a partition's border.
+        constant: true for each node whose inputs are known before the model runs: initializers and
+            outputs of such nodes, or none.
+        exposed: true for each node that makes an output of the model.
+        must_stay_together: bonds, for values that may not cross a partition's border.
     """
 
     constant: Sequence[bool]
     exposed: Sequence[bool]
-    bonds: Sequence[Bond] = ()
+    must_stay_together: Sequence[Bond] = ()
 
 
 def levels(predecessors: Predecessors, supported: Sequence[bool]) -> list[int]:
-    """The level of each node: >= 0 for a supported one, >= -1 for any other."""
+    """Return the level of each node: >= 0 for a supported one, >= -1 for any other."""
     level: list[int] = []
     for node, needs in enumerate(predecessors):
         own = supported[node]
         highest = 0 if own else -1
         for need in needs:
-            found = level[need] + (1 if own and not supported[need] else 0)
-            if found > highest:
-                highest = found
+            reached = level[need] + (1 if own and not supported[need] else 0)
+            if reached > highest:
+                highest = reached
         level.append(highest)
     return level
 
 
 def segments(predecessors: Predecessors, supported: Sequence[bool]) -> Quotient:
-    """The supported nodes as the fewest partitions (owner 0), among the others (PLAIN).
+    """Return the supported nodes in the fewest partitions (owner 0), the others as PLAIN groups.
 
-    Run in the order of the result, each group has what it needs.
+    Groups come in an order in which they can run.
     """
     count = len(predecessors)
     border = Border(constant=[False] * count, exposed=[True] * count)
@@ -292,17 +294,16 @@ def assign(
 
     Args:
         predecessors: the graph.
-        supported: for each EP and each node, whether it can take it.
-        border: of the graph.
-        min_nodes: the least size of a partition, in nodes, >= 1; smaller ones are left to the EPs
-            after.
-        max_partitions: the most partitions, of all EPs together; the largest stay, at equal size
-            those of the EP and the place that come first; others are left to the EPs after.
-        before: how many of them the graph has already, as nodes that no EP supports.
+        supported: for each EP, whether it can take each node.
+        border: border of the graph.
+        min_nodes: least number of nodes in a partition; smaller ones are left to later EPs.
+        max_partitions: maximum number of partitions of all EPs together. The largest stay, at equal
+            size those of the first EP and place; others are left to later EPs.
+        before: number of partitions that the graph already has, as nodes that no EP supports.
 
     Returns:
-        The graph with all partitions fused, and for each EP why each node that it supports, and
-        that no EP before it has taken, is in none of its partitions.
+        The graph with all partitions fused, and for each EP the reasons why nodes that it supports,
+        and that no earlier EP has taken, are in none of its partitions.
     """
     offered = [list(own) for own in supported]
     surplus: list[dict[int, str]] = [{} for _ in offered]
@@ -312,12 +313,12 @@ def assign(
         for provider, own in enumerate(offered):
             graph, dropped = take(graph, provider, own, border, min_nodes=min_nodes)
             reasons.append(surplus[provider] | dropped)
-        found = list(graph.partitions())
-        if max_partitions is None or len(found) <= max(0, max_partitions - before):
+        partitions = list(graph.partitions())
+        if max_partitions is None or len(partitions) <= max(0, max_partitions - before):
             return graph, reasons
-        by_size = sorted(range(len(found)), key=lambda i: (-len(found[i][1]), found[i][0], i))
-        for index in by_size[max(0, max_partitions - before) :]:
-            provider, nodes = found[index]
+        sizes = [(-len(nodes), owner, i) for i, (owner, nodes) in enumerate(partitions)]
+        for *_, index in sorted(sizes)[max(0, max_partitions - before) :]:
+            provider, nodes = partitions[index]
             reason = f"partition of {len(nodes)} beyond the {max_partitions} of max_partitions"
             for node in nodes:
                 offered[provider][node] = False
@@ -332,18 +333,18 @@ def take(
     *,
     min_nodes: int,
 ) -> tuple[Quotient, dict[int, str]]:
-    """Give an EP its partitions of what the EPs before it have left.
+    """Give an EP its partitions of the nodes that earlier EPs left.
 
     Args:
-        graph: who has taken what so far.
-        provider: the EP, as it will stand in `owner`.
-        supported: for each node of the original graph, whether this EP can take it.
-        border: of the original graph.
-        min_nodes: the least size of a partition, in nodes, >= 1.
+        graph: partitions so far.
+        provider: the EP's number in `owner`.
+        supported: whether this EP can take each node of the original graph.
+        border: border of the original graph.
+        min_nodes: least number of nodes in a partition.
 
     Returns:
-        The graph with the EP's partitions fused, and why each supported node that nobody had
-        taken is in none of them.
+        The graph with the EP's partitions fused, and the reasons why supported nodes that no EP
+        had taken are in none of them.
     """
     dropped: dict[int, str] = {}
     plain = [owner == PLAIN for owner in graph.owner]
@@ -352,7 +353,7 @@ def take(
     constant = [p and border.constant[node] for p, node in zip(plain, first, strict=True)]
     exposed = [any(border.exposed[node] for node in members) for members in graph.members]
     _drop_dead(graph.predecessors, wanted, exposed, dropped)
-    bonds = _lift(border.bonds, graph)
+    bonds = _lift(border.must_stay_together, graph)
     unsettled = True
     while unsettled:
         respect(bonds, wanted, dropped)
@@ -363,9 +364,9 @@ def take(
     level = levels(needs, inside)
     _sink(needs, inside, [all(constant[n] for n in group) for group in groups], level)
     level_of = [0] * len(wanted)
-    for found, group in zip(level, groups, strict=True):
+    for own, group in zip(level, groups, strict=True):
         for node in group:
-            level_of[node] = found
+            level_of[node] = own
     kept = _accept(wanted, level_of, min_nodes, dropped)
     fused = _fuse(graph, provider, wanted, level_of, kept)
     return fused, {first[node]: reason for node, reason in dropped.items()}
@@ -377,7 +378,7 @@ def _drop_dead(
     exposed: Sequence[bool],
     dropped: dict[int, str],
 ) -> None:
-    """Drop what no output of the model depends on: so every partition has an output in use."""
+    """Drop nodes that no output of the model depends on, so every partition has a used output."""
     live = list(exposed)
     for node in reversed(range(len(wanted))):
         if live[node]:
@@ -395,21 +396,21 @@ def _drop_foreign_constants(
     exposed: Sequence[bool],
     dropped: dict[int, str],
 ) -> bool:
-    """Drop what is computed from constants for others alone: no context is made for it.
+    """Drop nodes that compute from constants for others alone: they get no context.
 
-    Returns whether it dropped anything.
+    Returns True if a node was dropped.
     """
     used = list(exposed)
-    found = False
+    changed = False
     for node in reversed(range(len(wanted))):
         if wanted[node] and constant[node] and not used[node]:
             wanted[node] = False
             dropped[node] = "needs no input of the model, and no node of this EP uses it"
-            found = True
+            changed = True
         if wanted[node]:
             for need in predecessors[node]:
                 used[need] = True
-    return found
+    return changed
 
 
 def _sink(
@@ -420,9 +421,9 @@ def _sink(
 ) -> None:
     """Move constants down to the first partition that uses them, in place.
 
-    Nothing but their consumers bounds them from above, and a weight that its partition computes
-    does not cross a border. No partition is emptied of what makes it necessary: a node on a path
-    that leaves it and comes back cannot move.
+    Only their consumers bound them from above, and a weight that its partition computes does not
+    cross a border. No partition loses the nodes that make it necessary: a node on a path that
+    leaves it and comes back cannot move.
     """
     bound = [len(level)] * len(level)
     for node in reversed(range(len(level))):
@@ -435,7 +436,7 @@ def _sink(
 def _accept(
     wanted: Sequence[bool], level: Sequence[int], min_nodes: int, dropped: dict[int, str]
 ) -> list[bool]:
-    """For each level whether it is large enough to become a partition."""
+    """Return for each level whether it is large enough to become a partition."""
     nodes: list[list[int]] = [[] for _ in range(max(level, default=0) + 1)]
     for node, own in enumerate(wanted):
         if own:
@@ -454,11 +455,13 @@ def _fuse(
     level: Sequence[int],
     kept: Sequence[bool],
 ) -> Quotient:
-    """The quotient after one EP: partition 0, what depends on no later one, partition 1, ..."""
+    """Return the quotient after one EP: partition 0, nodes that need no later one,
+    partition 1, ...
+    """
     count = max(level, default=0) + 1
     buckets: list[list[int]] = [[] for _ in range(2 * count + 1)]
-    for node, found in enumerate(level):
-        buckets[2 * found + (1 if wanted[node] else 2)].append(node)
+    for node, own in enumerate(level):
+        buckets[2 * own + (1 if wanted[node] else 2)].append(node)
     groups: list[list[int]] = []
     owner: list[int] = []
     for place, bucket in enumerate(buckets):
@@ -476,7 +479,7 @@ def _fuse(
 
 
 def _lift(bonds: Sequence[Bond], graph: Quotient) -> list[Bond]:
-    """The bonds of the original graph, on the quotient."""
+    """Return the bonds of the original graph as bonds of the quotient."""
     if not bonds:
         return []
     where = {node: index for index, members in enumerate(graph.members) for node in members}

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from epctx.errors import CompileError
 from epctx.graph.dataflow import Dataflow, bound_by_name, subgraphs
 from epctx.graph.epcontext import is_epcontext
-from epctx.graph.partition.assign import Bond
+from epctx.graph.partition.assign import Bond, Border
 from epctx.graph.serde.types import MapType
 
 TYPES = frozenset(
@@ -43,13 +43,16 @@ TYPES = frozenset(
 UNKNOWN_RANK = "unknown rank of a value that would leave the partition"
 
 
-def bonds(flow: Dataflow) -> list[Bond]:
-    """The values of a model that may not cross, or not leave, a partition."""
+def border_of(flow: Dataflow) -> Border:
+    """Return the border of a model, with bonds for values that may not cross, or not leave, a
+    partition.
+    """
     crossing = {v: uses for v, uses in flow.consumers.items() if not flow.is_constant(v)}
     for value in flow.producer:
         if flow.is_output(value):
             crossing.setdefault(value, [])
-    return [bond for value in crossing if (bond := _bond(flow, value, crossing[value]))]
+    bonds = [bond for value in crossing if (bond := _bond(flow, value, crossing[value]))]
+    return Border(constant=flow.constants(), exposed=flow.exposed(), must_stay_together=bonds)
 
 
 def _bond(flow: Dataflow, value: ir.Value, consumers: Iterable[int]) -> Bond | None:
@@ -67,7 +70,7 @@ def _bond(flow: Dataflow, value: ir.Value, consumers: Iterable[int]) -> Bond | N
 
 
 def refused(value: ir.Value) -> str | None:
-    """Why a value of this type may not cross a partition's border; None if it may."""
+    """Return why a value of this type may not cross a partition's border; None if it may."""
     if value.type is None:
         return "unknown type at the partition boundary"
     if isinstance(value.type, ir.TensorType):
@@ -79,7 +82,7 @@ def refused(value: ir.Value) -> str | None:
 
 
 def type_name(of: ir.TypeProtocol) -> str:
-    """The type as a user reads it: `float8e4m3fn`, `sequence(string)`, `map(int64, float)`."""
+    """Return a type for users: `float8e4m3fn`, `sequence(string)`, `map(int64, float)`."""
     if isinstance(of, ir.SequenceType | ir.OptionalType):
         kind = "sequence" if isinstance(of, ir.SequenceType) else "optional"
         return f"{kind}({type_name(of.elem_type)})"
@@ -90,14 +93,14 @@ def type_name(of: ir.TypeProtocol) -> str:
 
 
 class Names:
-    """The names in use when fragments are put into a graph.
+    """Names in use while fragments are put into a graph.
 
-    Nodes of the graph that stay keep their names, unless an EPContext node of a fragment has it:
-    then the graph's node gets another.
+    Nodes of the graph that stay keep their names. If an EPContext node of a fragment has such a
+    name, the graph's node gets another.
 
     Args:
-        graph: where the fragments go.
-        fragments: their outputs take the place of values of the graph with the same name.
+        graph: the graph that the fragments are put into.
+        fragments: fragments whose outputs replace values of the graph with the same name.
         gone: nodes of the graph that the fragments replace.
 
     Raises:
@@ -127,19 +130,19 @@ class Names:
             self._name_node(node)
 
     def value(self, wanted: str) -> str:
-        """`wanted`, or with the first number that makes it unique; from now on in use."""
+        """Reserve `wanted`, or `wanted` with the first number that makes it unique, for a value."""
         name = first_free(wanted, (self._values, self._inner))
         self._values.add(name)
         return name
 
     def node(self, wanted: str) -> str:
-        """As `value`, for the name of a node."""
+        """Reserve a name for a node, as `value` does."""
         name = first_free(wanted, (self._nodes,))
         self._nodes.add(name)
         return name
 
     def assign(self, fragment: ir.Graph, kept: Collection[ir.Value]) -> None:
-        """Rename a fragment's nodes and what they make, except `kept`, where names are in use."""
+        """Rename a fragment's nodes and values whose names are in use, except `kept`."""
         for node in fragment:
             self._name_node(node)
             for value in node.outputs:
@@ -157,16 +160,12 @@ class Names:
 
 
 def _inner_values(node: ir.Node) -> Iterator[ir.Value]:
-    """The values that a node's subgraphs define, and that may have any name."""
+    """Yield the values that a node's subgraphs define, and that may have any name."""
     bound = set(bound_by_name(node))
-    yield from (value for value in _defined(node) if value not in bound)
-
-
-def _defined(node: ir.Node) -> Iterator[ir.Value]:
     for graph in subgraphs(node):
-        yield from graph.inputs
-        yield from tuple(graph.initializers.values())
-        yield from (value for inner in graph for value in inner.outputs if value.name)
+        made = (value for inner in graph for value in inner.outputs if value.name)
+        values = (*graph.inputs, *graph.initializers.values(), *made)
+        yield from (value for value in values if value not in bound)
 
 
 def first_free(wanted: str, taken: Sequence[Collection[str | None]]) -> str:

@@ -1,7 +1,7 @@
-"""What became of a partition: the EPContext nodes that stand for it, and what stayed beside them.
+"""EPContext nodes that replace a partition, and the nodes that stayed beside them.
 
-ONNX Runtime is given a partition as a whole, and its EP may take it in pieces: each is one
-EPContext node of the file that is published, with nodes of the default EP between.
+ONNX Runtime gets a partition as a whole, and its EP may take it in pieces: each is one EPContext
+node of the published file, with nodes of the default EP between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from epctx.graph.partition.borders import Names
 
 
 def placement(model: ir.Model) -> Placement:
-    """Count what is in a model whose partitions have been replaced."""
+    """Count the nodes and crossings of a model whose partitions have been replaced."""
     flow = Dataflow(model)
     owners = [EPContextNode.from_ir(n).source if is_epcontext(n) else None for n in flow.nodes]
     contexts = sum(map(is_epcontext, flow.nodes))
@@ -36,11 +36,11 @@ def placement(model: ir.Model) -> Placement:
 def bind_ends(graph: ir.Graph) -> None:
     """Write `io_name_overrides` for EPContext nodes whose inputs or outputs were renamed.
 
-    ONNX Runtime 1.31.1 copies a DequantizeLinear that a node shares whenever it loads a model, and
-    renames what the node reads: it gets a copy here.
+    ONNX Runtime 1.31.1 copies a shared DequantizeLinear whenever it loads a model, and so renames
+    an input of the node. Such a node gets its own copy here.
 
     Raises:
-        ManifestError: the EP would take one value for another, or cannot read a name.
+        ManifestError: the EP would confuse two values, or cannot read a name.
     """
     names = Names(graph, (), ())
     for node in [node for node in graph if ENDS in node.meta]:
@@ -78,7 +78,7 @@ def _override(node: ir.Node, before: Sequence[str]) -> None:
 
 
 def is_one(replacement: Replacement) -> bool:
-    """Whether one EPContext node stands for the whole partition."""
+    """Tell whether one EPContext node replaces the whole partition."""
     nodes = list(replacement.fragment.graph)
     return len(nodes) == 1 and is_epcontext(nodes[0])
 
@@ -86,11 +86,10 @@ def is_one(replacement: Replacement) -> bool:
 def divide(
     flow: Dataflow, replacement: Replacement, left: Container[ir.Node]
 ) -> tuple[Partition, ...]:
-    """The nodes that an EP took of a partition, a partition for each EPContext node that it made.
+    """Divide the nodes that an EP took of a partition by the EPContext nodes that it made.
 
     Args:
-        flow: of the model before the replacement is spliced in.
-        replacement: what takes the partition's place.
+        flow: dataflow of the model before the replacement is spliced in.
         left: nodes that stayed on the default EP.
     """
     partition = replacement.partition
@@ -103,7 +102,7 @@ def divide(
         for node in _behind(context, partition):
             if node not in left:
                 owner.setdefault(node, number)
-    for node in reversed(kept):  # what was folded into a piece is no EPContext node's own output
+    for node in reversed(kept):  # folded nodes make no output of an EPContext node
         if node not in owner:
             users = (user for value in node.outputs for user in value.consumers())
             owner[node] = next((owner[user] for user in users if user in owner), 0)
@@ -115,7 +114,7 @@ def divide(
 
 
 def _behind(context: ir.Node, partition: Partition) -> Iterator[ir.Node]:
-    """The partition's nodes between an EPContext node's outputs and its inputs."""
+    """Yield the partition's nodes between an EPContext node's inputs and outputs."""
     inside = set(partition.nodes)
     made = {value.name: node for node in partition.nodes for value in node.outputs}
     border = {value.name for value in context.inputs if value is not None}

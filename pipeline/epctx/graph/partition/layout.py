@@ -1,7 +1,7 @@
-"""A model's nodes in an order that follows its layers, and what crosses between them.
+"""Layout of a model: its nodes in the order of its layers, and the values that cross between them.
 
 The order does not depend on the file's. Two kinds of nodes are computed again beyond a cut, so that
-what they make does not cross it:
+their outputs do not cross it:
 
 - a DequantizeLinear with constant parameters: its integer input crosses;
 - a node that is cheap to compute from the model's inputs: masks, positions, cos and sin.
@@ -26,13 +26,13 @@ from epctx.graph.serde.ordering import bodies
 from epctx.graph.weights.tensors import content_digest
 
 _LARGE: Final = 64 * 1024
-"""Weights of more bytes are compared in sharing groups, and are never used by cheap nodes."""
+"""Least bytes of weights that are compared in sharing groups and never used by cheap nodes."""
 _CHEAP_SHARE: Final = 100
-"""A node is cheap if it and all that it depends on are less than one in so many nodes."""
+"""Inverse of the share of nodes that a cheap node may depend on, itself included."""
 _CHEAP_NODES: Final = 256
-"""Upper bound of the same, which bounds the time to find out."""
+"""Maximum number of these nodes, which bounds the time of the search."""
 _KNOWN: Final = frozenset({"", "ai.onnx", "com.microsoft"})
-"""Domains whose operators keep no state: an operator of another may."""
+"""Domains whose operators keep no state; operators of other domains may."""
 _HEAVY: Final = frozenset({"Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv"})
 """Operators that are never cheap: the stem of a U-Net has few weights and much to compute."""
 
@@ -48,18 +48,18 @@ class Layout:
 
     Args:
         model: changed: its nodes are put in order.
-        following: op types whose nodes may not be cut from what makes their inputs.
+        following: op types whose nodes may not be cut from the nodes that make their inputs.
 
     Attributes:
-        flow: the nodes in this order.
-        again: for each node, whether it is computed in every piece that needs it.
-        kept: for each node, whether its own piece needs it, whatever else does.
-        anchors: the places after the nodes that a piece must have one of: each leads to an output
-            and is not computed again.
-        candidates: the anchors at which the model may be cut, except the last.
-        after: for each name of a value, the place right after the node that makes it.
+        flow: dataflow of the nodes in this order.
+        again: true for each node that is computed in every piece that needs it.
+        kept: true for each node that its own piece needs in any case.
+        anchors: places after nodes that lead to an output and are not computed again; each piece
+            needs such a node.
+        candidates: anchors at which the model may be cut, except the last.
+        after: place right after the node that makes a value, by the value's name.
         barriers: spans of places at which the model may not be cut, with the reason.
-        toll: for each place, the bytes that cross it.
+        toll: bytes that cross each place.
     """
 
     def __init__(self, model: ir.Model, following: Collection[str] = ()) -> None:
@@ -91,9 +91,9 @@ class Layout:
         )
 
     def _set_spans(self) -> None:
-        """Find how far values cross, and from where to where those computed again are used.
+        """Find the spans of values that cross, and of values that are computed again.
 
-        The input of a node that is computed again crosses to wherever that node is needed.
+        The input of a node that is computed again crosses to all uses of that node.
         """
         flow, again = self.flow, self.again
         first, last = [*range(len(again))], [*range(len(again))]  # nodes that need each
@@ -114,7 +114,7 @@ class Layout:
                 self._crossing[value] = node, max(last[user] for user in users)
 
     def _barriers(self) -> Iterator[tuple[_Span, str]]:
-        """Yield the spans of values that may not cross; one to be quantized crosses as integer."""
+        """Yield spans of values that may not cross; a value to be quantized crosses as integer."""
         for value, (start, end) in self._crossing.items():
             reason = _barrier(value)
             if reason:
@@ -129,7 +129,7 @@ class Layout:
                     yield (start, user), f'"{value.name}" would cross: {reason}'
 
     def _sums(self, spans: Iterable[tuple[_Span, int]]) -> list[int]:
-        """Return for each place the sum of the amounts of the spans that it is in."""
+        """Return for each place the sum of the amounts of its spans."""
         steps = [0] * (len(self.kept) + 1)
         for (start, end), amount in spans:
             steps[start + 1] += amount
@@ -139,7 +139,7 @@ class Layout:
     def _weights(self) -> Iterator[tuple[int, ir.Value]]:
         """Yield nodes and the initializers that each brings into its piece, ascending.
 
-        Those of nodes that are computed again come with the nodes that need them.
+        Initializers of nodes that are computed again come with the nodes that need them.
         """
         along: dict[int, dict[ir.Value, None]] = {}
         for node, used in enumerate(self.flow.uses):
@@ -160,7 +160,7 @@ class Layout:
         return blocks
 
     def large_weights(self) -> dict[int, tuple[int, ir.Value]]:
-        """Return first users, ascending, and initializers by the digest of large content."""
+        """Return large initializers, by digest, with their first users, ascending."""
         weights: dict[int, tuple[int, ir.Value]] = {}
         for node, weight in self._weights():
             tensor = weight.const_value
@@ -221,7 +221,7 @@ def _order(flow: Dataflow, graph: ir.Graph) -> list[int]:
 
 
 def _computed_again(model: ir.Model, flow: Dataflow) -> list[bool]:
-    """Return for each node whether every piece that needs it computes it."""
+    """Return for each node whether every piece that needs it computes it again."""
     limit = min(len(flow.nodes) / _CHEAP_SHARE, _CHEAP_NODES)
     cones: dict[int, set[int]] = {}  # of cheap nodes: each with all that it depends on
     again: list[bool] = []
@@ -244,7 +244,7 @@ def _computed_again(model: ir.Model, flow: Dataflow) -> list[bool]:
 
 
 def _has_large(flow: Dataflow, node: int) -> bool:
-    """Return whether a node has a large weight, as an initializer or an attribute."""
+    """Tell whether a node has a large weight, as an initializer or an attribute."""
     weights = [value.const_value for value in flow.uses[node] if flow.is_constant(value)]
     for attribute in flow.nodes[node].attributes.values():
         if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
@@ -253,7 +253,7 @@ def _has_large(flow: Dataflow, node: int) -> bool:
 
 
 def _dequantizes(flow: Dataflow, node: int, again: Sequence[bool]) -> bool:
-    """Return whether a node dequantizes a value that may cross in its place, by constants."""
+    """Tell whether a node dequantizes, by constants, a value that may cross instead."""
     made = flow.nodes[node]
     if made.op_type != "DequantizeLinear" or made.domain not in _KNOWN:
         return False
@@ -272,5 +272,5 @@ def _barrier(value: ir.Value) -> str | None:
 def _bytes(value: ir.Value) -> int:
     """Return the size of a tensor that may cross; unknown dimensions count 1."""
     assert value.shape is not None and value.dtype is not None
-    known = (size for size in value.shape if isinstance(size, int))
-    return math.prod(known) * value.dtype.bitwidth // 8
+    sizes = (size for size in value.shape if isinstance(size, int))
+    return math.prod(sizes) * value.dtype.bitwidth // 8

@@ -20,10 +20,10 @@ from epctx.graph.serde import protos, reader
 
 
 class Outlined:
-    """The nodes of a model as they were when this was made: compiling changes the model."""
+    """Nodes of a model before the compile, which changes the model."""
 
     def __init__(self, model: ir.Model, name_of: Callable[[ir.Node], str]) -> None:
-        """`name_of`: how the report calls a node."""
+        """Take the nodes of a model; `name_of` gives their names in the report."""
         flow = Dataflow(model)
         op_types: dict[str, int] = {}
         self._places = {node: place for place, node in enumerate(flow.nodes)}
@@ -36,10 +36,10 @@ class Outlined:
         self._name_of = name_of
 
     def owned(self, partitions: Iterable[Partition]) -> Outline:
-        """The outline, with the partitions that the nodes are in now.
+        """Return the outline with the current partitions of the nodes.
 
-        What an EP left may have become another object on its way to the next EP: it is the node of
-        that name. A node that an EP has made itself was never the model's, and is in no outline.
+        A node that an EP left may have become another object on its way to the next EP; it is found
+        by name. A node that an EP made itself is not the model's, and is in no outline.
         """
         owners = [-1] * len(self._names)
         for number, partition in enumerate(partitions):
@@ -66,9 +66,9 @@ _PACKAGES: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 
 
 def node_locations(path: Path, names: Collection[str]) -> Mapping[str, str]:
-    """Where nodes of these names are in the model at `path`; those that are not there have none.
+    """Return places in the model at `path` of nodes with these names, as far as they are there.
 
-    A node that a pass made of another has the other's name, and `/` with its own operator after it.
+    A node that a pass made from another has the other's name, followed by `/` and its own operator.
     A node without a name is called after its outputs.
 
     Raises:
@@ -76,33 +76,29 @@ def node_locations(path: Path, names: Collection[str]) -> Mapping[str, str]:
     """
     file = reader.open_model(path)
     model, _ = reader.parse(file, threshold=0, location="-", where=path.name)
-    known = {_name(node): place for place, node in enumerate(model.graph.node)}
-    found = {
-        name: next((known[each] for each in _made_of(name) if each in known), None)
-        for name in names
+    places = {
+        node.name or f"-> {', '.join(filter(None, node.output))}": place
+        for place, node in enumerate(model.graph.node)
     }
+    origins = {name: next(filter(places.__contains__, _made_of(name)), None) for name in names}
     return {
-        name: _words(place, model.graph.node[place])
-        for name, place in found.items()
-        if place is not None
+        name: _words(places[origin], model.graph.node[places[origin]])
+        for name, origin in origins.items()
+        if origin is not None
     }
-
-
-def _name(node: onnx.NodeProto) -> str:
-    return node.name or f"-> {', '.join(filter(None, node.output))}"
 
 
 def _made_of(name: str) -> Iterator[str]:
-    """The name, then what is before its last slash, and so on."""
+    """Yield the name, then its part before the last slash, and so on."""
     while name:
         yield name
         name = name.rpartition("/")[0]
 
 
 def _words(place: int, node: onnx.NodeProto) -> str:
-    told = {entry.key: entry.value for entry in node.metadata_props}
-    lines = list(_LINE.finditer(told.get(_TRACE, "")))
-    scopes = _SCOPE.findall(told.get(_SCOPES, ""))
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    lines = list(_LINE.finditer(metadata.get(_TRACE, "")))
+    scopes = _SCOPE.findall(metadata.get(_SCOPES, ""))
     words = f"node {place}"
     if any(scopes):
         words += f", {'/'.join(filter(None, scopes[-2:]))}"

@@ -27,15 +27,15 @@ from epctx.graph.partition.layout import Cost, Layout
 from epctx.text import did_you_mean, size_words
 
 SLACK: Final = 20
-"""A run may exceed the smallest possible largest run by one in so many (5 %) to save tolls, and is
-not smaller than that part of it, unless there are too few blocks for that."""
+"""Inverse of the share (5 %) by which a run may exceed the smallest possible largest run to save
+tolls. No run is smaller than that share of it, unless there are too few blocks."""
 
 Blocks = Sequence[Mapping[Hashable, int]]
-"""For each block its items with their sizes."""
+"""Items of each block, with their sizes."""
 
 
 def fewest(blocks: Blocks, limit: float) -> int | None:
-    """Return the fewest runs of at most `limit`; None if one block alone exceeds it."""
+    """Return the least number of runs of at most `limit`; None if one block alone exceeds it."""
     starts = _earliest_starts(blocks, limit)
     runs, end = 0, len(blocks)
     while end:
@@ -55,10 +55,10 @@ def balance(
     come first.
 
     Args:
-        blocks: at least `count` of them.
-        tolls: for each block the toll of a cut before it; the first is not used.
-        count: how many runs; one at least.
-        ceiling: the limit of a run, which `count` runs can keep to.
+        blocks: at least `count` blocks.
+        tolls: toll of a cut before each block; the first is not used.
+        count: number of runs, at least one.
+        ceiling: limit of a run, which `count` runs can keep to.
 
     Returns:
         The blocks that begin a run, ascending, without the first.
@@ -70,10 +70,10 @@ def balance(
         sought, True, key=lambda limit: (fewest(blocks, limit) or 0) <= count
     )
     limits = best, min(best + best // SLACK, ceiling)
-    found = [_cheapest(blocks, tolls, count, best // SLACK, limit) for limit in limits]
-    if not any(found):
-        found = [_cheapest(blocks, tolls, count, 0, limit) for limit in limits]
-    return min(filter(None, found), key=lambda cuts: sum(tolls[cut] for cut in cuts), default=[])
+    choices = [_cheapest(blocks, tolls, count, best // SLACK, limit) for limit in limits]
+    if not any(choices):
+        choices = [_cheapest(blocks, tolls, count, 0, limit) for limit in limits]
+    return min(filter(None, choices), key=lambda cuts: sum(tolls[cut] for cut in cuts), default=[])
 
 
 def _earliest_starts(blocks: Blocks, limit: float) -> list[int]:
@@ -112,14 +112,14 @@ def _cheapest(
     last_cuts: list[list[int]] = []
     for _ in range(count - 1):
         window: deque[tuple[float, int]] = deque()
-        longer, last_cut, known = [math.inf], [0], 0
+        longer, last_cut, seen = [math.inf], [0], 0
         for end in range(1, len(starts)):
-            for cut in range(known, too_late[end]):
+            for cut in range(seen, too_late[end]):
                 toll = sums[cut] + tolls[cut]
                 while window and window[-1][0] > toll:
                     window.pop()
                 window.append((toll, cut))
-            known = too_late[end]
+            seen = too_late[end]
             while window and window[0][1] < starts[end]:
                 window.popleft()
             toll, cut = window[0] if window else (math.inf, 0)
@@ -153,21 +153,21 @@ def choose(
     at: Sequence[str] = (),
     following: Collection[str] = (),
 ) -> dict[str, CutPlan]:
-    """Decide where models are cut that share contexts, or where one model is.
+    """Choose the cuts of models that share contexts, or of one model.
 
-    With `count` or `max_memory`, the largest piece is as small as can be, give or take 5 %, and the
-    fewest bytes cross. Places are chosen in the first model; in the others a place corresponds if
-    the large weights used before it are the same, by content.
+    With `count` or `max_memory`, the largest piece is within 5 % of the smallest possible one, and
+    the fewest bytes cross. Places are chosen in the first model; a place in another model
+    corresponds if the large weights used before it are the same, by content.
 
     Args:
-        models: by name; at least one. Nodes are put in the order of the layers.
+        models: models by name, at least one. Their nodes are put in the order of the layers.
         base: bytes that the compile of an empty piece takes.
         cost: bytes that the compile takes for one initializer.
-        count: the number of pieces.
+        count: number of pieces.
         max_memory: bytes for the largest piece; the number of pieces is the smallest that fits.
-        at: values; each cut comes right after the node that makes one. Used if neither of the
-            others is given.
-        following: op types whose nodes may not be cut from what makes their inputs.
+        at: values; each cut comes right after the node that makes one. They are used if neither
+            `count` nor `max_memory` is given.
+        following: op types whose nodes may not be cut from the nodes that make their inputs.
 
     Raises:
         ManifestError: the first model cannot be cut as asked.
@@ -216,8 +216,8 @@ def divide(model: ir.Model, pieces: CutPlan) -> list[Partition]:
     are put in the order of the pieces. What the model computes does not change.
 
     Args:
-        model: what `choose` got, unchanged since.
-        pieces: what `choose` returned for it.
+        model: the model that `choose` got, unchanged since.
+        pieces: the plan that `choose` returned for it.
     """
     layout = Layout(model)
     places = [layout.after[cut.after] for cut in pieces.cuts]
@@ -235,7 +235,11 @@ def divide(model: ir.Model, pieces: CutPlan) -> list[Partition]:
         first, *others = sorted(numbers)
         for piece in others:
             members[piece].append(_clone(node, f".piece{piece + 1}", names, instead[piece]))
-        _use(node, instead[first])
+        bodies = subgraphs(node) if instead[first] else ()
+        for user in (node, *(inner for body in bodies for inner in body)):
+            for place, value in enumerate(user.inputs):
+                if value is not None and value in instead[first]:
+                    user.replace_input_with(place, instead[first][value])
         members[first].append(node)
     model.graph.extend([node for piece in members for node in piece])  # moves those that are there
     flow, ends = Dataflow(model), [0, *accumulate(map(len, members))]
@@ -243,7 +247,7 @@ def divide(model: ir.Model, pieces: CutPlan) -> list[Partition]:
 
 
 def _clone(node: ir.Node, suffix: str, names: Names, instead: dict[ir.Value, ir.Value]) -> ir.Node:
-    """Clone a node without bodies, and add what the clone makes to `instead`."""
+    """Clone a node without bodies, and add the clone's outputs to `instead`."""
     inputs = [value and instead.get(value, value) for value in node.inputs]
     copied = node.domain, node.op_type, inputs, node.attributes.values()
     clone = ir.Node(*copied, num_outputs=len(node.outputs), metadata_props=node.metadata_props)
@@ -254,15 +258,6 @@ def _clone(node: ir.Node, suffix: str, names: Names, instead: dict[ir.Value, ir.
         new.meta.update(old.meta)
         instead[old] = new
     return clone
-
-
-def _use(node: ir.Node, instead: Mapping[ir.Value, ir.Value]) -> None:
-    """Replace what a node uses, in its bodies too."""
-    bodies = subgraphs(node) if instead else ()
-    for user in (node, *(inner for body in bodies for inner in body)):
-        for place, value in enumerate(user.inputs):
-            if value is not None and value in instead:
-                user.replace_input_with(place, instead[value])
 
 
 def _balanced(
@@ -320,8 +315,8 @@ def _named_places(layout: Layout, at: Sequence[str]) -> list[int]:
 
 
 def _named_place(layout: Layout, name: str) -> int:
-    """Return the place after the last node, up to the one that makes a value, that is not computed
-    again: what is between them goes where it is used.
+    """Return the place after the last node, up to the maker of a value, that is not computed again;
+    nodes between them go to the pieces that use them.
     """
     anchors = [0, *layout.anchors]
     place = anchors[bisect_right(anchors, layout.after.get(name, 0)) - 1]
@@ -347,9 +342,9 @@ def _named_place(layout: Layout, name: str) -> int:
 def _corresponding(layouts: Sequence[Layout], places: Sequence[int]) -> dict[int, list[int]]:
     """Return for places of the first model, ascending, the place in each of the models.
 
-    The same large weights are used before them. Among places for which that is so, those after
-    values of the same name correspond. Where fewer bytes cross elsewhere, names do not say enough:
-    then it is one place only, which the fewest bytes cross.
+    The same large weights are used before corresponding places. Among several such places, those
+    after values of the same name correspond. If fewer bytes cross at another place, names do not
+    suffice: only the place with the fewest bytes corresponds.
     """
     first, *others = layouts
     if not others:

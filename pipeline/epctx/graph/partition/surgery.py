@@ -26,7 +26,7 @@ def merge_opsets(model: ir.Model, fragment: ir.Model) -> None:
     """Import in `model` what the nodes of `fragment` use.
 
     Raises:
-        CompileError: the model imports another version, in which one of these operators differs.
+        CompileError: the model imports another version, in which an operator differs.
     """
     used: dict[str, set[str]] = defaultdict(set)
     for node in RecursiveGraphIterator(fragment.graph):
@@ -35,8 +35,9 @@ def merge_opsets(model: ir.Model, fragment: ir.Model) -> None:
         version = fragment.opset_imports.get(domain, 1)
         own = model.opset_imports.setdefault(domain, version)
         for op_type in sorted(op_types):
-            known = since(op_type, own, domain)
-            if own != version and (known is None or known != since(op_type, version, domain)):
+            current = since(op_type, own, domain)
+            is_other = current is None or current != since(op_type, version, domain)
+            if own != version and is_other:
                 raise CompileError(
                     f"a fragment has {op_type} of opset {version}, the model of opset {own}",
                     where=f"graph {model.graph.name}, domain {domain or 'ai.onnx'}",
@@ -45,7 +46,7 @@ def merge_opsets(model: ir.Model, fragment: ir.Model) -> None:
 
 
 def since(op_type: str, version: int, domain: str) -> int | None:
-    """The opset version since which an operator is what it is; None: onnx does not know it."""
+    """Return the opset version of an operator's last change; None if onnx does not know it."""
     try:
         return int(onnx.defs.get_schema(op_type, version, domain).since_version)
     except onnx.defs.SchemaError:
@@ -53,22 +54,20 @@ def since(op_type: str, version: int, domain: str) -> int | None:
 
 
 _IDENTITY_OPSET = 21
-"""Of the default domain, for a model that has no operator of it."""
+"""Opset of the default domain for a model that has no operator of it."""
 
 _REPORT = "report it to those who make this execution provider"
 
 
-def extract(model: ir.Model, partition: Partition, *, name: str | None = None) -> ir.Model:
-    """A standalone model of a partition; the source model stays as it is.
+def extract(model: ir.Model, partition: Partition) -> ir.Model:
+    """Return a standalone model of a partition; the source model stays as it is.
 
-    Its inputs, outputs and initializers are the partition's, by name, with type and shape; its
+    Its inputs, outputs and initializers are the partition's, by name, with type and shape. Its
     nodes, those in subgraphs included, keep their names and order. Initializers refer to the same
-    tensors as the model's; the content of none is read.
+    tensors as the model's, which are not read.
 
     Args:
-        model: what the partition is of; not changed.
-        partition: its nodes need nothing but its inputs and initializers.
-        name: of the graph; None: the model's graph name.
+        partition: a partition whose nodes need only its inputs and initializers.
     """
     graph = ir.GraphView(
         partition.inputs,
@@ -76,7 +75,7 @@ def extract(model: ir.Model, partition: Partition, *, name: str | None = None) -
         nodes=partition.nodes,
         initializers=partition.initializers,
         opset_imports=dict(model.opset_imports),
-        name=model.graph.name if name is None else name,
+        name=model.graph.name,
     ).clone()
     for value in graph.inputs:
         value.const_value = None  # a default of the source model is no default here
@@ -86,21 +85,20 @@ def extract(model: ir.Model, partition: Partition, *, name: str | None = None) -
 def splice(model: ir.Model, replacements: Sequence[Replacement]) -> None:
     """Put each fragment in the place of its partition, in `model`, which changes.
 
-    Graph inputs and outputs keep names and order. Every value that a fragment gives keeps its name,
-    and has the type and shape that the fragment or the model knows. Other names of a fragment that
-    are in use get a number, in order; names of EPContext nodes never change, since EPs find their
-    graphs by them. A fragment's initializer that is the model's own stays one initializer;
-    initializers that nothing uses any more are removed. The result is sorted. Fragments stay as
-    they are.
+    Graph inputs and outputs keep names and order. Outputs of a fragment keep their names, and have
+    the type and shape that the fragment or the model knows. Other names of a fragment get a number
+    if they are in use; names of EPContext nodes never change, since EPs find their graphs by them.
+    A fragment's initializer that is the model's own stays one initializer; unused initializers are
+    removed. The result is sorted. Fragments stay as they are.
 
     Args:
-        model: its main graph holds the partitions' nodes.
-        replacements: of distinct partitions of it.
+        model: a model whose main graph holds the partitions' nodes.
+        replacements: replacements of distinct partitions.
 
     Raises:
         CompileError: a fragment does not fit: other inputs or outputs than the partition's, another
-            type or shape, another opset version, an EPContext node name that is taken, an output
-            of an EPContext node without type or shape.
+            type or shape, another opset version, a taken name of an EPContext node, an output of an
+            EPContext node without type or shape.
     """
     if not replacements:
         return
@@ -118,7 +116,8 @@ def splice(model: ir.Model, replacements: Sequence[Replacement]) -> None:
     for old, new in instead.items():
         uses.replace_all(old, new)
     for node in gone:
-        _detach(node)
+        for user in (node, *(inner for graph in subgraphs(node) for inner in graph)):
+            uses.detach(user)
     model.graph.remove(gone)
     _drop_initializers(model.graph, lambda node: True)
     try:
@@ -136,12 +135,12 @@ def _check_interface(replacement: Replacement) -> None:
     inputs = {value.name for value in partition.inputs}
     strange = [value.name for value in graph.inputs if value.name not in inputs]
     if strange:
-        raise _misfit(partition, f"it takes {strange[0]}, which is no input of the partition")
+        raise _misfit(partition, f"it takes {strange[0]}, which is not an input of the partition")
     wanted = sorted(value.name or "" for value in partition.outputs)
     given = sorted(value.name or "" for value in graph.outputs)
     if wanted != given:
-        found = ", ".join(given) or "nothing"
-        raise _misfit(partition, f"it gives {found}, not {', '.join(wanted)}")
+        outputs = ", ".join(given) or "nothing"
+        raise _misfit(partition, f"it gives {outputs}, not {', '.join(wanted)}")
     for node in graph:
         for value in node.outputs if is_epcontext(node) else ():
             if value.name and (value.type is None or value.shape is None):
@@ -172,7 +171,7 @@ def _merge_model(model: ir.Model, fragment: ir.Model) -> None:
 def _insert(graph: ir.Graph, replacement: Replacement, names: Names) -> dict[ir.Value, ir.Value]:
     """Put a copy of one fragment behind the last node of its partition.
 
-    Returns what stands for each of the partition's outputs from now on.
+    Returns the values that replace the partition's outputs.
     """
     partition = replacement.partition
     fragment = replacement.fragment.graph.clone()
@@ -210,7 +209,7 @@ def _insert(graph: ir.Graph, replacement: Replacement, names: Names) -> dict[ir.
 
 
 def _describe(partition: Partition, new: ir.Value, given: ir.Value, old: ir.Value) -> None:
-    """Give a fragment's output the name of what it replaces, and the type and shape of both."""
+    """Give a fragment's output the name of the replaced value, and the type and shape of both."""
     new.name = old.name
     if given.type is not None and old.type is not None:
         types = type_name(given.type), type_name(old.type)
@@ -231,11 +230,11 @@ def _describe(partition: Partition, new: ir.Value, given: ir.Value, old: ir.Valu
 
 
 def _initializer(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
-    """The model's initializer for a fragment's: the same tensor is one initializer."""
+    """Return the model's initializer for a fragment's: the same tensor is one initializer."""
     name = value.name or ""
-    known = graph.initializers.get(name)
-    if known is not None and _same_tensor(known.const_value, value.const_value):
-        return known
+    own = graph.initializers.get(name)
+    if own is not None and _same_tensor(own.const_value, value.const_value):
+        return own
     new = ir.Value(
         name=names.value(name),
         type=value.type,
@@ -247,7 +246,7 @@ def _initializer(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
 
 
 def _same_tensor(one: ir.TensorProtocol | None, two: ir.TensorProtocol | None) -> bool:
-    """Whether two tensors are equal bit by bit."""
+    """Tell whether two tensors are equal bit by bit."""
     if one is two or one is None or two is None:
         return one is two
     if one.dtype != two.dtype or tuple(one.shape) != tuple(two.shape):
@@ -256,7 +255,7 @@ def _same_tensor(one: ir.TensorProtocol | None, two: ir.TensorProtocol | None) -
 
 
 def _drop_initializers(graph: ir.Graph, counts: Callable[[ir.Node], bool]) -> None:
-    """Remove the initializers that no node that counts uses, nor the graph itself."""
+    """Remove initializers that neither the graph itself nor a node that `counts` uses."""
     used: set[ir.Value] = set(graph.outputs) | set(graph.inputs)
     for node in filter(counts, graph):
         used.update(value for value in node.inputs if value is not None)
@@ -264,12 +263,6 @@ def _drop_initializers(graph: ir.Graph, counts: Callable[[ir.Node], bool]) -> No
     for name, value in list(graph.initializers.items()):
         if value not in used:
             del graph.initializers[name]
-
-
-def _detach(node: ir.Node) -> None:
-    """End the use of every value by a node and by those in its subgraphs."""
-    for user in (node, *(inner for graph in subgraphs(node) for inner in graph)):
-        uses.detach(user)
 
 
 def _misfit(partition: Partition, why: str) -> CompileError:

@@ -36,9 +36,9 @@ from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.tensors import MappedTensor, content_digest
 
 _LARGE: Final = 1024
-"""Tensors of so many bytes are mapped where they can be, and digested by content."""
+"""Least bytes of tensors that are mapped if possible, and digested by content."""
 _SCHEME: Final = b"epctx graph digest 1\n"
-"""What the digest covers; another number when that changes."""
+"""Version of the digest's coverage."""
 
 _UNREADABLE: Final = (
     DecodeError,
@@ -48,25 +48,25 @@ _UNREADABLE: Final = (
     ValueError,
     ir.serde.SerdeError,
 )
-"""What reading or encoding a model raises that epctx cannot have written."""
+"""Errors of reading or encoding a model that epctx cannot have written."""
 
 
 def serialize(model: ir.Model) -> bytes:
-    """The canonical bytes, in memory. `chunks` for models whose weights are large.
+    """Return the canonical bytes, in memory; for large weights use `chunks`.
 
     Raises:
-        CompileError: they would be more than protobuf's 2 GB.
+        CompileError: the bytes exceed protobuf's 2 GB.
     """
     return b"".join(chunks(model))
 
 
 def chunks(model: ir.Model) -> Iterator[Buffer]:
-    """The canonical bytes in pieces; mapped weights go through without a copy.
+    """Yield the canonical bytes in pieces; mapped weights are not copied.
 
-    The size is known, and refused, before the first piece.
+    The size is checked before the first piece.
 
     Raises:
-        CompileError: they would be more than protobuf's 2 GB.
+        CompileError: the bytes exceed protobuf's 2 GB.
     """
     message = encoder.encode(model)
     if message.size > wire.LARGEST:
@@ -80,17 +80,17 @@ def chunks(model: ir.Model) -> Iterator[Buffer]:
 
 
 def digest(model: ir.Model) -> Digest:
-    """BLAKE3 of all that can change what is built from the model.
+    """Return BLAKE3 of everything that can change a build from the model.
 
-    Insensitive to where weights lie, doc strings, metadata of nodes, orders, unused initializers;
-    sensitive to everything that is in the canonical bytes. Weights that are mapped are digested
-    once for each range of a file.
+    Places of weights, doc strings, metadata of nodes, orders and unused initializers do not count;
+    everything in the canonical bytes does. Mapped weights are digested once for each range of a
+    file.
     """
     return of_chunks(chain((_SCHEME,), encoder.encode(model, tensor_data=_content).chunks()))
 
 
 def is_canonical(path: Path) -> bool:
-    """Whether a model file is what `serialize` makes of the model in it.
+    """Tell whether a model file has the canonical bytes of its model.
 
     Raises:
         ModelError: the file is missing or not a regular file.
@@ -114,7 +114,7 @@ def _same(message: wire.Message, file: DataFile) -> bool:
 
 
 def _content(message: wire.Message, tensor: ir.TensorProtocol) -> None:
-    """Append what stands for a tensor's bytes in a digest."""
+    """Append a tensor's bytes to a digest, or the digest of its content if it is large."""
     if tensor.nbytes < _LARGE:
         encoder.data(message, tensor)
     else:
@@ -122,7 +122,7 @@ def _content(message: wire.Message, tensor: ir.TensorProtocol) -> None:
 
 
 def read_mapped(path: Path) -> ir.Model:
-    """The model in a file, its weights mapped, in whichever files they lie. Raises ModelError."""
+    """Return the model in a file with all weights mapped, in any file. Raises ModelError."""
     model = read(DataFile.open(path))
     files: dict[str, DataFile] = {}
 
@@ -139,8 +139,8 @@ def read_mapped(path: Path) -> ir.Model:
 
 
 def read(file: DataFile) -> ir.Model:
-    """The model in a file that epctx wrote, its large tensors mapped, references to other files
-    left alone.
+    """Return the model in a file that epctx wrote; large tensors in it are mapped, references to
+    other files stay.
     """
     token = secrets.token_hex(16)  # no file can have guessed it
     data, spans = wire.strip(file.view(), threshold=_LARGE, location=token)

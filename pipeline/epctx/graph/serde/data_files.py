@@ -23,7 +23,7 @@ from epctx.graph.weights import tensors
 from epctx.graph.weights.tensors import MappedTensor, Sink, chunks, content_digest
 
 ALIGNMENT: Final = 4096
-"""Offsets are multiples of it, so that files can be mapped (spec/onnx-external-data)."""
+"""Divisor of all offsets, so that files can be mapped (spec/onnx-external-data)."""
 _ZEROS: Final = bytes(ALIGNMENT)
 
 
@@ -31,8 +31,8 @@ class PlannedFile:
     """A data file to be written: contents at ascending, aligned offsets.
 
     Attributes:
-        location: its path relative to the model's folder, with `/`.
-        size: in bytes, so far.
+        location: path relative to the model's folder, with `/`.
+        size: bytes so far.
     """
 
     def __init__(self, location: str) -> None:
@@ -41,14 +41,14 @@ class PlannedFile:
         self._contents: list[tuple[int, ir.TensorProtocol]] = []
 
     def append(self, content: ir.TensorProtocol) -> int:
-        """Give a content its place; the offset."""
+        """Add a content; return its offset."""
         offset = -(-self.size // ALIGNMENT) * ALIGNMENT
         self._contents.append((offset, content))
         self.size = offset + content.nbytes
         return offset
 
     def chunks(self) -> Iterator[Buffer]:
-        """The file's bytes, anew each time; mapped weights go through without a copy."""
+        """Yield the file's bytes, anew each time; mapped weights are not copied."""
         position = 0
         for offset, content in self._contents:
             yield _ZEROS[: offset - position]
@@ -60,7 +60,7 @@ class PlacedTensor(ir.ExternalTensor):
     """A tensor that is written as a reference to a planned file, and still has its content.
 
     Attributes:
-        content: what the file will hold at `offset`.
+        content: content of the file at `offset`.
         file: the planned file.
     """
 
@@ -79,7 +79,7 @@ class PlacedTensor(ir.ExternalTensor):
         )
 
     def numpy(self) -> npt.NDArray[np.generic]:
-        """The content's values."""
+        """Return the content's values."""
         return self.content.numpy()
 
     def __array__(self, dtype: npt.DTypeLike | None = None) -> npt.NDArray[np.generic]:
@@ -87,7 +87,7 @@ class PlacedTensor(ir.ExternalTensor):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def tobytes(self) -> bytes:
-        """The content's raw bytes."""
+        """Return the content's raw bytes."""
         return self.content.tobytes()
 
     def tofile(self, file: Sink) -> None:
@@ -99,7 +99,7 @@ class PlacedTensor(ir.ExternalTensor):
 T = TypeVar("T")
 
 THRESHOLD: Final = 1024
-"""Bytes from which on onnx itself moves a tensor out."""
+"""Least bytes of tensors that onnx itself moves out."""
 _INFERENCE_READS: Final = 1024
 """Bytes of the largest tensor that holds a shape or the like: 128 dimensions."""
 
@@ -111,21 +111,21 @@ def place(
     size_threshold: int = THRESHOLD,
     keep: Callable[[ir.TensorProtocol], bool] = lambda tensor: False,
 ) -> PlannedFile | None:
-    """Move large initializers of a model out into a planned file: the model then refers to it.
+    """Move large initializers of a model into a planned file, to which the model then refers.
 
     The file is a function of the graph: tensors come in its canonical order. A content that
-    several values share is there once. Tensors of strings stay, they have no external form.
+    several values share is there once. Tensors of strings stay, since they have no external form.
 
     Args:
-        location: the file for all of them.
-        size_threshold: tensors of at least so many bytes; 0: all.
-        keep: tensors that stay, whatever their size.
+        location: the file.
+        size_threshold: least bytes of tensors that are moved; 0 for all.
+        keep: tells which tensors stay, whatever their size.
 
     Returns:
-        The file; None: no tensor goes out.
+        The file; None if no tensor is moved.
 
     Raises:
-        ManifestError: the location is no relative path inside the folder.
+        ManifestError: the location is not a relative path inside the folder.
     """
     if reason := paths.fault(location):
         raise ManifestError(
@@ -153,25 +153,27 @@ def place(
 
 
 def place_shared(models: Sequence[ir.Model], location: str) -> PlannedFile | None:
-    """Move initializers that several models have in common out into one planned file.
+    """Move initializers that several models share into one planned file.
 
-    They are the same to the byte, under any name, and fill at least a page (smaller ones would be
-    padded to one). Only those of a size that several models have are read. The file is a function
+    They are equal to the byte, under any name, and fill at least a page (smaller ones would be
+    padded to one). Only tensors of a size that several models have are read. The file is a function
     of the models and their order.
 
     Returns:
-        The file; None: the models have nothing in common.
+        The file; None if the models share nothing.
     """
     held = [[*_initializers(order(model.graph))] for model in models] if len(models) > 1 else []
-    large = [[tensor for tensor in each if _may_be_shared(tensor)] for each in held]
+    large = [
+        [t for t in each if t.dtype != ir.DataType.STRING and t.nbytes >= ALIGNMENT]
+        for each in held
+    ]
     often = _in_several([{tensor.nbytes for tensor in each} for each in large])
     digests = {
         id(tensor): content_digest(tensor)
         for tensor in itertools.chain.from_iterable(large)
         if tensor.nbytes in often
     }
-    found = [[digests[id(t)] for t in each if id(t) in digests] for each in large]
-    common = _in_several([set(each) for each in found])
+    common = _in_several([{digests[id(t)] for t in each if id(t) in digests} for each in large])
     file = PlannedFile(location)
     offsets: dict[Digest, int] = {}
     for tensor in itertools.chain.from_iterable(large):
@@ -188,26 +190,23 @@ def place_shared(models: Sequence[ir.Model], location: str) -> PlannedFile | Non
     return file if common else None
 
 
-def _may_be_shared(tensor: ir.TensorProtocol) -> bool:
-    return tensor.dtype != ir.DataType.STRING and tensor.nbytes >= ALIGNMENT
-
-
 def _in_several(sets: Iterable[Set[T]]) -> set[T]:
     counted = Counter(itertools.chain.from_iterable(sets))
     return {each for each, count in counted.items() if count > 1}
 
 
 def inference_may_read(tensor: ir.TensorProtocol) -> bool:
-    """Whether shape inference may need the tensor's values: a shape, axes, pads, scales, a count.
+    """Tell whether shape inference may need a tensor's values: a shape, axes, pads, scales, a
+    count.
 
-    It cannot read them from external data, and ONNX Runtime then refuses the model ("Cannot parse
-    data from external tensors", measured on 1.31.1), so they have to stay in it.
+    Inference cannot read external data, and ONNX Runtime then refuses the model ("Cannot parse data
+    from external tensors", measured on 1.31.1). So such tensors stay in the model.
     """
     return len(tensor.shape) <= 1 and tensor.nbytes <= _INFERENCE_READS
 
 
 def _initializers(ordered: OrderedGraph) -> Iterator[ir.TensorProtocol]:
-    """Those of the graph and of its nodes' bodies, in canonical order."""
+    """Yield initializers of a graph and of its nodes' bodies, in canonical order."""
     for _, value in ordered.initializers():
         if value.const_value is not None:
             yield value.const_value
@@ -217,7 +216,7 @@ def _initializers(ordered: OrderedGraph) -> Iterator[ir.TensorProtocol]:
 
 
 def _content(tensor: ir.TensorProtocol) -> object:
-    """The same for tensors whose bytes are the same range of a file, or the same object."""
+    """Return a key that is equal for one range of a file, and for one object."""
     if isinstance(tensor, MappedTensor):
         return id(tensor.file), tensor.start, tensor.nbytes
     return id(tensor)

@@ -39,7 +39,7 @@ _DATA_TYPES: Final = {
 
 
 def opsets(model: ir.Model, ordered: OrderedGraph) -> dict[str, int]:
-    """The opset imports that nodes use; ONNX's own where there is no node.
+    """Return the opset imports that nodes use; ONNX's own if there is no node.
 
     Raises:
         EpctxError: a node's domain is not imported; loaded models import all of theirs.
@@ -54,7 +54,7 @@ def opsets(model: ir.Model, ordered: OrderedGraph) -> dict[str, int]:
 
 
 def lowest_ir_version(model: ir.Model, ordered: OrderedGraph) -> int:
-    """The lowest IR version, from `BASE` on, that has the opsets and data types in use."""
+    """Return the lowest IR version, from `BASE` on, that has the opsets and data types in use."""
     imports = [onnx.helper.make_opsetid(*each) for each in opsets(model, ordered).items()]
     versions = [BASE, onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)]
     names = {dtype.name for dtype in _data_types(ordered) if dtype is not None}
@@ -68,21 +68,19 @@ def _graphs(ordered: OrderedGraph) -> Iterator[OrderedGraph]:
             yield from _graphs(body)
 
 
-def _data_types(ordered: OrderedGraph) -> Iterable[ir.DataType | None]:
-    found: set[ir.DataType | None] = set()
+def _data_types(ordered: OrderedGraph) -> Iterator[ir.DataType | None]:
     for graph in _graphs(ordered):
-        found.update(value.dtype for value in (*graph.graph.inputs, *graph.used))
+        yield from (value.dtype for value in (*graph.graph.inputs, *graph.used))
         for node in graph.nodes:
-            found.update(value.dtype for value in node.outputs)
+            yield from (value.dtype for value in node.outputs)
             for attribute in node.attributes.values():
                 if attribute.type == ir.AttributeType.TENSOR:
-                    found.add(attribute.as_tensor().dtype)
-    return found
+                    yield attribute.as_tensor().dtype
 
 
 PRODUCER: Final = "epctx"
 CHECKSUM: Final = "epctx.checksum"
-"""Where the checksum of a reference that was read is kept: in the tensor's `meta`."""
+"""Key in a tensor's `meta` of the checksum of its reference."""
 
 _TypeKey = tuple[ir.DataType, tuple[int | str | None, ...] | None]
 Encode = Callable[[wire.Message, ir.TensorProtocol], None]
@@ -103,15 +101,14 @@ def data(message: wire.Message, tensor: ir.TensorProtocol) -> None:
 
 
 def encode(model: ir.Model, *, tensor_data: Encode = data) -> wire.Message:
-    """The canonical message.
+    """Return the canonical message of a model, which stays as it is.
 
     Args:
-        model: the model, which stays as it is.
-        tensor_data: how a tensor's content is written.
+        tensor_data: writes a tensor's content.
 
     Raises:
-        EpctxError: the model is not what a stage may hand on: it has local functions, a cycle, an
-            initializer without value, a domain that it does not import.
+        EpctxError: no stage may hand on such a model: it has local functions, a cycle, an
+            initializer without value, or a domain that it does not import.
     """
     return _Encoder(tensor_data).model(model)
 
@@ -206,7 +203,7 @@ class _Encoder:
         message.field(_GRAPH["node"], result)
 
     def _attribute(self, attribute: ir.Attr, bodies: Iterator[OrderedGraph]) -> wire.Message:
-        """An attribute that may be large; `bodies` are the node's graphs still to come."""
+        """Encode an attribute that may be large; `bodies` are the node's remaining graphs."""
         message = wire.Message()
         if attribute.type not in _NESTED or attribute.is_ref():
             proto = onnx.AttributeProto()
@@ -244,7 +241,7 @@ class _Encoder:
         return name + encoded
 
     def _tensor(self, tensor: ir.TensorProtocol, name: str | None) -> wire.Message:
-        """A tensor; one in an attribute has no name, for nothing reads it."""
+        """Encode a tensor; one in an attribute has no name, since nothing reads it."""
         proto = onnx.TensorProto(
             dims=tensor.shape.numpy(), data_type=tensor.dtype.value, name=name or None
         )
@@ -270,7 +267,7 @@ _NESTED: Final = frozenset(
         ir.AttributeType.GRAPHS,
     }
 )
-"""Attributes that may hold much: they are encoded here, without passing through a proto."""
+"""Types of attributes that may be large: they are encoded here, without a proto."""
 
 
 def _plain_attribute(proto: onnx.AttributeProto, attribute: ir.Attr) -> None:
@@ -282,12 +279,12 @@ def _plain_attribute(proto: onnx.AttributeProto, attribute: ir.Attr) -> None:
 
 
 def _text(value: object) -> bytes:
-    """The bytes of a STRING attribute; onnx_ir keeps those that are not UTF-8 as bytes."""
+    """Return the bytes of a STRING attribute; onnx_ir keeps other text than UTF-8 as bytes."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 def _output_names(node: ir.Node) -> list[str]:
-    """The outputs' names; optional ones that are left out at the end are not written."""
+    """Return the outputs' names, without optional outputs left out at the end."""
     names = [value.name or "" for value in node.outputs]
     while names and not names[-1]:
         names.pop()
@@ -305,9 +302,9 @@ def _has_type(value: ir.Value) -> bool:
 
 
 def _type_key(value: ir.Value) -> _TypeKey | None:
-    """The same for values of the same tensor type and shape; None: it says more than that.
+    """Return a key that is equal for equal tensor types and shapes; None if the type has more.
 
-    Many values share few types, and to build a type is most of the cost of a value.
+    Many values share few types, and building a type is most of the cost of a value.
     """
     kind, shape = value.type, value.shape
     if not isinstance(kind, ir.TensorType) or kind.denotation:
@@ -320,7 +317,7 @@ def _type_key(value: ir.Value) -> _TypeKey | None:
 
 
 def _type(value: ir.Value) -> bytes:
-    """A value's TypeProto, its shape included."""
+    """Return a value's TypeProto, its shape included."""
     return _bytes(
         onnx.TypeProto() if value.type is None else types.type_proto(value.type, value.shape)
     )

@@ -1,6 +1,7 @@
-"""Where a model's external data is, without onnx: what a cold build needs to know of its sources.
+"""Locations of a model's external data, read without onnx: a cold build needs no more of its
+sources.
 
-The file is read field by field; what is long, or cannot hold a location, is passed over. Field
+The file is read field by field; fields that are long, or cannot hold a location, are skipped. Field
 numbers are those of onnx.proto.
 """
 
@@ -36,9 +37,9 @@ _INNER: Final[Mapping[str, Mapping[int, str]]] = {
     },
     "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
 }
-"""By message type its fields that may hold tensors, somewhere below."""
+"""Fields, by message type, that may hold tensors at any depth."""
 _TYPED: Final = {4: 5, 5: 6, 9: 10, 10: 11, 11: 22, 12: 23}
-"""By the type of an attribute the one of its fields that counts."""
+"""Field of an attribute that counts, by the attribute's type."""
 _ATTRIBUTE_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 20, 13, 14
 _EXTERNAL: Final = 1
 _LOCATION: Final = b"location"
@@ -48,14 +49,14 @@ _SMALL: Final = 1 << 16
 
 
 class _Malformed(ValueError):
-    """The bytes are no protobuf message, or more than is read."""
+    """Bytes that are not a protobuf message, or exceed a limit."""
 
 
 def of(model: Path) -> tuple[str, ...]:
     """Return the data files that a model refers to, as it writes them, sorted.
 
     Raises:
-        ModelError: it is missing, or no model.
+        ModelError: the file is missing, or is not a model.
     """
     try:
         _, descriptor = open_regular(model, where=str(model))
@@ -70,7 +71,7 @@ def of(model: Path) -> tuple[str, ...]:
 
 
 class _Reader:
-    """Reads a model, message by message, and notes where its tensors' data is."""
+    """Reads a model, message by message, and notes the locations of its tensors' data."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -82,7 +83,7 @@ class _Reader:
         if not depth:
             raise _Malformed(f"nests more than {_DEEPEST} messages")
         inner = _INNER[kind]
-        found: list[tuple[int, int, int]] = []
+        fields: list[tuple[int, int, int]] = []
         attribute = 0
         for number, length, value in self._fields(end):
             if number == _ATTRIBUTE_TYPE and length is None:
@@ -90,10 +91,10 @@ class _Reader:
             elif number in inner and length is not None and self._may_refer(length):
                 start = self._stream.tell()
                 if kind == "AttributeProto":  # its type may come later
-                    found.append((number, start, length))
+                    fields.append((number, start, length))
                 else:
                     self._below(inner[number], start + length, depth)
-        for number, start, length in found:
+        for number, start, length in fields:
             if _TYPED.get(attribute) == number:
                 self._stream.seek(start)
                 self._below(inner[number], start + length, depth)
@@ -127,7 +128,7 @@ class _Reader:
                 raise _Malformed(f"refers to more than {_MOST} files")
 
     def _location(self, end: int) -> str | None:
-        """Read an entry of a tensor's external data: its value, if that is the location."""
+        """Read an entry of a tensor's external data; return the location, if it is one."""
         text = {_KEY: b"", _VALUE: b""}
         for number, length, _ in self._fields(end):
             if length is not None and length > _LONGEST:
@@ -137,8 +138,8 @@ class _Reader:
         return text[_VALUE].decode("utf-8", "replace") if text[_KEY] == _LOCATION else None
 
     def _fields(self, end: int) -> Iterator[tuple[int, int | None, int]]:
-        """List number, length of payload if it has one, and value if it is a varint, of each field
-        up to `end`; the stream is at the payload, and goes on behind it.
+        """Yield number, payload length (None if it has none) and varint value of each field up to
+        `end`; the stream is at the payload, and goes on behind it.
         """
         stream = self._stream
         while (position := stream.tell()) < end:

@@ -1,8 +1,8 @@
-"""One order for one graph: of its nodes, whatever order they are listed in.
+"""Canonical order of a graph's nodes, whatever order they are listed in.
 
 Nodes come in depth-first order from the graph's outputs, inputs first, as a reader would follow
-the data backwards. The order depends on edges alone: not on the list, not on names of nodes. It
-is linear, and a value is used soon after it is made.
+the data backwards. The order depends on edges alone, not on the list or on names of nodes. Finding
+it takes linear time, and a value is used soon after it is made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from epctx.errors import EpctxError
 
 QUANTIZATION: Final = "quant_parameter_tensor_names"
-"""Where onnx_ir keeps quantization annotations: in `Value.meta`."""
+"""Key in `Value.meta` of onnx_ir's quantization annotations."""
 
 
 class OrderedGraph(Struct, frozen=True, kw_only=True, eq=False):
@@ -24,9 +24,9 @@ class OrderedGraph(Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         nodes: all of its nodes, topologically sorted.
-        used: values that the nodes, what is inside them, or the graph's outputs read, in the
-            order in which they do: for a body, what it takes from outside orders that in turn.
-        bodies: for each node with subgraphs, those, in the order of attribute names.
+        used: values that the nodes, their bodies, or the graph's outputs read, in order of reading:
+            the order of a body's outer values orders the nodes outside.
+        bodies: subgraphs of each node that has some, in the order of attribute names.
     """
 
     graph: ir.Graph
@@ -35,7 +35,7 @@ class OrderedGraph(Struct, frozen=True, kw_only=True, eq=False):
     bodies: Mapping[ir.Node, Sequence[OrderedGraph]]
 
     def initializers(self) -> list[tuple[str, ir.Value]]:
-        """Those that something reads, that are inputs, or that quantize another, by name."""
+        """Return initializers that are read, are inputs, or quantize another value, by name."""
         values = (*self.graph.inputs, *self.used)
         values += tuple(output for node in self.nodes for output in node.outputs)
         parameters = {
@@ -52,7 +52,7 @@ def order(graph: ir.Graph) -> OrderedGraph:
     """Order a graph and all of its subgraphs.
 
     Raises:
-        EpctxError: the graph has a cycle; loaded models have none, so some stage made it.
+        EpctxError: the graph has a cycle; loaded models have none, so a stage made it.
     """
     ordered: dict[ir.Node, tuple[OrderedGraph, ...]] = {}
     reads: dict[ir.Node, dict[ir.Value, None]] = {}
@@ -76,7 +76,7 @@ def order(graph: ir.Graph) -> OrderedGraph:
 def _depth_first(
     roots: Sequence[ir.Node], reads: Mapping[ir.Node, Mapping[ir.Value, None]]
 ) -> list[ir.Node]:
-    """The roots and all that they need; producers before consumers."""
+    """Return the roots and all nodes that they need; producers before consumers."""
     done: dict[ir.Node, None] = {}
     active: set[ir.Node] = set()
     for root in roots:
@@ -102,7 +102,7 @@ def _producers(values: Mapping[ir.Value, None]) -> Iterator[ir.Node]:
 
 
 def bodies(attributes: Iterable[ir.Attr]) -> Iterator[ir.Graph]:
-    """The graphs that attributes of a node hold, in their order; not those nested in them."""
+    """Yield the graphs that attributes hold, in order; not graphs nested in them."""
     for attribute in attributes:
         if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
             yield attribute.as_graph()
@@ -111,7 +111,7 @@ def bodies(attributes: Iterable[ir.Attr]) -> Iterator[ir.Graph]:
 
 
 def _key(node: ir.Node) -> tuple[str, ...]:
-    """Distinct for nodes that make anything: a name is made once."""
+    """Return a sort key, distinct for nodes that make a value: each name is made once."""
     made = min((value.name for value in node.outputs if value.name), default="")
     read = ((value.name or "") if value is not None else "" for value in node.inputs)
     return made, node.domain, node.op_type, node.name or "", *read
@@ -122,6 +122,6 @@ def _cycle(graph: ir.Graph | None) -> EpctxError:
 
 
 def bug(what: str, *, where: str | None = None) -> EpctxError:
-    """An error about a model that no stage may hand on."""
+    """Return an error about a model that no stage may hand on."""
     remedy = "this is a bug of epctx or of a third party's pass: please report it"
     return EpctxError(what, where=where, remedy=remedy)

@@ -14,7 +14,7 @@ _PLACEHOLDERS: Final = frozenset({"", "?", "*", "-1"})
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs that a node's attributes hold, in order; not those nested in them."""
+    """Yield the graphs that a node's attributes hold, in order; not graphs nested in them."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
@@ -23,7 +23,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def nested(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graph, and every graph inside it, outer ones first."""
+    """Yield the graph, and every graph inside it, outer ones first."""
     yield graph
     for node in graph.node:
         if node.attribute:  # most have none, and this is asked of each again and again
@@ -32,7 +32,7 @@ def nested(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    """Every graph: the main one, and those inside its nodes and inside local functions."""
+    """Yield every graph: the main one, and those in its nodes and in local functions."""
     yield from nested(model.graph)
     for function in model.functions:
         for node in function.node:
@@ -41,7 +41,7 @@ def graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
 
 
 def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node of every graph and local function."""
+    """Yield every node of every graph and local function."""
     for graph in graphs(model):
         yield from graph.node
     for function in model.functions:
@@ -49,7 +49,7 @@ def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
-    """Every attribute of every node, and the default attributes of the local functions."""
+    """Yield every attribute of every node, and the default attributes of local functions."""
     for node in nodes(model):
         yield from node.attribute
     for function in model.functions:
@@ -57,7 +57,7 @@ def attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every dense tensor: initializers and attributes."""
+    """Yield every dense tensor: initializers and attributes."""
     for graph in graphs(model):
         yield from graph.initializer
     for attribute in attributes(model):
@@ -65,7 +65,7 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def tensors_of(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorProto]:
-    """The dense tensors of an attribute."""
+    """Yield the dense tensors of an attribute."""
     if attribute.type == onnx.AttributeProto.TENSOR:
         yield attribute.t
     elif attribute.type == onnx.AttributeProto.TENSORS:
@@ -73,7 +73,7 @@ def tensors_of(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorProto]:
 
 
 def sparse_tensors(model: onnx.ModelProto) -> Iterator[onnx.SparseTensorProto]:
-    """Every sparse tensor: initializers and attributes."""
+    """Yield every sparse tensor: initializers and attributes."""
     for graph in graphs(model):
         yield from graph.sparse_initializer
     for attribute in attributes(model):
@@ -81,7 +81,7 @@ def sparse_tensors(model: onnx.ModelProto) -> Iterator[onnx.SparseTensorProto]:
 
 
 def sparse_tensors_of(attribute: onnx.AttributeProto) -> Iterator[onnx.SparseTensorProto]:
-    """The sparse tensors of an attribute."""
+    """Yield the sparse tensors of an attribute."""
     if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
         yield attribute.sparse_tensor
     elif attribute.type == onnx.AttributeProto.SPARSE_TENSORS:
@@ -89,7 +89,7 @@ def sparse_tensors_of(attribute: onnx.AttributeProto) -> Iterator[onnx.SparseTen
 
 
 def values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    """Every declared value of every graph: inputs, outputs, value_info."""
+    """Yield every declared value of every graph: inputs, outputs, value_info."""
     for graph in graphs(model):
         yield from graph.input
         yield from graph.output
@@ -97,7 +97,7 @@ def values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def dimensions(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    """Every dimension in a type, in the elements of sequences, optionals and maps too."""
+    """Yield every dimension in a type, also in elements of sequences, optionals and maps."""
     match kind.WhichOneof("value"):
         case "tensor_type":
             yield from kind.tensor_type.shape.dim
@@ -130,7 +130,7 @@ def contradict(one: onnx.TensorShapeProto, other: onnx.TensorShapeProto) -> bool
 
 
 def holds_map(kind: onnx.TypeProto) -> bool:
-    """The type is a map, or a sequence or optional of one."""
+    """Tell whether a type is a map, or a sequence or optional of one."""
     match kind.WhichOneof("value"):
         case "map_type":
             return True
@@ -143,27 +143,26 @@ def holds_map(kind: onnx.TypeProto) -> bool:
 
 
 def kind(data_type: int) -> str:
-    """The type of a tensor's elements in words: `float`, `int64`; also of one that is none."""
-    known = onnx.TensorProto.DataType
-    return known.Name(data_type).lower() if data_type in known.values() else f"type {data_type} "
+    """Return an element type in words: `float`, `int64`; invalid types have words, too."""
+    kinds = onnx.TensorProto.DataType
+    return kinds.Name(data_type).lower() if data_type in kinds.values() else f"type {data_type} "
 
 
 def op(node: onnx.NodeProto | ir.Node) -> str:
-    """A node's operator: `domain::op_type`, or `op_type` of the default domain."""
+    """Return a node's operator: `domain::op_type`, or `op_type` of the default domain."""
     return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
 
 def symbol(dim: onnx.TensorShapeProto.Dimension) -> str | None:
-    """The name of a symbolic dimension; None: it has a size, or nobody knows it.
+    """Return the name of a symbolic dimension; None if it has a size or is unknown.
 
-    Exporters write "?" for each size that they do not know (paddle2onnx): to ONNX Runtime two of
-    them need not be the same.
+    Exporters write "?" for each unknown size (paddle2onnx); to ONNX Runtime two of them may differ.
     """
     return None if dim.dim_param in _PLACEHOLDERS else dim.dim_param
 
 
 def describe(node: onnx.NodeProto) -> str:
-    """A node in an error message: by name, or by what it makes."""
+    """Describe a node in an error message, by its name or by a value that it makes."""
     if node.name:
         return f"node {node.name!r} ({op(node)})"
     made = next((name for name in node.output if name), None)

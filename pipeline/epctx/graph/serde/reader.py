@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _HEAD: Final = 512
-"""Bytes that tell what a file is."""
+"""Bytes at the start of a file that show its kind."""
 
 _LOOKS_LIKE: Final[tuple[tuple[int, bytes, str, str], ...]] = (
     (0, b"version https://git-lfs", "a Git LFS pointer", "run `git lfs pull`"),
@@ -59,10 +59,10 @@ _LOOKS_LIKE: Final[tuple[tuple[int, bytes, str, str], ...]] = (
 
 
 def open_model(path: Path) -> DataFile:
-    """Open the file that is to be a model; whether it is one is not looked at.
+    """Open a file as a model, without looking at its content.
 
     Raises:
-        ModelError: there is no such file, it is no regular file, or it cannot be read.
+        ModelError: the file is missing, not regular, or cannot be read.
     """
     try:
         return DataFile.open(path)
@@ -87,10 +87,10 @@ def _folder(path: Path) -> ModelError:
 def parse(
     file: DataFile, *, threshold: int, location: str, where: str
 ) -> tuple[onnx.ModelProto, tuple[wire.Span, ...]]:
-    """The message in a file without the raw data of its large tensors, as `wire.strip` has it.
+    """Parse a file without the raw data of its large tensors, as `wire.strip` leaves it.
 
     Raises:
-        ModelError: it is none, or would take far more memory than the file has bytes.
+        ModelError: it is not a model, or would take far more memory than the file has bytes.
     """
     try:
         data, spans = wire.strip(file.view(), threshold=threshold, location=location)
@@ -104,12 +104,11 @@ def parse(
 
 
 def not_onnx(file: DataFile, reason: str, where: str) -> ModelError:
-    """What to say of a file that is no model: what it looks like, if that is often taken for one.
+    """Return the error of a file that is not a model; it names the kind that the file looks like.
 
     Args:
-        file: the file.
-        reason: what was found instead of a model.
-        where: the file, as the user knows it.
+        reason: reason of the parser.
+        where: the file's name for the user.
     """
     head = bytes(file.view(0, min(file.size, _HEAD)))
     if not head:
@@ -141,7 +140,7 @@ def not_onnx(file: DataFile, reason: str, where: str) -> ModelError:
 
 
 def _is_text(head: bytes) -> bool:
-    """UTF-8, perhaps cut in a character, without control characters."""
+    """Tell whether bytes are UTF-8, perhaps cut in a character, without control characters."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -150,7 +149,11 @@ def _is_text(head: bytes) -> bool:
 
 
 def require_utf8(model: onnx.ModelProto, *, where: str) -> None:
-    """Raise ModelError for a name, symbol or piece of metadata that is not UTF-8."""
+    """Raise ModelError for a name, symbol or piece of metadata that is not UTF-8.
+
+    ONNX demands UTF-8. protobuf does not check it, and gives bytes in place of such a text. So it
+    is checked once, at load, for all texts that later stages read.
+    """
     for what, texts in _texts(model):
         try:
             "".join(texts)  # the quickest way to ask whether all are texts
@@ -160,7 +163,7 @@ def require_utf8(model: onnx.ModelProto, *, where: str) -> None:
 
 
 def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, Sequence[str]]]:
-    """Texts that belong together, each group with what it is in words."""
+    """Yield groups of texts, each with a description in words."""
     yield "domain of the model", (model.domain,)
     yield "producer of the model", (model.producer_name, model.producer_version)
     yield "metadata of the model", _metadata(model)
@@ -178,7 +181,7 @@ def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _graph(graph: onnx.GraphProto) -> Iterator[tuple[str, Sequence[str]]]:
-    """Those of a graph, but not of graphs in it."""
+    """Yield the texts of a graph, but not of graphs in it."""
     yield "name of a graph", (graph.name, graph.doc_string, *_metadata(graph))
     for annotation in graph.quantization_annotation:
         entries = annotation.quant_parameter_tensor_names
@@ -242,20 +245,21 @@ def _metadata(
 
 _THRESHOLD: Final = 1 << 12
 _INSIDE: Final = f"inside {secrets.token_hex(16)}"
-"""`location` of a tensor whose data was left out here; no file can know it."""
+"""Location of a tensor whose data was left out here; no file can know it."""
 
 
 class BareModel(Struct, frozen=True, kw_only=True, eq=False):
-    """A model without its large tensors' raw data, and the mapped file that this is in."""
+    """A model without its large tensors' raw data, and the mapped file with that data."""
 
     proto: onnx.ModelProto
     file: DataFile
     spans: tuple[wire.Span, ...]
 
     def raw(self, tensor: onnx.TensorProto) -> memoryview:
-        """Raw data of a tensor of this model; empty where it is in a typed field or another file.
+        """Return raw data of a tensor of this model; empty if it is in a typed field or another
+        file.
 
-        No copy is made of what was left out.
+        Data that was left out is not copied.
         """
         if tensor.data_location == onnx.TensorProto.EXTERNAL and not is_external(tensor):
             index = next(int(e.value) for e in tensor.external_data if e.key == "offset")
@@ -266,21 +270,18 @@ class BareModel(Struct, frozen=True, kw_only=True, eq=False):
 def read(path: Path) -> onnx.ModelProto:
     """Read a model from a regular file, without raw data of 4096 bytes and more.
 
-    Such a tensor looks like an external one: `is_external` tells it from those whose data really
-    is in another file. Embedded context payloads are read.
-
-    Raises:
-        ModelError: as `read_mapped`.
+    Such a tensor looks like an external one; `is_external` tells them apart. Embedded context
+    payloads are read. Raises ModelError as `read_mapped`.
     """
     return read_mapped(path).proto
 
 
 def read_mapped(path: Path) -> BareModel:
-    """As `read`, with a view of what was left out.
+    """Read a model as `read`, with a view of the data that was left out.
 
     Raises:
-        ModelError: the file is missing, no regular file, beyond 2 GB, or holds no ONNX model, or
-            one with names that are not UTF-8.
+        ModelError: the file is missing, not regular, beyond 2 GB, not an ONNX model, or has names
+            that are not UTF-8.
     """
     file = open_model(path)
     if file.size > wire.LARGEST:
@@ -298,19 +299,19 @@ def read_mapped(path: Path) -> BareModel:
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor's data is in another file."""
+    """Tell whether a tensor's data is in another file."""
     return tensor.data_location == onnx.TensorProto.EXTERNAL and location(tensor) != _INSIDE
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """The tensors, those of attributes and sparse ones too, whose data is in other files."""
+    """Yield tensors, also of attributes and sparse ones, whose data is in other files."""
     yield from filter(is_external, protos.tensors(model))
     for sparse in protos.sparse_tensors(model):
         yield from filter(is_external, (sparse.values, sparse.indices))
 
 
 def location(tensor: onnx.TensorProto) -> str:
-    """Where an external tensor says its data is; "" if it does not."""
+    """Return the location in an external tensor; "" if it has none."""
     return next((e.value for e in tensor.external_data if e.key == "location"), "")
 
 
@@ -332,11 +333,11 @@ class OnnxFile(Struct, frozen=True, kw_only=True):
     weights: Sequence[Reference]
 
     def reference(self, tensor: onnx.TensorProto) -> Reference:
-        """Where the bytes of an external tensor of `proto` are."""
+        """Return the range of an external tensor of `proto`."""
         return self.weights[next(int(e.value) for e in tensor.external_data if e.key == "offset")]
 
     def tensor(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        """What onnx_ir made of a tensor of `proto`, mapped if it is one of `weights`."""
+        """Return onnx_ir's form of a tensor of `proto`, mapped if it is one of `weights`."""
         import onnx_ir as ir
 
         from epctx.graph.weights.tensors import MappedTensor
@@ -351,7 +352,7 @@ def read_source(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
     """Parse a model, and check every reference to external data.
 
     Raises:
-        ModelError: no ONNX model; a tensor whose data is missing, outside, or of another size.
+        ModelError: not an ONNX model; a tensor's data is missing, outside, or of another size.
     """
     token = secrets.token_hex(16)  # no file can have guessed it
     proto, spans = parse(file, threshold=INLINE, location=token, where=where)
@@ -393,17 +394,17 @@ def read_source(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
 
 
 def _require_whole(tensor: onnx.TensorProto, *, where: str) -> None:
-    """A tensor that is inside the model has as many elements as its shape: no fewer, no more.
+    """Refuse a tensor inside the model with more or fewer elements than its shape has.
 
-    The checker lets more pass, ONNX Runtime does not. Without a data location, raw_data counts
-    if it is there, else the field of the type.
+    The checker accepts more, ONNX Runtime does not. Without a data location, raw_data counts if it
+    is there, else the field of the type.
     """
     if tensor.HasField("raw_data"):
         _require_size(tensor, len(tensor.raw_data), where=where)
         return
     require_dimensions(tensor, where=f"{where}: tensor {tensor.name!r}")
     try:
-        found = len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
+        elements = len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
     except (ValueError, KeyError):
         return  # a type that does not exist: the checker says it
     count = math.prod(tensor.dims)
@@ -412,8 +413,8 @@ def _require_whole(tensor: onnx.TensorProto, *, where: str) -> None:
         count *= 2
     elif size in (2, 4):  # packed, a byte an element
         count = -(-count * size // 8)
-    if found != count:
-        what = f"has {found} elements, its type and shape need {count}"
+    if elements != count:
+        what = f"has {elements} elements, its type and shape need {count}"
         raise ModelError.broken(what, where=f"{where}: tensor {tensor.name!r}")
 
 

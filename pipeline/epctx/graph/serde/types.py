@@ -19,7 +19,7 @@ from epctx.graph.serde import protos
 from epctx.graph.serde.ordering import bodies
 
 _STAND_IN: Final = f"map {secrets.token_hex(16)} "
-"""What the denotation of a stand-in begins with; no file can know it."""
+"""Prefix of a stand-in's denotation; no file can know it."""
 
 
 class MapType:
@@ -49,7 +49,7 @@ class MapType:
 
 
 def from_proto(proto: onnx.ModelProto) -> ir.Model:
-    """The model of a proto, which stays as it is. Raises what onnx_ir's reader raises."""
+    """Return the model of a proto, which stays as it is. Raises what onnx_ir's reader raises."""
     if not any(protos.holds_map(value.type) for value in protos.values(proto)):
         return ir.serde.deserialize_model(proto)
     bare = onnx.ModelProto()
@@ -68,7 +68,7 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:
-    """The proto of a model, as onnx_ir writes it; the model stays as it is."""
+    """Return the proto of a model, as onnx_ir writes it; the model stays as it is."""
     with _without_maps(model) as types:
         proto = ir.serde.serialize_model(model)
     if types:
@@ -79,7 +79,7 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 
 def type_of(proto: onnx.TypeProto) -> ir.TypeProtocol | None:
-    """The type that a proto says, without its shape; None if it says none."""
+    """Return the type in a proto, without its shape; None if it has none."""
     denotation = proto.denotation or None
     match proto.WhichOneof("value") if protos.holds_map(proto) else None:
         case "map_type":
@@ -99,7 +99,7 @@ def type_of(proto: onnx.TypeProto) -> ir.TypeProtocol | None:
 
 
 def type_proto(kind: ir.TypeProtocol, shape: ir.Shape | None = None) -> onnx.TypeProto:
-    """The proto of a type, and of the shape of its tensors."""
+    """Return the proto of a type, and of the shape of its tensors."""
     proto = onnx.TypeProto(denotation=kind.denotation or None)
     if not holds_map(kind):
         ir.serde.serialize_type_into(proto, kind)
@@ -116,7 +116,7 @@ def type_proto(kind: ir.TypeProtocol, shape: ir.Shape | None = None) -> onnx.Typ
 
 
 def holds_map(kind: ir.TypeProtocol | None) -> bool:
-    """The type is a map, or a sequence or optional of one."""
+    """Tell whether a type is a map, or a sequence or optional of one."""
     if isinstance(kind, ir.SequenceType | ir.OptionalType):
         return holds_map(kind.elem_type)
     return isinstance(kind, MapType)
@@ -130,7 +130,7 @@ def _stand_in(kind: ir.TypeProtocol, types: dict[str, ir.TypeProtocol]) -> ir.Te
 
 @contextmanager
 def _without_maps(model: ir.Model) -> Iterator[Mapping[str, ir.TypeProtocol]]:
-    """Stand-ins in the places of types that hold maps, until the end; what they stand for."""
+    """Replace types that hold maps by stand-ins for a while; yield the types by stand-in."""
     held = [(value, kind) for value in _values(model.graph) if holds_map(kind := value.type)]
     types: dict[str, ir.TypeProtocol] = {}
     try:
@@ -144,7 +144,7 @@ def _without_maps(model: ir.Model) -> Iterator[Mapping[str, ir.TypeProtocol]]:
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    """What a graph and those in its nodes take and make."""
+    """Yield inputs and node outputs of a graph and of those in its nodes."""
     yield from graph.inputs
     for node in graph:
         yield from node.outputs

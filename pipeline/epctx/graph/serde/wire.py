@@ -23,17 +23,17 @@ from epctx.limits import Limit
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _JOIN: Final = 1 << 16
 LARGEST: Final = 2**31 - 1
-"""Bytes that a protobuf message can have."""
+"""Maximum bytes of a protobuf message."""
 _MAX_DEPTH: Final = 100
 """Nesting that protobuf's own parser accepts."""
 
 
 class Malformed(ValueError):
-    """The bytes are no protobuf message."""
+    """Bytes that are not a protobuf message."""
 
 
 class TooLarge(ValueError):
-    """The message is beyond one of `epctx.limits`; `limit` is that."""
+    """A message beyond `limit`, one of `epctx.limits`."""
 
     def __init__(self, what: str, limit: Limit) -> None:
         super().__init__(f"{what}, more than {limit}")
@@ -51,12 +51,12 @@ class Span(Struct, frozen=True):
 
 
 class _Kind(Struct, frozen=True):
-    """A message type: which of its fields may hold, somewhere below, a tensor's raw data."""
+    """A message type, and its fields that may hold a tensor's raw data at any depth."""
 
     name: str
     inner: Mapping[int, str]
     messages: frozenset[int]
-    """Its other fields that hold messages: protobuf makes objects of them, whatever they hold."""
+    """Other fields that hold messages: protobuf makes objects of them in any case."""
 
 
 def _kind(message: type, **fields: str) -> _Kind:
@@ -99,16 +99,15 @@ _DATA_LOCATION: Final = _TENSOR["data_location"].number
 
 
 def strip(data: memoryview, *, threshold: int, location: str) -> tuple[bytes, tuple[Span, ...]]:
-    """A serialized ModelProto without the raw data of its large tensors, and where that was.
+    """Return a serialized ModelProto without the raw data of its large tensors, and their spans.
 
     A tensor with `threshold` or more bytes of raw data becomes an external one, whose `location`
     is the given text and whose `offset` is the index of its span. Training information, which
-    nothing here reads, is left out; sparse tensors stay as they are. What is copied is
-    proportional to what stays.
+    nothing here reads, is left out; sparse tensors stay. Only the result is copied.
 
     Raises:
-        Malformed: the bytes are no protobuf, are cut short, or nest too deeply.
-        TooLarge: parsing what stays would take far more memory than the file has bytes.
+        Malformed: the bytes are not protobuf, are cut short, or nest too deeply.
+        TooLarge: parsing the result would take far more memory than the file has bytes.
     """
     walk = _Walk(data, threshold, location)
     parts = walk.message(0, len(data), _KINDS["ModelProto"], _MAX_DEPTH)
@@ -129,7 +128,7 @@ class _Walk:
         self.spans: list[Span] = []
 
     def message(self, start: int, stop: int, kind: _Kind, depth: int) -> Message | None:
-        """The message at [start, stop) with its tensors stripped; None: nothing to strip in it."""
+        """Return the message at [start, stop) with its tensors stripped; None if it has none."""
         if not depth:
             raise Malformed(f"nests more than {_MAX_DEPTH} messages")
         result: Message | None = None
@@ -163,15 +162,15 @@ class _Walk:
         return result
 
     def _walk(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """The fields of a message, counted: each costs time here, and an object in protobuf."""
-        for found in _fields(self._data, start, stop):
+        """Yield and count the fields of a message: each costs time here, and a protobuf object."""
+        for field in _fields(self._data, start, stop):
             self._fields -= 1
             if self._fields < 0:
                 raise TooLarge("has too many fields", limits.MODEL_FIELDS)
-            yield found
+            yield field
 
     def _count_structure(self, size: int) -> None:
-        """Count bytes that nobody looks into before protobuf makes objects of them."""
+        """Count bytes that are not examined before protobuf makes objects of them."""
         self._structure -= size
         if self._structure < 0:
             raise TooLarge(
@@ -202,7 +201,7 @@ class _Walk:
 
 
 def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """(number, wire type, start of field, start of payload, end) of each field of a message."""
+    """Yield (number, wire type, start of field, start of payload, end) of each field."""
     position = start
     while position < stop:
         field = position
@@ -241,7 +240,7 @@ def _varint(data: memoryview, position: int, stop: int) -> tuple[int, int]:
 
 
 class Payload(Struct, frozen=True):
-    """Bytes that are produced when they are written: `size` of them, anew each time."""
+    """`size` bytes that are produced when they are written, anew each time."""
 
     size: int
     chunks: Callable[[], Iterable[Buffer]]
@@ -255,19 +254,19 @@ class Message:
         self.size = 0
 
     def encoded(self, fields: Buffer) -> None:
-        """Append fields that are encoded already."""
+        """Append encoded fields."""
         if len(fields):
             self._parts.append(fields)
             self.size += len(fields)
 
     def field(self, number: int, content: Payload | Message) -> None:
-        """Append a bytes field, or an embedded message, which must not grow any more."""
+        """Append a bytes field, or an embedded message, which must not grow afterwards."""
         self.encoded(_header(number, content.size))
         self._parts.append(content)
         self.size += content.size
 
     def parts(self) -> Iterator[Buffer]:
-        """The encoded message in pieces, in order; many of them tiny."""
+        """Yield the encoded message in pieces, in order; many of them tiny."""
         for part in self._parts:
             if isinstance(part, Message):
                 yield from part.parts()
@@ -277,7 +276,7 @@ class Message:
                 yield part
 
     def chunks(self) -> Iterator[Buffer]:
-        """The same with small pieces joined, for a writer that is not buffered."""
+        """Yield the message with small pieces joined, for an unbuffered writer."""
         small = bytearray()
         for part in self.parts():
             if len(part) < _JOIN:
@@ -292,12 +291,12 @@ class Message:
 
 
 def embedded(number: int, encoded: bytes) -> bytes:
-    """A field that holds an encoded message, or bytes."""
+    """Return a field that holds an encoded message, or bytes."""
     return _header(number, len(encoded)) + encoded
 
 
 def external(location: str, **keys: int | str) -> bytes:
-    """The fields of a TensorProto that say where its data is, encoded."""
+    """Return the encoded fields of a TensorProto that locate its data."""
     tensor = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
     for key, value in {"location": location, **keys}.items():
         tensor.external_data.add(key=key, value=str(value))

@@ -33,30 +33,30 @@ if TYPE_CHECKING:
 
 
 READ: Final = 1 << 16
-"""Bytes at most of a file that is read when it is opened: to map it takes longer, and keeps a file
-descriptor.
+"""Maximum bytes of a file that is read when it is opened. Mapping a small file takes longer and
+keeps a file descriptor.
 """
 
 
 class DataFile:
-    """A file of weights, opened once: checked on the open descriptor, mapped or, if it is small,
-    read; never opened again.
+    """A file of weights, opened once: checked on the open descriptor, then mapped, or read if it is
+    small.
 
     The map lives as long as the object or a view of it does. The file must not shrink meanwhile
-    (the operating system then ends the process); `changed` tells of any other edit.
+    (the operating system then ends the process); `changed` detects any other edit.
 
     Raises:
-        ModelError: it is larger than a file may be, or cannot be mapped.
+        ModelError: the file is larger than allowed, or cannot be mapped.
 
     Attributes:
         path: the real path, links followed; for messages and reports, never for reading.
-        location: the name by which the model refers to it, with `/`; the file's name for a model.
-        folder: what `location` is relative to.
-        size: in bytes, when it was opened.
+        location: the model's name for the file, with `/`; the file's own name for a model.
+        folder: the folder that `location` is relative to.
+        size: bytes when it was opened.
     """
 
     def __init__(self, folder: Path, location: str, *, path: Path, descriptor: int) -> None:
-        """Take over an open `descriptor` of a regular file (it is closed)."""
+        """Take over an open `descriptor` of a regular file, and close it."""
         self.folder = folder
         self.location = location
         self.path = path
@@ -87,11 +87,11 @@ class DataFile:
         """Open a file that the user named: links are followed wherever they lead.
 
         Args:
-            whole: its digest, where whoever wrote or hashed it says so; None: not known.
-            parts: likewise of ranges (offset, length).
+            whole: digest of the file, if it is known; None otherwise.
+            parts: known digests of ranges (offset, length).
 
         Raises:
-            ModelError: it is missing, not a regular file, or cannot be read.
+            ModelError: the file is missing, not regular, or cannot be read.
         """
         real, descriptor = open_regular(path, where=str(path))
         file = cls(path.parent, path.name, path=real, descriptor=descriptor)
@@ -100,7 +100,7 @@ class DataFile:
         return file
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Bytes [offset, offset + length) as a read-only view of the map; no copy.
+        """Return bytes [offset, offset + length) as a read-only view of the map; no copy.
 
         Raises:
             ValueError: the range is not inside the file (a bug: ranges are checked at load).
@@ -111,10 +111,10 @@ class DataFile:
         return self._view[offset:stop]
 
     def chunks(self, offset: int = 0, length: int | None = None) -> Iterator[memoryview]:
-        """The same in pieces of at most `digest.CHUNK` bytes.
+        """Yield a range in pieces of at most `digest.CHUNK` bytes.
 
-        Pages are given back once the caller has moved on, so that a pass over many gigabytes
-        does not grow the resident set.
+        Pages are released once the caller has moved on, so a pass over many gigabytes does not grow
+        the resident set.
         """
         view = self.view(offset, length)
         for start in range(0, len(view), CHUNK):
@@ -123,7 +123,7 @@ class DataFile:
             self._release(offset + start, len(piece))
 
     def copy(self, stream: FileIO, offset: int, length: int) -> None:
-        """Append a range to an unbuffered file: by the system where it can, a third of the time.
+        """Append a range to an unbuffered file, by the system if possible: a third of the time.
 
         Raises:
             OSError: the disk refuses.
@@ -135,7 +135,7 @@ class DataFile:
                 rest = rest[stream.write(rest) :]
 
     def _copied(self, target: int, offset: int, length: int) -> int:
-        """How much of a range the system copied to where `target` stands."""
+        """Let the system copy a range to `target`; return the number of bytes copied."""
         done = 0
         # A Python that was built for an old C library does not have the call.
         if sys.platform != "linux" or not hasattr(os, "copy_file_range"):
@@ -143,7 +143,7 @@ class DataFile:
         with contextlib.suppress(OSError, ModelError):
             _, source = open_regular(self.path, where=str(self.path))
             try:
-                # What the map shows, and no other file that has its path meanwhile.
+                # Copy the mapped file only, not another one that has its path by now.
                 while done < length and of_content(os.fstat(source)) == self._identity:
                     count = os.copy_file_range(source, target, length - done, offset + done)
                     if not count:
@@ -154,19 +154,17 @@ class DataFile:
         return done
 
     def digest(self) -> Digest:
-        """BLAKE3 of the whole file; computed once."""
+        """Return BLAKE3 of the whole file; computed once."""
         if self._whole is None:
             self.hash_parts(())
         assert self._whole is not None
         return self._whole
 
     def part_digest(self, offset: int, length: int) -> Digest:
-        """BLAKE3 of one range; computed once."""
-        known = self._parts.get((offset, length))
-        if known is None:
-            known = of_chunks(self.chunks(offset, length))
-            self._parts[offset, length] = known
-        return known
+        """Return BLAKE3 of one range; computed once."""
+        if (offset, length) not in self._parts:
+            self._parts[offset, length] = of_chunks(self.chunks(offset, length))
+        return self._parts[offset, length]
 
     def hash_parts(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Digest the whole file and each (offset, length) of `ranges` in one pass over it."""
@@ -200,7 +198,7 @@ class DataFile:
         self._whole = Digest("blake3", whole.hexdigest())
 
     def sha1(self) -> str:
-        """SHA-1 of the whole file in hex: what the key `checksum` holds; computed once."""
+        """Return SHA-1 of the whole file in hex, for the key `checksum`; computed once."""
         if self._sha1 is None:
             hasher = hashlib.sha1(usedforsecurity=False)
             for chunk in self.chunks():
@@ -209,7 +207,7 @@ class DataFile:
         return self._sha1
 
     def changed(self) -> bool:
-        """The file at `path` is no longer the one that was opened, or was written to since."""
+        """Tell whether the file at `path` was replaced or written to since it was opened."""
         try:
             return of_content(self.path.stat()) != self._identity
         except OSError:
@@ -247,19 +245,21 @@ _COMPARED = 1 << 20
 
 
 def first_difference(old: memoryview, new: memoryview) -> int | None:
-    """Offset of the first byte that differs; the shorter length if one begins with the other."""
+    """Return the offset of the first byte that differs; None if there is none. If one side begins
+    with the other, it is the shorter length.
+    """
     for start, differs in _differing(old, new):
         return start + int(differs.argmax())
     return None if len(old) == len(new) else min(len(old), len(new))
 
 
 def count_differences(old: memoryview, new: memoryview) -> int:
-    """How many bytes differ, those that only the longer one has included."""
+    """Return the number of bytes that differ, extra bytes of the longer side included."""
     return abs(len(old) - len(new)) + sum(int(each.sum()) for _, each in _differing(old, new))
 
 
 def difference(old: memoryview, new: memoryview) -> str | None:
-    """The first difference in words; None: there is none."""
+    """Describe the first difference in words; None if there is none."""
     offset = first_difference(old, new)
     if offset is None:
         return None
@@ -270,7 +270,7 @@ def difference(old: memoryview, new: memoryview) -> str | None:
 
 
 def _differing(old: memoryview, new: memoryview) -> Iterator[tuple[int, npt.NDArray[np.bool_]]]:
-    """Chunks, of the length that both have, that are not the same: their start, which bytes."""
+    """Yield unequal chunks of the common length: start, and which bytes differ."""
     import numpy as np
 
     for start in range(0, min(len(old), len(new)), _COMPARED):

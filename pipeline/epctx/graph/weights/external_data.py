@@ -30,13 +30,13 @@ _DECIMAL = re.compile(r"[0-9]{1,19}")
 _SHOWN = 120
 """Characters of a text from the model that an error shows."""
 _SEARCHED = 10_000
-"""Files of a folder that are searched for a near name."""
+"""Maximum number of files in a folder that are searched for a near name."""
 _MODEL = ".onnx"
-"""How the names of models end, which no data file is mistaken for."""
+"""Ending of models' names; such a file is never suggested as data."""
 _UNSIZED = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}
-"""Bits of an element, where the name of its type has no number."""
+"""Bits of an element of types whose name has no number."""
 _KEYS = frozenset({"location", "offset", "length", "checksum"})
-"""Keys of an external tensor; ONNX Runtime 1.31.1 refuses others but its prepacked copies."""
+"""Keys of an external tensor; ONNX Runtime 1.31.1 refuses all others but prepacked copies."""
 _SHA1 = re.compile(r"[0-9a-fA-F]{40}")
 
 
@@ -48,12 +48,12 @@ class Reference(Struct, frozen=True, kw_only=True):
     length: int
 
     def read(self) -> bytes:
-        """A copy of its bytes."""
+        """Return a copy of its bytes."""
         return bytes(self.file.view(self.offset, self.length))
 
 
 class DataFolder:
-    """The folder that external data is resolved in: each file in it is opened once.
+    """Folder of external data; each file in it is opened once.
 
     Args:
         path: the model's folder, or `external_data_dir`.
@@ -67,11 +67,11 @@ class DataFolder:
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """The files opened so far, by location."""
+        """Files opened so far, by location."""
         return tuple(self._files[location] for location in sorted(self._files))
 
     def resolve(self, tensor: onnx.TensorProto) -> Reference:
-        """The range that holds an external tensor, after every check of design section 7.
+        """Return the range of an external tensor, after every check of design section 7.
 
         Raises:
             ModelError: a check failed; the message names the model, the tensor and the file.
@@ -100,15 +100,14 @@ class DataFolder:
         return Reference(file=file, offset=offset, length=length)
 
     def open(self, location: str, *, where: str) -> DataFile:
-        """The data file at `location`, a relative path with `/` inside the folder.
+        """Return the data file at `location`, a relative path with `/` inside the folder.
 
         Raises:
             ModelError: not such a path; missing; not a regular file; a link that leads out.
         """
         relative = _relative(location, where=where)
-        known = self._files.get(relative)
-        if known is not None:
-            return known
+        if relative in self._files:
+            return self._files[relative]
         path = self.path / relative
         try:
             path.stat()
@@ -145,7 +144,7 @@ class DataFolder:
         try:
             return os.path.samestat(os.fstat(descriptor), self._model.stat())
         except OSError:
-            return False  # it is gone, and was opened before
+            return False  # the model file is gone, and was opened before
 
     def _missing(self, relative: str) -> str:
         folder = (self.path / relative).parent
@@ -161,7 +160,7 @@ class DataFolder:
 
 
 def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
-    """Bytes that the raw data of a tensor of this type and shape takes.
+    """Return the bytes of raw data of a tensor of this type and shape.
 
     Raises:
         ModelError: a type that has no raw data, a negative dimension, or too large a product.
@@ -185,15 +184,15 @@ def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
 
 @functools.cache
 def bits(data_type: int) -> int | None:
-    """Bits of an element of a tensor; None: it has no such size, or the type does not exist."""
-    known = onnx.TensorProto.DataType
-    name = known.Name(data_type) if data_type in known.values() else ""
+    """Return the bits of an element; None if the type has no fixed size or does not exist."""
+    kinds = onnx.TensorProto.DataType
+    name = kinds.Name(data_type) if data_type in kinds.values() else ""
     sized = re.match(r"[A-Z]+(\d+)", name)
     return int(sized[1]) if sized else _UNSIZED.get(name)
 
 
 def require_dimensions(tensor: onnx.TensorProto, *, where: str) -> None:
-    """Raise ModelError for more dimensions than there can be, or a negative one."""
+    """Raise ModelError for too many dimensions, or a negative one."""
     if len(tensor.dims) > limits.TENSOR_RANK:
         what = f"has {len(tensor.dims):,} dimensions, more than {limits.TENSOR_RANK}"
         raise ModelError.broken(what, where=where)
@@ -202,7 +201,7 @@ def require_dimensions(tensor: onnx.TensorProto, *, where: str) -> None:
 
 
 def _relative(location: str, *, where: str) -> str:
-    """Normalize a location, or say why it is none."""
+    """Normalize a location; raise ModelError if it is not valid."""
     if reason := paths.fault(location):
         raise ModelError(
             f"has the external data location {_shown(location)}",

@@ -21,10 +21,10 @@ from epctx.graph.weights.data_file import DataFile
 
 
 class Sink(Protocol):
-    """What a tensor is written to: a binary stream, or `digest.HashingWriter`."""
+    """Target of a tensor's bytes: a binary stream, or `digest.HashingWriter`."""
 
     def write(self, data: Buffer, /) -> object:
-        """Take all of `data`."""
+        """Write all of `data`."""
         ...
 
 
@@ -36,7 +36,7 @@ class MappedTensor(ir.ExternalTensor):
     writes the bytes themselves.
 
     Attributes:
-        file: where the bytes are.
+        file: the file with the bytes.
     """
 
     __slots__ = ("file",)
@@ -50,7 +50,7 @@ class MappedTensor(ir.ExternalTensor):
         shape: ir.Shape,
         name: str,
     ) -> None:
-        """Bind a range that was checked: `offset` plus the size of dtype and shape is in `file`."""
+        """Bind a checked range: `offset` plus the size of dtype and shape is inside `file`."""
         self.file = file
         super().__init__(
             file.location,
@@ -65,7 +65,9 @@ class MappedTensor(ir.ExternalTensor):
 
     @classmethod
     def like(cls, tensor: ir.TensorProtocol, file: DataFile, offset: int) -> MappedTensor:
-        """A tensor of the same name, type and shape, whose bytes are in `file` at `offset`."""
+        """Return a tensor of the same name, type and shape, whose bytes are in `file` at
+        `offset`.
+        """
         shape = ir.Shape(tensor.shape.numpy())
         return cls(file, offset, tensor.dtype, shape=shape, name=tensor.name or "")
 
@@ -75,19 +77,21 @@ class MappedTensor(ir.ExternalTensor):
         return self._offset or 0
 
     def view(self) -> memoryview:
-        """The raw bytes, little endian and packed as ONNX has them; no copy."""
+        """Return the raw bytes, little endian and packed as ONNX has them; no copy."""
         return self.file.view(self.start, self.nbytes)
 
     def chunks(self) -> Iterator[memoryview]:
-        """The raw bytes in pieces."""
+        """Yield the raw bytes in pieces."""
         return self.file.chunks(self.start, self.nbytes)
 
     def digest(self) -> Digest:
-        """BLAKE3 of the raw bytes; computed once for a range of a file."""
+        """Return BLAKE3 of the raw bytes; computed once for a range of a file."""
         return self.file.part_digest(self.start, self.nbytes)
 
     def numpy(self) -> npt.NDArray[np.generic]:
-        """The values, read-only: a view of the map, or unpacked where a value is under a byte."""
+        """Return the values, read-only: a view of the map, or unpacked if a value is under
+        a byte.
+        """
         if self.dtype.bitwidth < 8:
             packed = np.frombuffer(self.view(), np.uint8)
             return ir.PackedTensor(packed, self.dtype, shape=self.shape).numpy()
@@ -99,7 +103,7 @@ class MappedTensor(ir.ExternalTensor):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def tobytes(self) -> bytes:
-        """A copy of the raw bytes."""
+        """Return a copy of the raw bytes."""
         return bytes(self.view())
 
     def tofile(self, file: Sink) -> None:
@@ -112,16 +116,16 @@ class MappedTensor(ir.ExternalTensor):
 
 
 def chunks(tensor: ir.TensorProtocol) -> Iterator[Buffer]:
-    """The raw bytes of any tensor but one of strings, as ONNX's raw_data has them, in pieces."""
+    """Return the raw bytes, as in ONNX's raw_data, in pieces; not for strings."""
     if isinstance(tensor, MappedTensor):
         return tensor.chunks()
     return iter((tensor.tobytes(),))
 
 
 def content_digest(tensor: ir.TensorProtocol) -> Digest:
-    """BLAKE3 of the raw bytes of any tensor (its type and shape not included).
+    """Return BLAKE3 of the raw bytes of any tensor, without type and shape.
 
-    For strings: of each one's length (8 bytes, little endian) and bytes, in order.
+    For strings it covers each length (8 bytes, little endian) and the bytes, in order.
     """
     if isinstance(tensor, MappedTensor):
         return tensor.digest()
@@ -131,7 +135,7 @@ def content_digest(tensor: ir.TensorProtocol) -> Digest:
 
 
 def strings(tensor: ir.TensorProtocol) -> list[bytes]:
-    """The elements of a tensor of strings, encoded, in order."""
+    """Return the elements of a tensor of strings, encoded, in order."""
     elements = np.asarray(tensor.numpy(), dtype=object).reshape(-1)
     return [each.encode() if isinstance(each, str) else bytes(each) for each in elements]
 
@@ -141,8 +145,8 @@ _Undo = list[Callable[[], None]]
 
 
 def kind_and_count(value: ir.Value) -> tuple[str, int]:
-    """Return the kind of the weights that an initializer holds (float, integer or 4-bit), and how
-    many they are. Their data is not read.
+    """Return the kind (float, integer or 4-bit) and the number of an initializer's weights. Their
+    data is not read.
     """
     assert value.const_value is not None
     count, dtype = value.const_value.size, value.const_value.dtype
@@ -157,13 +161,13 @@ def kind_and_count(value: ir.Value) -> tuple[str, int]:
 
 
 def counts_by_kind(values: Iterable[ir.Value]) -> dict[str, int]:
-    """Return how many weights initializers hold, by kind."""
-    found: Counter[str] = Counter()
+    """Return the number of weights that initializers hold, by kind."""
+    counts: Counter[str] = Counter()
     for value in values:
         if value.const_value is not None:
             kind, count = kind_and_count(value)
-            found[kind] += count
-    return dict(sorted(found.items()))
+            counts[kind] += count
+    return dict(sorted(counts.items()))
 
 
 def external(
@@ -174,7 +178,7 @@ def external(
     *,
     folder: Path | str = "",
 ) -> ir.ExternalTensor:
-    """A reference to a file, of the same name, type and shape as `tensor`."""
+    """Return a reference to a file, of the same name, type and shape as `tensor`."""
     shape, name = ir.Shape(tensor.shape.numpy()), tensor.name or ""
     return ir.ExternalTensor(
         location, offset, length, tensor.dtype, shape=shape, name=name, base_dir=folder
@@ -183,7 +187,7 @@ def external(
 
 @contextmanager
 def replaced(model: ir.Model, replace: Replace) -> Iterator[None]:
-    """Let `replace(tensor)` stand for every tensor of `model`, until the `with` block ends."""
+    """Replace every tensor of `model` by `replace(tensor)` until the `with` block ends."""
     undo: _Undo = []
     try:
         _replace(model, replace, undo)
@@ -194,7 +198,7 @@ def replaced(model: ir.Model, replace: Replace) -> Iterator[None]:
 
 
 def replace_all(model: ir.Model, replace: Replace) -> None:
-    """Put `replace(tensor)` in the place of every tensor of `model`, for good."""
+    """Replace every tensor of `model` by `replace(tensor)`."""
     _replace(model, replace, [])
 
 

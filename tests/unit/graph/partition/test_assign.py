@@ -15,7 +15,7 @@ def border(count: int, *bonds: Bond, constant: Sequence[int] = ()) -> Border:
     return Border(
         constant=[node in constant for node in range(count)],
         exposed=[node == count - 1 for node in range(count)],
-        bonds=bonds,
+        must_stay_together=bonds,
     )
 
 

@@ -73,7 +73,9 @@ def test_bonds_of_a_model() -> None:
     )
     string = "type string at the partition boundary"
     unknown = "unknown type at the partition boundary"
-    assert sorted(borders.bonds(Dataflow(source)), key=lambda bond: bond.producer) == [
+    assert sorted(
+        borders.border_of(Dataflow(source)).must_stay_together, key=lambda bond: bond.producer
+    ) == [
         Bond(producer=-1, consumers=(0,), reason=string),
         Bond(producer=0, consumers=(1,), reason=string),
         Bond(producer=1, consumers=(), exposed=True, reason=string),
@@ -85,7 +87,7 @@ def test_an_initializer_of_any_type_is_inside() -> None:
     source = model(
         'g (int64[1] i) => (string[1] y) <string[2] w = {"a", "b"}> { y = Gather(w, i) }'
     )
-    (bond,) = borders.bonds(Dataflow(source))
+    (bond,) = borders.border_of(Dataflow(source)).must_stay_together
     assert (bond.producer, bond.exposed) == (0, True), "only the output is bonded"
 
 
@@ -93,7 +95,7 @@ def test_a_value_without_rank_may_enter_a_partition_but_not_leave_one() -> None:
     source = model("g (float[2] x, int64[N] s) => (float y) { a = Reshape(x, s) y = Relu(a) }")
     for value in (source.graph[0].outputs[0], source.graph[1].outputs[0]):
         value.shape = None
-    found = borders.bonds(Dataflow(source))
+    found = borders.border_of(Dataflow(source)).must_stay_together
     assert [(bond.producer, bond.consumers, bond.one_way) for bond in found] == [
         (0, (1,), True),
         (1, (), True),
