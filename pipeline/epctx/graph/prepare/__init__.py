@@ -1,1 +1,1 @@
-"""What load does to a graph: functions inlined, shapes fixed and inferred, sparse made dense."""
+"""Steps of load: functions inlined, shapes fixed and inferred, sparse tensors made dense."""

@@ -1,8 +1,8 @@
-"""Arguments that ONNX's shape inference reads otherwise than ONNX Runtime's kernels run them.
+"""Arguments that ONNX's shape inference and ONNX Runtime's kernels read differently.
 
-Whoever infers a shape from such an argument, ONNX Runtime's own optimizer too, computes another
-model than the kernels do. So they are written in the form that both read alike, which is what the
-kernels of onnxruntime 1.31.1 make of them at ORT_DISABLE_ALL:
+Shape inference from such an argument, also in ONNX Runtime's own optimizer, computes another model
+than the kernels do. So they are written in a form that both read alike: that of the kernels of
+onnxruntime 1.31.1 at ORT_DISABLE_ALL:
 
 - Slice: where a step is negative, an end of INT32_MAX or INT64_MAX means "to the front", which is
   written as the lowest integer. Steps beyond 2**30 take one element, as any step that is longer
@@ -10,7 +10,7 @@ kernels of onnxruntime 1.31.1 make of them at ORT_DISABLE_ALL:
 - Squeeze: no axes mean all axes of size 1, as if they were left out.
 - Reductions and Reshape: `noop_with_empty_axes` and `allowzero` count where they are 1.
 
-Where no form is read alike, `disputed` says what the kernels make.
+If there is no such form, `disputed` returns the shape that the kernels make.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from onnx import numpy_helper
 from epctx.graph.serde import protos
 
 TO_THE_END: Final = (2**31 - 1, 2**63 - 1)
-"""Ends that ONNX Runtime's Slice takes for the end of the axis, whichever way it goes."""
+"""Ends that ONNX Runtime's Slice takes for the end of the axis in both directions."""
 
 _ENDS, _STEPS = 2, 4
 _LONGEST: Final = 2**30
@@ -37,9 +37,9 @@ _LONGEST: Final = 2**30
 Constants = Callable[[str], onnx.TensorProto | None]
 Shape = tuple[int | None, ...]
 _MISFIT: Final = -1
-"""No size: those of one axis do not fit each other."""
+"""Marker for sizes of one axis that do not fit each other."""
 _FORGETS_AXES: Final = (*map(int, ort.__version__.split(".")[:2]),) < (1, 32)
-"""Reductions of nothing take axes from the back for none."""
+"""True if reductions of nothing ignore axes from the back."""
 Integers = npt.NDArray[np.signedinteger[Any]]
 
 
@@ -47,14 +47,14 @@ class Dispute(Struct, frozen=True):
     """Shape that ONNX Runtime's kernels make where onnx infers another one.
 
     Attributes:
-        shape: None if it is not known; a size is None if that one is not.
+        shape: None if it is unknown; an unknown size is None.
     """
 
     shape: Shape | None = None
 
 
 def write_alike(model: onnx.ModelProto) -> None:
-    """Rewrite such arguments of all nodes, where they are constants that are in the model."""
+    """Rewrite such arguments of all nodes if they are constants inside the model."""
     taken: set[str] = set()
     for graph, constants in _scopes(model.graph, {}):
         for node in graph.node:
@@ -71,9 +71,9 @@ def write_alike(model: onnx.ModelProto) -> None:
 
 
 def rewrite(node: onnx.NodeProto, constant: Constants) -> Iterable[onnx.TensorProto]:
-    """Rewrite them in one node of ONNX's own domain; the new constants that it reads.
+    """Rewrite the arguments of one node of ONNX's own domain; return its new constants.
 
-    `constant` finds the content of an input, where it is known.
+    `constant` returns the content of an input if it is known.
     """
     if node.op_type == "Slice" and len(node.input) > _STEPS:
         return _slice(node, constant)
@@ -115,7 +115,7 @@ def _put(node: onnx.NodeProto, index: int, array: Integers, name: str) -> onnx.T
 
 
 def _integers(tensor: onnx.TensorProto | None) -> Integers | None:
-    """The content of a tensor that is whole in the model."""
+    """Return the integers of a tensor; None if they are outside the model, or not integers."""
     if tensor is None or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return None
     if tensor.data_type not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
@@ -126,7 +126,7 @@ def _integers(tensor: onnx.TensorProto | None) -> Integers | None:
 def _scopes(
     graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]
 ) -> Iterator[tuple[onnx.GraphProto, Mapping[str, onnx.TensorProto]]]:
-    """Each graph with the constants that its nodes see."""
+    """Yield each graph with the constants that its nodes see."""
     hidden = {value.name for value in graph.input}
     hidden |= {name for node in graph.node for name in node.output}
     constants = {name: tensor for name, tensor in outer.items() if name not in hidden}
@@ -158,18 +158,18 @@ def _names(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def is_crashing(node: onnx.NodeProto, typed: Container[str]) -> bool:
-    """Whether onnx 1.23's inference may end the process: EyeLike of a value without a type.
+    """Tell whether onnx 1.23's inference may end the process: EyeLike of a value without a type.
 
-    `typed` has the names of values whose type is known before anything is inferred.
+    `typed` has the names of values whose type is known before inference.
     """
     return node.op_type == "EyeLike" and not node.domain and node.input[0] not in typed
 
 
 def disputed(node: onnx.NodeProto, opset: int, shapes: Mapping[str, Shape]) -> Dispute | None:
-    """Return what kernels make of a node where onnx infers another shape and no form of the node
-    is read alike by both; None if they agree.
+    """Return the shape that kernels make if onnx infers another one and no form of the node is read
+    alike by both; None if they agree.
 
-    `shapes` has what is known of shapes, None for a size that is not.
+    `shapes` has known shapes; an unknown size is None.
     """
     known = [shapes.get(name) for name in node.input]
     if node.domain or not known:
@@ -182,7 +182,8 @@ def disputed(node: onnx.NodeProto, opset: int, shapes: Mapping[str, Shape]) -> D
         case "NonZero":  # of a scalar has a row for its one axis
             return Dispute() if first == () else None
         case "PRelu":  # of a wider slope
-            return _unless(first, broadcast(known))
+            made = broadcast(known)
+            return None if made is None or made == first else Dispute(shape=made)
         case "Einsum":  # of an axis that one operand has with size 1
             return _einsum(node, known)
         case "AveragePool" | "LpPool" | "MaxPool":  # whose last window lies in the padding
@@ -211,12 +212,8 @@ def _common(sizes: Iterable[int | None]) -> int | None:
     return next(iter(whole or distinct), 1)
 
 
-def _unless(inferred: Shape | None, made: Shape | None) -> Dispute | None:
-    return None if made is None or made == inferred else Dispute(shape=made)
-
-
 def _einsum(node: onnx.NodeProto, shapes: Sequence[Shape | None]) -> Dispute | None:
-    """Kernels broadcast where onnx takes the first size that it finds of a letter."""
+    """Return the shape of an Einsum: kernels broadcast, onnx takes a letter's first size."""
     equation = next((a.s.decode() for a in node.attribute if a.name == "equation"), "")
     left, arrow, right = equation.replace(" ", "").partition("->")
     axes: dict[str, list[int | None]] = {}
@@ -232,15 +229,15 @@ def _einsum(node: onnx.NodeProto, shapes: Sequence[Shape | None]) -> Dispute | N
         return None
     dots = sorted((axis for axis in axes if axis[0] == "."), key=lambda axis: -int(axis[1:]))
     once = sorted(axis for axis in axes if axis[0] != "." and left.count(axis) == 1)
-    before, found, after = right.partition("...")
-    result = [*before, *(dots if found else ()), *after] if arrow else [*dots, *once]
+    before, ellipsis, after = right.partition("...")
+    result = [*before, *(dots if ellipsis else ()), *after] if arrow else [*dots, *once]
     made = tuple(_common(axes.get(axis, [_MISFIT])) for axis in result)
     return None if _MISFIT in made else Dispute(shape=made)
 
 
 def _pool(node: onnx.NodeProto, shape: Shape) -> Dispute | None:
-    """With `ceil_mode` onnx counts a window that begins behind the data, and kernels do not; for
-    padding that they choose, kernels forget dilations.
+    """Return the shape of a pool: with `ceil_mode` onnx, unlike kernels, counts a window that
+    begins behind the data; kernels ignore dilations for padding that they choose.
     """
     given = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
     window, padding = given.get("kernel_shape", ()), given.get("auto_pad", b"NOTSET")

@@ -1,8 +1,8 @@
-"""Operators that onnx infers nothing of: types and shapes as ONNX Runtime has them.
+"""Types and shapes of operators that onnx cannot infer, as ONNX Runtime has them.
 
-They are its own (com.microsoft) and some of classical machine learning. ONNX Runtime infers most of
-them when it loads a model. Of some it infers no shape, and some models declare another shape than
-it infers: such a node is run alone, on zeros and on ones.
+These are ONNX Runtime's own operators (com.microsoft) and some of classical machine learning. ONNX
+Runtime infers most of them when it loads a model. If it infers no shape, or another one than the
+model declares, the node is run alone, on zeros and on ones.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Ask = Callable[[onnx.ModelProto], Types | None]
 """Returns the types of a model's outputs as ONNX Runtime infers them; None if it refuses it."""
 
 _ROUNDS: Final = 8
-"""How often ONNX Runtime is asked; each time it knows the shapes of the nodes that were run."""
+"""Maximum number of inferences; each knows the shapes of the nodes that were run before."""
 _LARGE: Final = 1 << 26
-"""Bytes of a node's inputs from which on it is not run."""
+"""Least bytes of inputs of a node that is not run."""
 _RUNS: Final = ((2, 0), (2, 1), (3, 0), (3, 1))
 """Runs of a node: the size of open dimensions, and the value of all elements."""
 
@@ -33,8 +33,8 @@ _RUNS: Final = ((2, 0), (2, 1), (3, 0), (3, 1))
 def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
     """Return the types of these values of the main graph, as far as they are known.
 
-    What else is declared in `model` is right. Of a value that is declared, and whose shape neither
-    ONNX Runtime infers nor a run shows, nothing is returned.
+    Other declarations in `model` are taken as right. A declared value has no result if ONNX Runtime
+    does not infer its shape and no run shows it.
     """
     values = (*model.graph.value_info, *model.graph.output)
     declared = {value.name: value.type for value in values if value.type.WhichOneof("value")}
@@ -59,11 +59,11 @@ def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
         if len(made) == before:
             break
     unsure = {n for n in names if n in declared and _is_doubtful(inferred, declared, n)}
-    found = {n: kind for n, kind in inferred.items() if n in names - unsure} | made
+    result = {n: kind for n, kind in inferred.items() if n in names - unsure} | made
     for node in nodes:  # where ONNX Runtime 1.32 knows this shape, it computes in place, and wrong
         if node.op_type == "Normalizer" and any(each.s == b"L2" for each in node.attribute):
-            found.pop(node.output[0], None)
-    return found
+            result.pop(node.output[0], None)
+    return result
 
 
 def _probe(
@@ -87,7 +87,7 @@ def _probe(
 
 
 def _is_doubtful(inferred: Types, declared: Types, name: str) -> bool:
-    """Tell whether no shape is known of a tensor, or another one is declared."""
+    """Tell whether a tensor has no known shape, or another one is declared."""
     if name not in inferred:
         return False
     shape = inferred[name].tensor_type.shape
@@ -108,7 +108,7 @@ class _Runs:
         self._tried: set[str] = set()
 
     def types(self, node: onnx.NodeProto, inferred: Types) -> Types:
-        """Return the types of what a node makes; nothing if it cannot be run."""
+        """Return the types of a node's outputs; nothing if it cannot be run."""
         is_body = any(True for _ in protos.subgraphs(node))
         if not node.domain or is_body or node.output[0] in self._tried:
             return {}
@@ -133,7 +133,7 @@ class _Runs:
 
 
 def _run(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.TypeProto]]:
-    """Yield the types of the outputs; of sizes those that all runs give."""
+    """Yield the types of the outputs, with the sizes that all runs give."""
     inputs = {value.name: value.type.tensor_type for value in model.graph.input}
     types = {
         name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))

@@ -1,4 +1,4 @@
-"""Local functions of a model: inlined at load, so that nothing later has to know of them.
+"""Local functions of a model, inlined at load, so that later stages see none.
 
 onnx's own inliner does it: it gives every value and node a name of its own, follows overloads and
 attribute references, and is linear (onnx_ir 1.1's pass is not: 20,000 calls take minutes).
@@ -29,10 +29,10 @@ def inlined(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
 
 
 def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
-    """The model without local functions. Their nodes are in the graphs that called them.
+    """Return the model without local functions; their nodes move into the calling graphs.
 
     Raises:
-        ModelError: functions call each other in a circle; they would become too many nodes.
+        ModelError: functions call each other in a circle, or would become too many nodes.
     """
     if not model.functions:
         return model
@@ -65,8 +65,8 @@ def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
 def _bound(
     model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionProto], *, where: str
 ) -> None:
-    """Refuse recursion, and more nodes after inlining than limits.MODEL_NODES:
-    functions that call each other can double at every level.
+    """Refuse recursion, and more nodes after inlining than limits.MODEL_NODES: the number of nodes
+    can double at every level of calls.
     """
     sizes: dict[_Key, int] = {}
     active: list[_Key] = []
@@ -109,7 +109,7 @@ def _bound(
 
 
 def _write_defaults(model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionProto]) -> None:
-    """Give each call the attributes that it leaves to the function: the inliner forgets them."""
+    """Give each call the function's default attributes: the inliner forgets them."""
     for node in protos.nodes(model):
         function = functions.get(_called(node))
         if function is not None:
@@ -118,7 +118,7 @@ def _write_defaults(model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionP
 
 
 def _adopt_opsets(model: onnx.ModelProto, function: onnx.FunctionProto) -> None:
-    """Make a function import what the model imports: ONNX Runtime takes its nodes so, too."""
+    """Let a function import the model's opsets, as ONNX Runtime reads its nodes."""
     imports = {_domain(each.domain): each.version for each in model.opset_import}
     for each in function.opset_import:
         domain = _domain(each.domain)
@@ -128,7 +128,7 @@ def _adopt_opsets(model: onnx.ModelProto, function: onnx.FunctionProto) -> None:
 
 
 def _forget_symbols(function: onnx.FunctionProto) -> None:
-    """A symbol of a function is not the size that has its name in the graph around."""
+    """Remove a function's symbols: they are not the sizes of that name in the calling graph."""
     for value in function.value_info:
         for dim in protos.dimensions(value.type):
             dim.ClearField("dim_param")

@@ -22,10 +22,13 @@ from epctx.graph.serde import protos
 
 
 def separate_names(model: onnx.ModelProto) -> Mapping[str, str]:
-    """Give each value of a body, whose name another graph has, a name of its own.
+    """Give each value of a body its own name, if another graph has the name.
+
+    ONNX Runtime lets a body's value hide an outer one of that name. onnx 1.23's inference does not:
+    it merges the two types, and reads the content of one value in place of the other's.
 
     Returns:
-        The names that they had, by the new ones.
+        The earlier names, by the new ones.
     """
     if not any(True for node in model.graph.node for _ in protos.subgraphs(node)):
         return {}
@@ -87,7 +90,7 @@ _REFUSALS: Final = (
     ValueError,
 )
 _NUMBERED: Final = b"unk__"
-"""What the symbols that onnx makes up begin with."""
+"""Prefix of symbols that onnx makes up."""
 _OPEN: Final = f"open {secrets.token_hex(8)} "
 """Prefix of the names of open sizes; no file can know it."""
 
@@ -99,32 +102,33 @@ def infer(
 ) -> onnx.ModelProto:
     """Return the model with types and shapes of its values inferred; no weight is read.
 
-    How far it goes is for `native.reach` to say.
+    `native.reach` limits the extent of inference.
 
-    `contradicted` hears of a node whose inputs do not fit it, as onnx sees it; what can be inferred
-    in spite of it is.
+    If onnx infers other shapes than ONNX Runtime's kernels make (`arguments`), the result has the
+    node in another form, or the shape of its output and of what follows is unknown, whatever the
+    file declares.
 
-    Where onnx infers other shapes than ONNX Runtime's kernels make (`arguments`), the result has
-    the node in another form, or no shape of it is known, whatever the file declares of it and of
-    what follows.
+    Inferred types win over declared ones, which may be older than the fixed dimensions. Declared
+    types count where nothing is inferred, and more is inferred from them.
 
-    What is inferred wins over what the file declares, which may be from before its dimensions
-    were changed. Of operators that onnx does not know, `ask` tells what ONNX Runtime infers.
-    Declared types are taken of what is still unknown, and more is inferred from them.
+    Args:
+        contradicted: gets a message about a node whose inputs do not fit it, as onnx sees it;
+            inference goes on.
+        ask: returns the types that ONNX Runtime infers for operators that onnx does not know.
     """
     named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
-    told = onnx.ModelProto()
-    told.CopyFrom(model)
-    _name_open(told.graph)
+    given = onnx.ModelProto()
+    given.CopyFrom(model)
+    _name_open(given.graph)
     said: list[str] = []
-    inferred = _inferred(told, said.append)
+    inferred = _inferred(given, said.append)
     if ask is not None and native.reach() == "data" and (names := _unknown(inferred.graph)):
         known = {value.name: value.type for value in _made(inferred.graph)}
         types = foreign.types(inferred, names, ask)
         if any(known.get(name) != kind for name, kind in types.items()):
-            _declare(told.graph, types)
+            _declare(given.graph, types)
             said.clear()
-            inferred = _inferred(told, said.append)
+            inferred = _inferred(given, said.append)
     for message in said:
         contradicted(message)
     _drop_symbols(inferred, named)
@@ -132,7 +136,7 @@ def infer(
 
 
 def _name_open(graph: onnx.GraphProto) -> None:
-    """Name each size of an input that is open, so that one that follows from it is open, too."""
+    """Name each open size of an input, so that sizes that follow from it are open, too."""
     count = itertools.count()
     for value in graph.input:
         for dim in protos.dimensions(value.type):
@@ -174,7 +178,7 @@ def _inferred(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> on
 def _completed(
     model: onnx.ModelProto, inferred: onnx.ModelProto, named: Container[str]
 ) -> onnx.ModelProto:
-    """What is inferred, with what the file declares where onnx cannot infer."""
+    """Complete inferred types by declared ones where onnx cannot infer."""
     gained = 0
     for old, new in _pairs(model, inferred):
         if lacking := _lacking(old, new):
@@ -188,7 +192,7 @@ def _completed(
 
 
 def _hide_crashing(bare: onnx.ModelProto) -> None:
-    """Put nodes out of onnx's reach that may end the process; of their outputs a type is known."""
+    """Hide nodes from onnx that may end the process; declare the types of their outputs."""
     for graph in protos.graphs(bare):
         typed = {each.name for each in (*graph.input, *graph.initializer)}
         for node in graph.node:
@@ -207,8 +211,8 @@ def _hide(bare: onnx.ModelProto, node: onnx.NodeProto) -> None:
 
 
 def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto) -> Sequence[arguments.Dispute]:
-    """Put disputed nodes into a domain that onnx does not know; their outputs have the shape that
-    kernels make, or none.
+    """Hide disputed nodes from onnx; declare the shapes of their outputs as kernels make them, or
+    none.
     """
     opset = max((each.version for each in bare.opset_import if not each.domain), default=0)
     shapes: dict[str, arguments.Shape] = {}
@@ -248,8 +252,8 @@ def _shape(sizes: arguments.Shape) -> onnx.TensorShapeProto:
 
 
 def _keep_scanned(model: onnx.ModelProto, inferred: onnx.ModelProto) -> None:
-    """Give the outputs of Scan nodes' bodies the shapes that ONNX Runtime finds when it loads the
-    model: it runs none without, and holds it to them.
+    """Give the outputs of Scan nodes' bodies the shapes that ONNX Runtime infers at load: it does
+    not run a Scan without them.
     """
     if not any(node.op_type == "Scan" for node in protos.nodes(model)):
         return
@@ -277,8 +281,8 @@ def _pairs(
 
 
 def _forget(graph: onnx.GraphProto) -> None:
-    """Take out declared types, but of what unknown operators make. An output that no node makes has
-    the shape of the input or the initializer: onnx takes that of an output, where both have one.
+    """Remove declared types, except of outputs of unknown operators. A graph output that no node
+    makes gets the shape of its input or initializer: onnx prefers the output's shape.
     """
     kept = {
         name
@@ -302,8 +306,8 @@ def _forget(graph: onnx.GraphProto) -> None:
 
 
 def _unknown(graph: onnx.GraphProto) -> frozenset[str]:
-    """Return the values of operators that onnx does not know, and those without a type or a rank of
-    other domains than ONNX's own, and of nodes with such an operator in a body.
+    """Return the values of operators that onnx does not know, and values without type or rank of
+    domains other than ONNX's own and of nodes with an unknown operator in a body.
     """
     known = {v.name for v in _made(graph) if v.type.WhichOneof("value") and _has_rank(v.type)}
     found: set[str] = set()
@@ -332,7 +336,7 @@ def _declare(graph: onnx.GraphProto, types: foreign.Types) -> None:
 
 @cache
 def _is_inferred(op_type: str, domain: str) -> bool:
-    """Whether onnx can infer what an operator makes."""
+    """Tell whether onnx can infer the types of an operator's outputs."""
     try:
         schema = onnx.defs.get_schema(op_type, domain=domain)
     except onnx.defs.SchemaError:
@@ -342,14 +346,14 @@ def _is_inferred(op_type: str, domain: str) -> bool:
 
 
 def _lacking(declared: onnx.GraphProto, inferred: onnx.GraphProto) -> set[str]:
-    """Values that the file declares, and whose shape inference did not find whole."""
+    """Return declared values whose shape inference did not complete."""
     names = {value.name for value in (*declared.output, *declared.value_info)}
     values = (*inferred.output, *inferred.value_info) if names else ()
     return names - {value.name for value in values if value.name in names and _is_whole(value.type)}
 
 
 def _border(graph: onnx.GraphProto) -> set[str]:
-    """Values whose shape is not known whole, and whose makers read none but those that are."""
+    """Return values without a complete shape whose makers read values with complete shapes only."""
     made = {name for node in graph.node for name in node.output}
     known = {v.name for v in (*graph.value_info, *graph.output) if _is_whole(v.type)}
     unknown = made - known
@@ -370,7 +374,7 @@ def _is_whole(kind: onnx.TypeProto) -> bool:
 
 
 def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.ModelProto | None:
-    """What onnx infers; None where it gives the whole model up, or is not to be asked."""
+    """Return onnx's inference; None if it fails for the whole model, or is not allowed."""
     reach = native.reach()
     if reach == "nothing":
         return None
@@ -388,7 +392,7 @@ def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.
 
 
 def _drop_symbols(model: onnx.ModelProto, named: Container[str]) -> None:
-    """Take out the symbols that inference numbers itself: the numbers follow the nodes' order."""
+    """Remove the symbols that inference numbers: the numbers follow the nodes' order."""
     data = model.SerializeToString()
     if _NUMBERED not in data and _OPEN.encode() not in data:
         return
@@ -401,17 +405,17 @@ def _drop_symbols(model: onnx.ModelProto, named: Container[str]) -> None:
 def _restore(
     declared: onnx.GraphProto, inferred: onnx.GraphProto, names: Container[str] | None
 ) -> int:
-    """Put back what the file declares and inference did not find, of these values or of all.
+    """Restore declared types that inference did not find, of these values or of all.
 
-    Returns how many values gained by it.
+    Returns the number of values that gained by it.
     """
     gained = 0
     outputs = {value.name: value for value in inferred.output}
-    known = {value.name: value for value in inferred.value_info}
+    inner = {value.name: value for value in inferred.value_info}
     for value in (*declared.output, *declared.value_info):
         if names is not None and value.name not in names:
             continue
-        result = outputs.get(value.name) or known.get(value.name)
+        result = outputs.get(value.name) or inner.get(value.name)
         if result is None:
             inferred.value_info.add().CopyFrom(value)
             gained += 1
@@ -421,7 +425,7 @@ def _restore(
 
 
 def _merge(declared: onnx.TypeProto, inferred: onnx.TypeProto, name: str) -> bool:
-    """Complete an inferred type by the declared one, where they do not contradict."""
+    """Complete an inferred type by the declared one, unless they contradict."""
     if inferred.WhichOneof("value") is None:
         inferred.CopyFrom(declared)
         return True
@@ -437,9 +441,9 @@ def _merge(declared: onnx.TypeProto, inferred: onnx.TypeProto, name: str) -> boo
         _log.warning("%r has not the shape that the file declares: what is inferred counts", name)
         return False
     gained = False
-    for given, found in zip(source.shape.dim, target.shape.dim, strict=True):
-        unknown = found.WhichOneof("value") is None
-        if (unknown and given.WhichOneof("value")) or (found.dim_param and given.dim_param):
-            found.CopyFrom(given)
+    for given, own in zip(source.shape.dim, target.shape.dim, strict=True):
+        unknown = own.WhichOneof("value") is None
+        if (unknown and given.WhichOneof("value")) or (own.dim_param and given.dim_param):
+            own.CopyFrom(given)
             gained |= unknown
     return gained

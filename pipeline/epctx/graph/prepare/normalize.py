@@ -61,22 +61,22 @@ _TYPES: Final = {
     "value_string": onnx.AttributeProto.STRING,
     "value_strings": onnx.AttributeProto.STRINGS,
 }
-"""The attributes that a Constant may have, of which it has one."""
+"""Attributes that hold a Constant's value; it has one of them."""
 _KINDS: Final = {
     "value_float": TensorProto.FLOAT,
     "value_int": TensorProto.INT64,
     "value_string": TensorProto.STRING,
 }
-"""What a Constant holds by an attribute that is no tensor; several of them with an s."""
+"""Element types of a Constant's attributes other than tensors; lists have an `s` at the end."""
 _LARGE: Final = 128
-"""Bytes from which ONNX Runtime keeps initializers elsewhere, and mistakes those of one name."""
+"""Least bytes of initializers that ONNX Runtime stores apart, where it confuses equal names."""
 
 
 def normalize_ort_quirks(found: OnnxFile, *, where: str) -> Iterator[str]:
-    """Write a model as ONNX has it, in place; yields what was changed that a user may not know.
+    """Write a model as ONNX has it, in place; yield notes on changes that a user may not know.
 
     Raises:
-        ModelError: different constants have one name, and which counts is an accident.
+        ModelError: different constants have one name, and it is an accident which one counts.
     """
     model = found.proto
     _defaults(model.graph)
@@ -125,9 +125,9 @@ def _add_initializer(graph: onnx.GraphProto, name: str, value: onnx.AttributePro
 
 
 def _initializers_are_constants(model: onnx.ModelProto) -> None:
-    """From here on the model is one of IR 4 at least, to whose rules older ones never kept.
+    """Make initializers constant, as in IR 4 and later.
 
-    Where all initializers are inputs, and most inputs are initializers, an exporter has kept to the
+    If all initializers are inputs, and most inputs are initializers, the exporter has kept to the
     old habit: nobody feeds a model its weights, and an EP wants them constant.
     """
     weights = {tensor.name for tensor in model.graph.initializer}
@@ -156,7 +156,7 @@ def _opsets(imports: MutableSequence[onnx.OperatorSetIdProto]) -> Iterator[str]:
 
 
 def _missing_opsets(model: onnx.ModelProto) -> Iterator[str]:
-    """Import what the nodes of the graphs use; functions import what they use themselves."""
+    """Import the domains that nodes of the graphs use; functions have imports of their own."""
     imported = {each.domain for each in model.opset_import}
     used = {node.domain for graph in protos.graphs(model) for node in graph.node}
     for domain in sorted(used - imported):
@@ -195,19 +195,19 @@ def _useless_nodes(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _values(tensor: onnx.TensorProto) -> None:
-    """Leave a tensor the one field that holds its values."""
+    """Keep only the field of a tensor that holds its values."""
     held = [field.name for field, _ in tensor.ListFields() if field.name in _FIELDS]
     if len(held) > 1:
         try:
             own = onnx.helper.tensor_dtype_to_field(tensor.data_type)
         except KeyError:
-            return  # a type that does not exist: the checker says it
+            return  # the checker reports a type that does not exist
         for name in {*held} - {"raw_data" if "raw_data" in held else own}:
             tensor.ClearField(name)
 
 
 def _constants(found: OnnxFile, where: str) -> Iterator[str]:
-    """Let each name be that of one constant, and each Constant have a name of its own or none."""
+    """Keep one constant for each name, and give no Constant another node's name."""
     graph = found.proto.graph
     made: list[tuple[str, _Constant]] = [(tensor.name, tensor) for tensor in graph.initializer]
     made += [(name, n) for n in graph.node if _is_constant(n) for name in n.output]
@@ -229,7 +229,7 @@ def _constants(found: OnnxFile, where: str) -> Iterator[str]:
 
 
 def _outer_values(model: onnx.ModelProto) -> Iterator[str]:
-    """Take from each branch the initializers that ONNX Runtime overlays with outer values."""
+    """Remove initializers of branches that ONNX Runtime overlays with outer values."""
     for node in protos.nodes(model):
         branches = list(protos.subgraphs(node))
         if len(branches) < 2:
@@ -252,7 +252,7 @@ def _name(initializer: onnx.TensorProto | onnx.SparseTensorProto) -> str:
 
 
 def _captured(graph: onnx.GraphProto) -> set[str]:
-    """The names of the values that a body takes from outside."""
+    """Return the names of the values that a body takes from outside."""
     used = {name for node in graph.node for name in node.input}
     used.update(value.name for value in graph.output)
     for node in graph.node:
@@ -265,11 +265,7 @@ def _captured(graph: onnx.GraphProto) -> set[str]:
 
 
 def _require_known(constants: Sequence[_Constant], name: str, found: OnnxFile, where: str) -> None:
-    """Of constants of one name that are equal, or small, it is known which one counts.
-
-    Raises:
-        ModelError: they are not.
-    """
+    """Raise ModelError unless constants of one name are equal, or small: then the last counts."""
     tensors = [_tensor(each) for each in constants]
     whole = [tensor for tensor in tensors if tensor is not None]
     if len(whole) == len(tensors):
@@ -307,7 +303,7 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 
 
 def _keep(field: MutableSequence[Any], kept: Sequence[object]) -> None:
-    """Let a repeated field have these of its elements."""
+    """Keep these elements of a repeated field."""
     if len(kept) < len(field):
         del field[:]
         field.extend(kept)
@@ -342,10 +338,10 @@ def densify(model: onnx.ModelProto, *, where: str) -> None:
 
 
 def _require_bounded(model: onnx.ModelProto, where: str) -> None:
-    """The dense forms are held in memory, all at once: a file of a kilobyte may ask for all of it.
+    """Bound the memory of all dense forms together: a file of a kilobyte may ask for any amount.
 
     Raises:
-        ModelError: a shape is none, or they are too large together.
+        ModelError: a shape is not valid, or they are too large together.
     """
     size = 0
     for sparse in protos.sparse_tensors(model):
@@ -363,7 +359,7 @@ def _require_bounded(model: onnx.ModelProto, where: str) -> None:
 
 
 def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
-    """The dense form; indices are linear [NNZ], or coordinates [NNZ, rank]."""
+    """Return the dense form; indices are linear [NNZ], or coordinates [NNZ, rank]."""
     where = f"{where}: sparse tensor {sparse.values.name!r}"
     shape = tuple(sparse.dims)
     try:
@@ -380,7 +376,7 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
 
 
 def _linear(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Positions in the flat dense tensor; None: they do not fit."""
+    """Return positions in the flat dense tensor; None if they do not fit."""
     if indices.ndim == 1:
         indices, shape = indices[:, None], (math.prod(shape),)
     if indices.ndim != 2 or indices.shape[1] != len(shape):

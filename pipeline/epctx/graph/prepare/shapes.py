@@ -37,7 +37,7 @@ def fix(
     Args:
         dimensions: name of a symbolic dimension of a graph input, to its size (>= 1).
         shapes: name of a graph input, to its whole shape.
-        misfit: is called with `dimensions` or `shapes`, the name in it, and what is wrong with it.
+        misfit: called with `dimensions` or `shapes`, the name in it, and the error.
 
     Raises:
         ModelError: unless `misfit` is given: an unknown name, a rank or a static size that differs,
@@ -66,7 +66,7 @@ def fix(
 
 
 def clear_unknown(model: onnx.ModelProto) -> None:
-    """Let a negative size, and a name that is none, be an unknown one, as ONNX Runtime does."""
+    """Make negative sizes and placeholder names unknown sizes, as ONNX Runtime does."""
     for value in protos.values(model):
         for dim in protos.dimensions(value.type):
             if dim.HasField("dim_value") and dim.dim_value < 0:
@@ -80,8 +80,8 @@ class _Sizes:
 
     def __init__(self, inputs: Iterable[onnx.ValueInfoProto], where: str) -> None:
         self._where = where
-        found = (protos.symbol(d) for value in inputs for d in protos.dimensions(value.type))
-        self._names = [name for name in dict.fromkeys(found) if name is not None]
+        symbols = (protos.symbol(d) for value in inputs for d in protos.dimensions(value.type))
+        self._names = [name for name in dict.fromkeys(symbols) if name is not None]
         self._givers: dict[str, str] = {}
         self.fixed: dict[str, int] = {}
 
@@ -168,6 +168,8 @@ def _unknown(key: str, kind: str, name: str, known: list[str], where: str) -> Mo
 
 
 def _true_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """The graph inputs that are no initializers (before IR 4 all initializers were inputs)."""
+    """Return the graph inputs that are not initializers (before IR 4 all initializers were
+    inputs).
+    """
     weights = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in weights]
