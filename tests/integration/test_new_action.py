@@ -14,13 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.cache import Cache, locate
-from epctx.engine import plan, staleness
+from epctx.engine import plan
 from epctx.engine.actions.base import files_in
 from epctx.engine.build import BuildContext
 from epctx.engine.executor import Machines
 from epctx.engine.options import BuildOptions
 from epctx.engine.progress import GroupProgress
-from epctx.engine.staleness import LockedSources, PlannedAction
+from epctx.engine.staleness import Explainer, PlannedAction
 from epctx.engine.state import Known
 from epctx.worker.pool import Pool
 from tests.kit.listing import Listing, ListingResult
@@ -73,9 +73,7 @@ class Process:
         """What a build would do about it, and why."""
         known = self.building.lookup.find(replace(self.action, **changes))
         action = PlannedAction(action=Listing.kind, subject="g", state="up to date")
-        sources = LockedSources(self.building.plan.manifest.path)
-        memo = self.building.memo
-        return staleness._Explaining(self.group, memo, sources)._of(action, known)
+        return Explainer(self.group, self.building.memo).action(action, known)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ against its job before its names become paths and indices. Verification checks t
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -30,35 +30,100 @@ _RECURS = (
     "it was built just now, and would be the same again: report it with the model to those who "
     "make the execution provider; `epctx diff` shows what another version of it makes"
 )
-"""Instead of `REBUILD`, where a build finds it in what it has made."""
+"""Remedy in the place of `REBUILD` if a build finds the fault in its own outputs."""
 
 
 class StoredRanges(Struct, frozen=True, kw_only=True):
-    """Of *calibrate*: the ranges, as `engine.ranges` writes them."""
+    """Result of *calibrate*: the ranges, as `engine.ranges` writes them."""
 
     ranges: str
 
 
 def objection(
-    action: StoredAction[CompileResult], group: ModelGroup, models: list[str]
+    action: StoredAction[CompileResult], group: ModelGroup, models: Sequence[str]
 ) -> str | None:
-    """Why a compile of these models cannot have stored this; None: it can.
-
-    Whoever can write to the cache can put anything there that has the form. What is believed
-    becomes names of files that are published, and places in lists.
-    """
-    stored = action.result
-    made = [(file.name, file.size, file.blake3) for file in stored.output.files]
-    if not made or made != [(file.name, file.size, file.digest) for file in action.files]:
+    """Return why a cached result cannot come from a compile of these models; None if it can."""
+    output = action.result.output
+    files = [(file.name, file.size, file.blake3) for file in output.files]
+    if not files or files != [(file.name, file.size, file.digest) for file in action.files]:
         return "tells of other files than it has"
-    if [model.name for model in stored.models] != models or list(stored.output.models) != models:
-        return "is of other models"
-    if not set(stored.output.models.values()) <= {name for name, _, _ in made}:
-        return "has not the files of its models"
-    places = {str(place) for place in range(len(group.execution_providers))}
-    if not {part.provider for model in stored.models for part in model.partitions} <= places:
-        return "is of other execution providers"
-    return None
+    return next((stored for _, stored in _contradictions(action.result, group, models)), None)
+
+
+def check_compiled(
+    result: CompileResult, group: ModelGroup, models: Sequence[str], folder: Path
+) -> None:
+    """Check the answer of a compile against its job.
+
+    Args:
+        models: the compiled models, in their order.
+        folder: the folder of its files.
+
+    Raises:
+        CompileError: the answer contradicts the job or the folder.
+    """
+    files = {file.name: file for file in result.output.files}
+    why: str | None = None
+    if not files or len(files) < len(result.output.files):
+        why = "no file, or one file twice"
+    elif not all(_is_there(folder, file) for file in files.values()):
+        why = "files that are not there"
+    elif len(result.unmatched) != len(models):
+        why = "other models than were to be compiled"
+    why = why or next((told for told, _ in _contradictions(result, group, models)), None)
+    if why is not None:
+        raise untrue(why, " and ".join(models))
+
+
+def check_contents(result: CompileResult, folder: Path) -> None:
+    """Check the digests in the answer against the files: the process that verified them also made
+    them.
+
+    Raises:
+        CompileError: the files differ.
+    """
+    digests = {file.name: file.blake3 for file in result.output.files}
+    names = {path.name for path in folder.iterdir()} - {SUMS}
+    if names != digests.keys() or any(of_file(folder / name) != digests[name] for name in names):
+        raise untrue("other files than it wrote", " and ".join(result.output.models))
+
+
+def untrue(why: str, models: str) -> CompileError:
+    """Return the error of an answer that cannot be true; `why` names what it listed."""
+    return CompileError(
+        f"the worker process told of {why}",
+        model=models,
+        why="its answer cannot be true",
+        remedy="an SDK may have written to the process's memory: build with fewer execution "
+        "providers to find which one",
+    )
+
+
+def _contradictions(
+    result: CompileResult, group: ModelGroup, models: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield contradictions to the job, each in words for an answer and for a cached result."""
+    output, names = result.output, list(models)
+    if [model.name for model in result.models] != names or list(output.models) != names:
+        yield "other models than were to be compiled", "is of other models"
+    if not {file.name for file in output.files} >= set(output.models.values()):
+        yield "models without a file", "has not the files of its models"
+    indices = {str(index) for index in range(len(group.execution_providers))}
+    if not {part.provider for model in result.models for part in model.partitions} <= indices:
+        yield (
+            "execution providers that the group does not have",
+            "is of other execution providers",
+        )
+
+
+def _is_there(folder: Path, file: OutputFile) -> bool:
+    if not paths.is_bare(file.name):
+        return False
+    try:
+        status = (folder / file.name).lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == file.size
 
 
 def model_reports(
@@ -67,22 +132,27 @@ def model_reports(
     optimized: Mapping[str, OptimizeResult],
     quantized: Mapping[str, QuantizeReport],
 ) -> tuple[ModelReport, ...]:
-    """What is told of a session group's models, with the aliases, passes and notes of today.
+    """Return the reports of a session group's models, with the aliases, passes and notes of this
+    build.
 
     Args:
-        optimized: by model: another source may have given the same optimized model otherwise.
-        quantized: by model, of those that were.
+        optimized: results by model: another source may give the same optimized model by other
+            passes.
+        quantized: reports by model, for the models that are quantized.
     """
-    named = aliased(stored.models, group.execution_providers)
-    found = ((model, optimized[model.name]) for model in named)
     return tuple(
-        replace(model, passes=own.passes, notes=own.notes, quantized=quantized.get(model.name))
-        for model, own in found
+        replace(
+            model,
+            passes=optimized[model.name].passes,
+            notes=optimized[model.name].notes,
+            quantized=quantized.get(model.name),
+        )
+        for model in aliased(stored.models, group.execution_providers)
     )
 
 
 def aliased(models: Iterable[ModelReport], eps: Sequence[ProviderSpec]) -> tuple[ModelReport, ...]:
-    """Models whose EPs are told by their places, with the aliases of today."""
+    """Return the models with aliases in the place of the indices of their EPs."""
 
     def named(part: PartitionReport) -> PartitionReport:
         return replace(part, provider=eps[int(part.provider)].alias)
@@ -91,38 +161,36 @@ def aliased(models: Iterable[ModelReport], eps: Sequence[ProviderSpec]) -> tuple
 
 
 def part_of(report: FolderReport, files: Iterable[str]) -> FolderReport:
-    """What a report says of some files of its folder."""
-    wanted = set(files)
-    return FolderReport(
-        folder="",
-        models=tuple(name for name in report.models if name in wanted),
-        findings=tuple(f for f in report.findings if f.subject in wanted),
-        numbers=tuple(n for n in report.numbers if n.model in wanted),
-    )
+    """Return the part of a folder's report about some of its files."""
+    return _filtered(report, set(files).__contains__)
 
 
 def without(report: FolderReport, files: Iterable[str]) -> FolderReport:
-    """What a report says of its folder beside some files."""
-    left_out = set(files)
+    """Return the part of a folder's report that is not about some of its files."""
+    excluded = set(files)
+    return _filtered(report, lambda name: name not in excluded)
+
+
+def _filtered(report: FolderReport, keeps: Callable[[str], bool]) -> FolderReport:
     return FolderReport(
         folder="",
-        models=tuple(name for name in report.models if name not in left_out),
-        findings=tuple(f for f in report.findings if f.subject not in left_out),
-        numbers=tuple(n for n in report.numbers if n.model not in left_out),
+        models=tuple(name for name in report.models if keeps(name)),
+        findings=tuple(each for each in report.findings if keeps(each.subject)),
+        numbers=tuple(each for each in report.numbers if keeps(each.model)),
     )
 
 
-def refuse(found: FolderReport, eps: Sequence[ProviderSpec] = ()) -> None:
-    """Refuse to publish a folder with a finding that failed.
+def refuse(report: FolderReport, eps: Sequence[ProviderSpec] = ()) -> None:
+    """Refuse to publish a folder with a failed finding.
 
     Args:
-        eps: those that made what the files hold.
+        eps: the EPs that made its files.
 
     Raises:
-        EpctxError: ONNX Runtime does not load what epctx wrote, with EPs of its own.
-        VerificationError: there is another one; says how many more.
+        EpctxError: ONNX Runtime does not load a model that only EPs of epctx made.
+        VerificationError: another finding failed; the message counts the others.
     """
-    failed = [finding for finding in found.findings if finding.outcome == "fail"]
+    failed = [finding for finding in report.findings if finding.outcome == "fail"]
     if failed:
         first = failed[0]
         made_by = {registry.package_of(registry.entry_of(each.provider)) for each in eps}
@@ -139,69 +207,3 @@ def refuse(found: FolderReport, eps: Sequence[ProviderSpec] = ()) -> None:
             remedy=_RECURS if first.remedy == REBUILD else first.remedy,
             code=CODES[first.policy],
         )
-
-
-def check_compiled(
-    result: CompileResult, group: ModelGroup, models: Sequence[str], folder: Path
-) -> None:
-    """Hold the answer of a compile to its job.
-
-    Args:
-        models: that were to be compiled, in their order.
-        folder: where its files should be.
-
-    Raises:
-        CompileError: it cannot be true.
-    """
-    made = {file.name: file for file in result.output.files}
-    places = {str(place) for place in range(len(group.execution_providers))}
-    if not made or len(made) < len(result.output.files):
-        why = "no file, or one file twice"
-    elif not all(_is_there(folder, file) for file in result.output.files):
-        why = "files that are not there"
-    elif (
-        [model.name for model in result.models] != list(models)
-        or list(result.output.models) != list(models)
-        or len(result.unmatched) != len(models)
-    ):
-        why = "other models than were to be compiled"
-    elif not made.keys() >= set(result.output.models.values()):
-        why = "models without a file"
-    elif not {part.provider for model in result.models for part in model.partitions} <= places:
-        why = "execution providers that the group does not have"
-    else:
-        return
-    raise untrue(why, " and ".join(models))
-
-
-def check_contents(result: CompileResult, folder: Path) -> None:
-    """Hold what the answer says of files to the files: who verified them has made them, too.
-
-    Raises:
-        CompileError: it cannot be true.
-    """
-    told = {file.name: file.blake3 for file in result.output.files}
-    names = {path.name for path in folder.iterdir()} - {SUMS}
-    if names != told.keys() or any(of_file(folder / name) != told[name] for name in names):
-        raise untrue("other files than it wrote", " and ".join(result.output.models))
-
-
-def _is_there(folder: Path, file: OutputFile) -> bool:
-    if not paths.is_bare(file.name):
-        return False
-    try:
-        status = (folder / file.name).lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_size == file.size
-
-
-def untrue(why: str, models: str) -> CompileError:
-    """Return the error of an answer that cannot be true; `why`: what it told of."""
-    return CompileError(
-        f"the worker process told of {why}",
-        model=models,
-        why="its answer cannot be true",
-        remedy="an SDK may have written to the process's memory: build with fewer execution "
-        "providers to find which one",
-    )

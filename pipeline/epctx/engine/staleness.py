@@ -1,11 +1,11 @@
-"""The one memo: what a build would do about each group, and why (design section 9).
+"""Staleness: what a build would do about each group, and why (design section 9).
 
-The cache remembers one record for each group of a manifest: the keys that its actions had last,
-how long it took, and how it was found up to date: a digest of what it was looked at with (its part
-of the manifest and the toolchain), the identity of every file that the look depended on (sources,
-outputs and their folder, the records of its actions), and what was found. While all of that is as
-it was, a look would find the same, so no key is made and no record of an action is read. That
-stands on the same ground as remembered digests (`files.identity`) and is used where they are.
+The cache keeps one record for each group of a manifest: the last key of each action, the build
+time, and the last check that found the group up to date. The check consists of a digest of its
+inputs besides files (the group's part of the manifest, the toolchain), the identity of every file
+that it depended on (sources, outputs and their folder, the records of its actions), and its result.
+While all of that is unchanged, another check would find the same, so no key is made and no record
+of an action is read. Remembered digests rely on the same identities (`files.identity`).
 """
 
 from __future__ import annotations
@@ -58,14 +58,13 @@ R = TypeVar("R")
 State = Literal["up to date", "runs", "depends"]
 _KIND: Final = "groups"
 LASTING: Final = 86_400.0
-"""Seconds that a group is believed to be up to date without a look: gc must see that its results
-are of use."""
+"""Seconds that a remembered check is valid: a new check tells gc that its results are in use."""
 _DATA = re.compile(r"data\[(\d+)\]")
 _PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")
 
 
 def look(planned: PlannedGroup, lookup: Lookup, place: OutputPaths) -> GroupState:
-    """Make the keys of a group's actions and look for their results and for its outputs.
+    """Make the keys of a group's actions, and look up their results and the published outputs.
 
     Raises:
         ModelError: a source is missing.
@@ -91,14 +90,14 @@ def look_at_composition(
     lookup: Lookup,
     place: OutputPaths,
 ) -> CompositionState:
-    """Make the key of a composition whose groups are built, and look for its result and outputs.
+    """Make the key of a composition whose groups are built, and look up its result and outputs.
 
     Raises:
         ModelError: a file with inputs cannot be read.
     """
     asked = _composition(planned, groups, lookup)
     known = lookup.find(asked)
-    state = CompositionState(planned=planned, groups=groups, asked=asked, compose=known)
+    state = CompositionState(planned=planned, groups=groups, request=asked, compose=known)
     required = planned.composition.verify.require
     found = None if known.result is None else known.result.verify
     if found is None or found != found.with_required(required):
@@ -128,17 +127,16 @@ def _composition(
 
 
 class _UpToDate(Struct, frozen=True, kw_only=True):
-    """How a group was found up to date.
+    """Check that found a group up to date.
 
     Attributes:
-        asked: digest of what it was looked at with.
-        until: seconds since 1970: then it is looked at again.
-        files: paths and the texts of their identities.
-        sessions, verified, whole: as in GroupState, without the records of their keys, which are
-            of use only where something is to be done.
+        inputs: digest of the inputs besides files.
+        until: seconds since 1970 until which the check is valid.
+        files: paths, with the texts of their identities.
+        sessions, verified, whole: as in GroupState, without the records of their keys.
     """
 
-    asked: Digest
+    inputs: Digest
     until: float
     files: dict[str, str]
     sessions: tuple[SessionState, ...]
@@ -147,12 +145,12 @@ class _UpToDate(Struct, frozen=True, kw_only=True):
 
 
 class _Group(Struct, kw_only=True):
-    """The record of a group or composition.
+    """Record of a group or composition.
 
     Attributes:
         keys: the last key of each action, by the action and its subject as JSON.
-        seconds: how long its stages took together when it was compiled last.
-        up_to_date: an `_UpToDate` or null, decoded when it is of use.
+        seconds: total time of its stages when it was compiled last.
+        up_to_date: an `_UpToDate` or null, decoded on use.
     """
 
     keys: dict[str, Digest] = field(default_factory=dict)
@@ -161,13 +159,13 @@ class _Group(Struct, kw_only=True):
 
 
 class _Manifest(Struct, kw_only=True):
-    """The records of a manifest.
+    """Records of a manifest.
 
     Attributes:
-        path: of the manifest; the record's name is a digest of it.
-        groups: by their labels.
-        lock: a digest of what the lock says, and the text of the identity of its file.
-        report: a digest of what the report says because it is planned.
+        path: path of the manifest; the record's name is a digest of it.
+        groups: records by label.
+        lock: digest of the lock, and the text of the identity of its file.
+        report: digest of the planned part of the report.
     """
 
     path: str
@@ -177,15 +175,16 @@ class _Manifest(Struct, kw_only=True):
 
 
 class Memo:
-    """The records of one manifest in the cache of `lookup`. Thread-safe; nothing without a cache.
+    """Records of one manifest in the cache of `lookup`; empty without a cache. Thread-safe.
 
-    It is read when it is first asked, so that nobody else writes it then: under the output's lock.
+    The first use reads the records. It happens under the lock of the output, so nobody else writes
+    them at that time.
 
     Args:
         lookup: makes keys and finds results.
-        place: where groups are published.
-        manifest: its path.
-        trusting: a group that is remembered as up to date is not looked at again.
+        place: paths of the published groups.
+        manifest: path of the manifest.
+        trusting: whether a remembered check replaces a new one.
     """
 
     def __init__(
@@ -193,6 +192,7 @@ class Memo:
     ) -> None:
         self.lookup = lookup
         self._place = place
+        self._manifest = manifest
         self._path = manifest.as_posix()
         self._trusting = trusting and lookup.cache is not None
         self._begun = time.time()
@@ -216,23 +216,23 @@ class Memo:
             return self._known.groups.setdefault(label, _Group())
 
     def state(self, planned: PlannedGroup) -> GroupState:
-        """Tell what is known of a group, by its record or as `look` finds it; raises as that."""
-        asked: Digest | None = None
+        """Return the state of a group, from its record or by `look`. Raises as `look`."""
+        inputs: Digest | None = None
         if self._trusting:
             with contextlib.suppress(EpctxError, OSError, msgspec.MsgspecError):
-                asked = self._asked(planned)
-                found = self._recall(planned, asked)
-                if found is not None:
-                    return found
+                inputs = self._inputs(planned)
+                remembered = self._recall(planned, inputs)
+                if remembered is not None:
+                    return remembered
         state = look(planned, self.lookup, self._place)
-        if asked is not None and state.up_to_date:
+        if inputs is not None and state.up_to_date:
             with contextlib.suppress(OSError):
-                self._remember(state, asked)
+                self._remember(state, inputs)
         return state
 
     def knows(self, action: str, subject: str) -> bool | None:
-        """Tell whether an action was carried out for any group; None: nothing was, and the cache's
-        format before this one, of which nothing is read, knew the manifest.
+        """Tell whether an action ever ran for any group. None if only the previous cache format,
+        which is not read, knew the manifest.
         """
         place, cache, name = _place_of(action, subject), self.lookup.cache, self._name
         kept = [group.keys for group in self._known.groups.values() if group.keys]
@@ -242,15 +242,15 @@ class Memo:
         return any(place in keys for keys in kept)
 
     def last_key(self, label: str, action: str, subject: str) -> Digest | None:
-        """Return the key that an action had last; None: it never was carried out."""
+        """Return the last key of an action; None if it never ran."""
         return self._group(label).keys.get(_place_of(action, subject))
 
     def note_key(self, label: str, action: str, subject: str, key: Digest) -> None:
-        """Remember the key of an action that was carried out, or whose result was used.
+        """Remember the key of an action that ran, or whose result was used.
 
         Args:
             label: `group@target`.
-            subject: the model, the session group or the group itself.
+            subject: the model, the session group or the group.
         """
         place, group = _place_of(action, subject), self._group(label)
         with self._guard:
@@ -259,21 +259,21 @@ class Memo:
                 self._changed = True
 
     def seconds(self, label: str) -> float | None:
-        """Return how long the stages of a group took when it was compiled last; None: unknown."""
+        """Return the total time of a group's stages when it was compiled last; None if unknown."""
         return self._group(label).seconds
 
     def note_seconds(self, label: str, seconds: float) -> None:
-        """Remember how long the stages of a group took."""
+        """Remember the total time of a group's stages."""
         with self._guard:
             self._group(label).seconds = seconds
             self._changed = True
 
     def has_lock(self, lock: Lock, path: Path) -> bool:
-        """Tell whether the lock at a path is known to say this, without a look into it."""
+        """Tell whether the file at a path is remembered to have this lock; the file is not read."""
         return self._trusting and self._known.lock == (_digest(lock), _stamp(path))
 
     def note_lock(self, lock: Lock, path: Path) -> None:
-        """Remember that the lock at a path was read, and says this."""
+        """Remember that the file at a path has this lock."""
         with contextlib.suppress(OSError):
             now = identity.of_path(path)
             if self._trusting and self._lasts(path, now):
@@ -281,18 +281,30 @@ class Memo:
                 self._changed = True
 
     def has_report(self, planned: Digest, path: Path) -> bool:
-        """Tell whether the report at a path says what is planned, without a look into it; one of
-        which nothing is remembered is believed.
+        """Tell whether the report at a path has this planned part. The file is not read; a report
+        without a record counts as one that has it.
         """
         return self._known.report in (None, planned) and path.exists()
 
     def note_report(self, planned: Digest) -> None:
-        """Remember what the report says because it is planned."""
+        """Remember the planned part of the report."""
         if self._known.report != planned:
             self._known.report, self._changed = planned, True
 
+    def locked_source(self, path: Path) -> LockedSource | None:
+        """Return the lock's entry of a source file; None if there is none."""
+        name = os.path.relpath(path, self._manifest.parent) if self._locked_sources else ""
+        return self._locked_sources.get(Path(name).as_posix())
+
+    @cached_property
+    def _locked_sources(self) -> Mapping[str, LockedSource]:
+        try:
+            return lockfile.read(lockfile.place(self._manifest)).sources
+        except LockError:  # there is none, or it cannot be read: the build will say so
+            return {}
+
     def save(self) -> None:
-        """Write what is new.
+        """Write changed records.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -302,8 +314,8 @@ class Memo:
                 self.lookup.cache.records.write(_KIND, self._name, self._known)
             self._changed = False
 
-    def _asked(self, planned: PlannedGroup) -> Digest:
-        """Return a digest of what a look at a group begins with, beside files."""
+    def _inputs(self, planned: PlannedGroup) -> Digest:
+        """Return a digest of the inputs of a check besides files."""
         group, lookup = planned.group, self.lookup
         listed = codec.encode((group.execution_providers, group.optimize.passes))
         if listed not in self._toolchains:
@@ -322,12 +334,12 @@ class Memo:
             toolchain.passes(planned.group.optimize.passes),
         )
 
-    def _recall(self, planned: PlannedGroup, asked: Digest) -> GroupState | None:
+    def _recall(self, planned: PlannedGroup, inputs: Digest) -> GroupState | None:
         known = self._known.groups.get(planned.label)
         if known is None or bytes(known.up_to_date) == b"null":
             return None
         found = codec.decode(bytes(known.up_to_date), _UpToDate)
-        if found.asked != asked or time.time() > found.until:
+        if found.inputs != inputs or time.time() > found.until:
             return None
         if any(_stamp(path) != text for path, text in found.files.items()):
             return None
@@ -339,7 +351,7 @@ class Memo:
             published=None,
         )
 
-    def _remember(self, state: GroupState, asked: Digest) -> None:
+    def _remember(self, state: GroupState, inputs: Digest) -> None:
         group = state.planned.group
         if group.quantize is not None or any(m.as_reference is not None for m in group.models):
             return  # their files are not all known here
@@ -348,11 +360,11 @@ class Memo:
         if not all(self._lasts(path, each) for path, each in now.items()):
             return
         found = _UpToDate(
-            asked=asked,
+            inputs=inputs,
             until=self._begun + LASTING,
             files={str(path): each.text for path, each in now.items()},
-            sessions=tuple(map(_bare_session, state.sessions)),
-            verified=tuple(map(_bare, state.verified)),
+            sessions=_bare(state.sessions),
+            verified=_bare(state.verified),
             whole=_bare(state.whole),
         )
         with self._guard:
@@ -360,11 +372,11 @@ class Memo:
             self._changed = True
 
     def _lasts(self, path: Path, now: Identity) -> bool:
-        """Tell whether a file is as it was before the look, and any change of it would show."""
+        """Tell whether a file is unchanged since the check began, and would show a change."""
         return now.settled_at(self._begun) and identity.tells(path, now.text)
 
     def _files(self, state: GroupState) -> Iterator[Path]:
-        """List what was looked at; a folder's time tells of other files in it."""
+        """Yield the files that the check depended on; a folder's time shows new files in it."""
         planned, cache = state.planned, self.lookup.cache
         assert cache is not None
         for session in state.sessions:
@@ -375,7 +387,8 @@ class Memo:
         folder = self._place.group(planned.target, planned.group.name)
         yield folder
         yield from (folder / name for name in contents_of(state.files))
-        yield from (cache.records.path("actions", each.hex) for each in _keys(state))
+        keys = _keys((state.sessions, state.verified, state.whole))
+        yield from (cache.records.path("actions", each.hex) for each in keys)
 
 
 def _place_of(action: str, subject: str) -> str:
@@ -383,7 +396,7 @@ def _place_of(action: str, subject: str) -> str:
 
 
 def _stamp(path: str | os.PathLike[str]) -> str:
-    """Return the text of a path's identity; empty if there is nothing."""
+    """Return the text of a path's identity; empty if the path does not exist."""
     try:
         return identity.of_path(Path(path)).text
     except OSError:
@@ -394,40 +407,29 @@ def _digest(lock: Lock) -> Digest:
     return digest.of_bytes(codec.encode(lock))
 
 
-def _keys(state: GroupState) -> Iterator[Digest]:
-    """List the keys of all actions of a group that is up to date."""
-    for session in state.sessions:
-        yield from (model.key for model in session.models if model.key is not None)
-        parts = [each for piece in session.pieces for each in (piece.compile, piece.recording)]
-        made = (session.cut, *parts, session.compile, session.recording)
-        yield from (each.key for each in made if each is not None)
-    yield from (part.key for part in (*state.verified, state.whole) if part is not None)
+def _keys(value: object) -> Iterator[Digest]:
+    """Yield the keys of all actions in a state, or in a tuple of states."""
+    if isinstance(value, Known):
+        yield value.key
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _keys(each)
+    elif isinstance(value, SessionState | ModelState | PieceState):
+        for name in value.__struct_fields__:
+            yield from _keys(getattr(value, name))
 
 
-def _bare_session(session: SessionState) -> SessionState:
-    return replace(
-        session,
-        models=tuple(
-            replace(model, optimize=model.optimize and _bare(model.optimize))
-            for model in session.models
-        ),
-        cut=session.cut and _bare(session.cut),
-        pieces=tuple(
-            replace(
-                piece,
-                compile=_bare(piece.compile),
-                recording=piece.recording and _bare(piece.recording),
-            )
-            for piece in session.pieces
-        ),
-        compile=session.compile and _bare(session.compile),
-        recording=session.recording and _bare(session.recording),
-    )
-
-
-def _bare(known: Known[R]) -> Known[R]:
-    stored = known.stored and replace(known.stored, record=msgspec.Raw(b"{}"))
-    return replace(known, record={}, stored=stored)
+def _bare(value: Any) -> Any:
+    """Return a state, or a tuple of states, without the records of their keys."""
+    if isinstance(value, Known):
+        stored = value.stored and replace(value.stored, record=msgspec.Raw(b"{}"))
+        return replace(value, record={}, stored=stored)
+    if isinstance(value, tuple):
+        return tuple(map(_bare, value))
+    if isinstance(value, SessionState | ModelState | PieceState):
+        fields = {name: _bare(getattr(value, name)) for name in value.__struct_fields__}
+        return replace(value, **fields)
+    return value
 
 
 class PlannedAction(Struct, frozen=True, kw_only=True):
@@ -436,10 +438,10 @@ class PlannedAction(Struct, frozen=True, kw_only=True):
     Attributes:
         action: optimize, quantize, compile, verify.
         subject: the model, the sharing group, or the group as a whole.
-        state: `depends`: what is before it runs, and may give what it gave before.
+        state: `depends` if an action before it runs, and may give the same result as before.
         because: why it runs, in words.
-        key: in the cache; None: what it depends on is not known yet.
-        changes: the fields of the key's record that differ from what was built last.
+        key: its cache key; None if it depends on an action that has no result yet.
+        changes: fields of the key's record that differ from those of the last build.
     """
 
     action: str
@@ -455,12 +457,12 @@ class GroupPlan(Brief, frozen=True, kw_only=True):
 
     Attributes:
         eps: aliases of its EPs, in priority order.
-        state: `publishes`: all results are in the cache, and what is published is something else.
+        state: `publishes` if all results are in the cache, and the published folder differs.
         because: why it is not up to date, in words.
-        cost: what its compiles take beyond one of each model, in words.
-        failure: why a build of it would fail here, as far as that is known without its EPs'
+        cost: what its compiles take beyond one compile of each model, in words.
+        failure: why its build would fail here, as far as the EPs know that without their
             libraries: this host has no device for one of them.
-        fetches: bytes that would come from the shared cache.
+        fetches: bytes to download from the shared cache.
     """
 
     target: str
@@ -474,8 +476,8 @@ class GroupPlan(Brief, frozen=True, kw_only=True):
     fetches: int = 0
 
 
-def explain(known: GroupState, memo: Memo, locked: LockedSources) -> GroupPlan:
-    """Tell what a build would do about a group, and why."""
+def explain(known: GroupState, memo: Memo) -> GroupPlan:
+    """Return what a build would do about a group, and why."""
     if known.failure is not None:
         return GroupPlan(
             target=known.planned.target,
@@ -486,16 +488,16 @@ def explain(known: GroupState, memo: Memo, locked: LockedSources) -> GroupPlan:
             actions=(),
             failure=known.failure.failure,
         )
-    return _Explaining(known, memo, locked).plan()
+    return Explainer(known, memo).plan()
 
 
 def explain_composition(
     planned: PlannedComposition, known: Mapping[str, GroupState], memo: Memo, place: OutputPaths
 ) -> GroupPlan:
-    """Tell what a build would do about a composition, as far as its parts are compiled.
+    """Return what a build would do about a composition, as far as its parts are compiled.
 
     Args:
-        known: the groups of the plan, by their labels.
+        known: states of the plan's groups, by label.
     """
     name = planned.composition.name
     parts = {each.group.name: known[each.label] for each in planned.groups}
@@ -531,36 +533,17 @@ def explain_composition(
     )
 
 
-class LockedSources:
-    """The sources of a manifest's lock, read once, when they are asked for."""
+class Explainer:
+    """Explains the actions of one group of a plan."""
 
-    def __init__(self, manifest: Path) -> None:
-        self._manifest = manifest
-
-    @cached_property
-    def _sources(self) -> Mapping[str, LockedSource]:
-        try:
-            return lockfile.read(lockfile.place(self._manifest)).sources
-        except LockError:  # there is none, or it cannot be read: the build will say so
-            return {}
-
-    def of(self, path: Path) -> LockedSource | None:
-        """Return the entry of a file; None: there is none."""
-        name = os.path.relpath(path, self._manifest.parent) if self._sources else ""
-        return self._sources.get(Path(name).as_posix())
-
-
-class _Explaining:
-    """One group of a plan, explained."""
-
-    def __init__(self, known: GroupState, memo: Memo, locked: LockedSources) -> None:
-        self._locked = locked
+    def __init__(self, known: GroupState, memo: Memo) -> None:
         self._known = known
         self._planned = known.planned
         self._lookup = memo.lookup
         self._memo = memo
 
     def plan(self) -> GroupPlan:
+        """Return what a build would do about the group, and why."""
         known, planned = self._known, self._planned
         actions = tuple(self._actions())
         state: Literal["up to date", "publishes", "runs"] = "up to date"
@@ -583,7 +566,7 @@ class _Explaining:
         )
 
     def _fetches(self) -> int:
-        """Count the bytes that only the shared cache has of what is not carried out."""
+        """Count the bytes of needed results that only the shared cache has."""
         cache = self._lookup.cache
         assert cache is not None
         needed: list[Known[Any] | None] = [
@@ -613,7 +596,7 @@ class _Explaining:
                 yield words
 
     def _failure(self, actions: Sequence[PlannedAction]) -> Failure | None:
-        """Tell why a compile would fail here; nothing compiles: no device is needed."""
+        """Return why a compile would fail here; None if nothing compiles or nothing is known."""
         if not _compiles(actions):
             return None
         for spec in self._planned.group.execution_providers:
@@ -637,15 +620,15 @@ class _Explaining:
     def _in_pieces(self, session: SessionState) -> Iterator[PlannedAction]:
         label = session.session.label
         cut = PlannedAction(action="cut", subject=label, state="up to date")
-        yield self._of(cut, session.cut)
+        yield self.action(cut, session.cut)
         for number, piece in enumerate(session.pieces, start=1):
             yield self._compile(f"{label}.{number}", piece)
         whole = PlannedAction(action="assemble", subject=label, state="up to date")
-        yield self._of(whole, session.compile)
+        yield self.action(whole, session.compile)
 
     def _optimize(self, model: ModelState) -> PlannedAction:
         action = PlannedAction(action="optimize", subject=model.source.name, state="up to date")
-        return self._of(action, model.optimize, model)
+        return self.action(action, model.optimize, model)
 
     def _quantize(self, state: QuantizeState) -> PlannedAction:
         name = state.plain.source.name
@@ -653,21 +636,21 @@ class _Explaining:
         if state.quantize is None and state.calibration is not None:
             why = f"{name} is not calibrated to these samples"
             return replace(action, state="runs", because=(why,))
-        return self._of(action, state.quantize)
+        return self.action(action, state.quantize)
 
-    def _of(
+    def action(
         self, action: PlannedAction, known: Known[Any] | None, model: ModelState | None = None
     ) -> PlannedAction:
-        """Explain an action by what is known of it; None: what is before it is to be done first."""
+        """Explain an action by its state; None if an action before it must run first."""
         if known is None:
             return replace(action, state="depends")
         action = replace(action, key=str(known.key))
         return action if known.stored is not None else self._running(action, known.record, model)
 
     def _by_lock(self, model: ModelState) -> str:
-        """Tell why a model is built that this cache has never seen, as far as the lock knows it."""
+        """Return why a model runs that this cache has never seen, as far as the lock knows it."""
         source, found = model.source, model.found
-        name, locked = source.path.name, self._locked.of(source.path)
+        name, locked = source.path.name, self._memo.locked_source(source.path)
         if locked is None:
             return f"{name} was never built here"
         if found is not None and locked.digest == str(found.model):
@@ -676,7 +659,7 @@ class _Explaining:
 
     def _compile(self, subject: str, known: SessionState | PieceState) -> PlannedAction:
         action = PlannedAction(action="compile", subject=subject, state="up to date")
-        action = self._of(action, known.compile)
+        action = self.action(action, known.compile)
         if action.state == "up to date" and not known.complete:
             why = "what its sessions compute on these inputs was not recorded"
             return replace(action, state="runs", because=(why,))
@@ -710,7 +693,7 @@ class _Explaining:
         record: object,
         model: ModelState | None,
     ) -> PlannedAction:
-        """Explain an action that runs by what of its record has changed since it ran last."""
+        """Explain an action that runs by the changes of its record since the last run."""
         last = self._memo.last_key(self._planned.label, action.action, action.subject)
         if last is None:
             why = f"{action.action} of {action.subject}: it never ran here"
@@ -733,7 +716,7 @@ class _Explaining:
         return replace(action, state="runs", because=tuple(dict.fromkeys(words)), changes=changes)
 
     def _last(self, action: PlannedAction) -> StoredAction[msgspec.Raw] | None:
-        """Read the action as it was carried out last; None: the cache has nothing of it."""
+        """Read the last run of the action; None if the cache does not have it."""
         last = self._memo.last_key(self._planned.label, action.action, action.subject)
         cache = self._lookup.cache
         if last is None or cache is None:
@@ -747,7 +730,7 @@ def _compiles(actions: Sequence[PlannedAction]) -> bool:
 
 
 def _words(change: Change, planned: PlannedGroup, model: ModelState | None) -> str:
-    """Put a change in words: digests tell nothing but that something is another."""
+    """Return a change in words; of digests only that they differ."""
     if model is not None:
         if change.field == "model":
             return f"{model.source.path.name} has changed"

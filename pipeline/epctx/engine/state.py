@@ -1,4 +1,7 @@
-"""What is known of a build's models, groups and compositions, and what came of them so far."""
+"""State of a build's models, groups and compositions: what the cache has, and what this build made.
+
+An action is complete if its result exists; otherwise a build runs it.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,11 @@ R = TypeVar("R")
 
 
 class Known(Struct, Generic[R], frozen=True, kw_only=True):
-    """An action of this build, as far as it is known.
+    """State of one action.
 
     Attributes:
-        record: what `key` is the digest of; empty where nothing is to be done.
-        stored: what it made; None: it is to be carried out.
+        record: the value that `key` is the digest of; empty if nothing is to be done.
+        stored: the result and its files; None if the action must run.
     """
 
     key: Digest
@@ -40,24 +43,48 @@ class Known(Struct, Generic[R], frozen=True, kw_only=True):
 
     @property
     def result(self) -> R | None:
-        """What came of it; None: it is to be carried out."""
+        """Result of the action; None if it must run."""
         return None if self.stored is None else self.stored.result
 
     @property
     def complete(self) -> bool:
-        """Nothing is to be carried out."""
+        """Tell whether the result exists."""
         return self.stored is not None
 
 
-class QuantizeState(Struct, frozen=True, kw_only=True):
-    """What is known of how a model is quantized.
+class ActionState(Struct, Generic[R], frozen=True, kw_only=True):
+    """State with one main action, which `action` returns."""
+
+    @property
+    def action(self) -> Known[R] | None:
+        """The main action; None if an action before it must run first."""
+        raise NotImplementedError
+
+    @property
+    def key(self) -> Digest | None:
+        """Key of the main action; None if it is not known yet."""
+        return None if self.action is None else self.action.key
+
+    @property
+    def result(self) -> R | None:
+        """Result of the main action; None if it must run."""
+        return None if self.action is None else self.action.result
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether nothing must run."""
+        return self.result is not None
+
+
+class QuantizeState(ActionState[QuantizeResult], frozen=True, kw_only=True):
+    """State of the quantization of a model.
 
     Attributes:
         plain: the float model.
-        samples: digests of the files that it is calibrated with, in the manifest's order.
-        calibration: the name of its ranges; None: only weights are quantized, or `plain` is not
-            optimized yet.
-        quantize: its action; None: it is to be calibrated first.
+        samples: digests of the calibration files, in the manifest's order.
+        calibration: name of the model's ranges; None if only weights are quantized, or if `plain`
+            is not optimized yet.
+        quantize: its action; None if the model must be calibrated first.
     """
 
     plain: ModelState
@@ -66,29 +93,24 @@ class QuantizeState(Struct, frozen=True, kw_only=True):
     quantize: Known[QuantizeResult] | None = None
 
     @property
+    def action(self) -> Known[QuantizeResult] | None:
+        """The quantize action."""
+        return self.quantize
+
+    @property
     def key(self) -> Digest | None:
-        """Of the action, or what stands in for it."""
+        """Key of the action; without one, the name of the ranges stands in for it."""
         return self.calibration if self.quantize is None else self.quantize.key
 
-    @property
-    def result(self) -> QuantizeResult | None:
-        """What came of it; None: it is to be carried out."""
-        return None if self.quantize is None else self.quantize.result
 
-    @property
-    def complete(self) -> bool:
-        """Nothing is to be carried out."""
-        return self.result is not None
-
-
-class ModelState(Struct, frozen=True, kw_only=True):
-    """What is known of a model of a session group.
+class ModelState(ActionState[OptimizeResult], frozen=True, kw_only=True):
+    """State of a model of a session group.
 
     Attributes:
-        source: what it is read from.
-        found: the content of that; None, as `optimize` then: it is to be quantized first.
+        source: the model's source.
+        found: digests of the source; None, like `optimize`, if the source must be quantized first.
         optimize: its action.
-        quantized: how the source was made in this build; None: it is the manifest's.
+        quantized: how this build made the source; None if the manifest names the source.
     """
 
     source: ModelSource
@@ -97,56 +119,47 @@ class ModelState(Struct, frozen=True, kw_only=True):
     quantized: QuantizeState | None = None
 
     @property
-    def key(self) -> Digest | None:
-        """Of the action."""
-        return None if self.optimize is None else self.optimize.key
-
-    @property
-    def result(self) -> OptimizeResult | None:
-        """What optimizing made of it; None: it is to be carried out."""
-        return None if self.optimize is None else self.optimize.result
-
-    @property
-    def complete(self) -> bool:
-        """Nothing is to be carried out."""
-        return self.result is not None
+    def action(self) -> Known[OptimizeResult] | None:
+        """The optimize action."""
+        return self.optimize
 
     @property
     def origin(self) -> ModelState:
-        """What the manifest names: the float model, where it was quantized in this build."""
+        """The model that the manifest names: the float model if this build quantizes it."""
         return self if self.quantized is None else self.quantized.plain
 
 
-class PieceState(Struct, frozen=True, kw_only=True):
+class PieceState(ActionState[CompileResult], frozen=True, kw_only=True):
     """State of a piece of a session group's models; attributes as in `SessionState`."""
 
     compile: Known[CompileResult]
     recording: Known[RecordResult] | None = None
 
     @property
-    def key(self) -> Digest:
-        """Key of the compile."""
-        return self.compile.key
+    def action(self) -> Known[CompileResult]:
+        """The compile action."""
+        return self.compile
 
     @property
     def complete(self) -> bool:
-        """Nothing is to be carried out."""
-        recorded = self.recording is None or self.recording.complete
-        return self.compile.complete and recorded
+        """Tell whether nothing must run."""
+        return self.compile.complete and (self.recording is None or self.recording.complete)
 
 
-class SessionState(Struct, frozen=True, kw_only=True):
-    """What is known of a session group.
+class SessionState(ActionState[CompileResult], frozen=True, kw_only=True):
+    """State of a session group.
 
     Attributes:
-        models: in its order.
-        cut: how its models become pieces; None: each is compiled whole, or to be optimized first.
-        pieces: what is known of each piece.
-        compile: its action, of pieces their assembly; None: what comes before is to be done first.
-        recording: of what its generating sessions compute; None: nothing is to be. Else it is
-            carried out with the compile.
-        checked: what the policies that run no model found in the process that compiled it,
-            SHA256SUMS in place; None: that is still to come, or was known before.
+        models: in the session group's order.
+        cut: how its models are cut into pieces; None if they are compiled whole, or if they must be
+            optimized first.
+        pieces: state of each piece.
+        compile: its action; for pieces, the action that assembles them. None if an action before it
+            must run first.
+        recording: recording of its generating sessions, which runs with the compile; None if they
+            are not recorded.
+        checked: findings of the policies that run no model, from the process that compiled it, with
+            SHA256SUMS in place; None if they are still to come, or were known before.
     """
 
     session: SessionGroup
@@ -158,58 +171,53 @@ class SessionState(Struct, frozen=True, kw_only=True):
     checked: FolderReport | None = None
 
     @property
-    def key(self) -> Digest | None:
-        """Of the compile."""
-        return None if self.compile is None else self.compile.key
-
-    @property
-    def result(self) -> CompileResult | None:
-        """What the compile made; None: it is to be carried out."""
-        return None if self.compile is None else self.compile.result
+    def action(self) -> Known[CompileResult] | None:
+        """The compile or assemble action."""
+        return self.compile
 
     @property
     def complete(self) -> bool:
-        """Nothing is to be carried out."""
+        """Tell whether nothing must run."""
         return self.result is not None and all(each.complete for each in self.recordings)
 
     @property
     def digests(self) -> dict[str, Digest]:
-        """The digests of its optimized models, by name; of those that are not known none."""
+        """Digests of its models that are optimized, by name."""
         return {m.source.name: m.result.digest for m in self.models if m.result is not None}
 
     @property
     def recordings(self) -> tuple[Known[RecordResult], ...]:
         """Its recording, or those of its pieces."""
-        known = (self.recording, *(piece.recording for piece in self.pieces))
-        return tuple(each for each in known if each is not None)
+        recordings = (self.recording, *(piece.recording for piece in self.pieces))
+        return tuple(each for each in recordings if each is not None)
 
     @property
     def recorded(self) -> bool:
-        """What its generating sessions computed is known: they can run on this host."""
-        found = (each.result for each in self.recordings)
-        return any(each is not None and each.recorded for each in found)
+        """Tell whether outputs of its generating sessions are recorded."""
+        results = (each.result for each in self.recordings)
+        return any(each is not None and each.recorded for each in results)
 
     @property
     def files(self) -> tuple[OutputFile, ...]:
-        """Its files; none where it is to be carried out."""
+        """Its files; empty if its action must run."""
         return () if self.result is None else tuple(self.result.output.files)
 
     @property
     def outputs(self) -> dict[str, Digest]:
-        """The digests of its files, by name."""
+        """Digests of its files, by name."""
         return {file.name: file.blake3 for file in self.files}
 
 
-class GroupState(Struct, frozen=True, kw_only=True):
-    """A model group for one target: what is known of it, and what came of it in this build.
+class GroupState(ActionState[FolderReport], frozen=True, kw_only=True):
+    """State of a model group for one target.
 
     Attributes:
-        sessions: what is known of its session groups, in the plan's order.
-        verified: of each, where all of them are compiled.
-        whole: of the folder beside them, likewise.
-        published: why what is published is not what it should be; None: it is.
-        progress: of its build; None: nothing was to be done.
-        failure: why it was not built; None: it was, or nothing was to be done.
+        sessions: state of its session groups, in the plan's order.
+        verified: verification of each session group; empty until all of them are compiled.
+        whole: verification of the folder besides them; None until then.
+        published: why the published folder is not what it should be; None if it is.
+        progress: progress of its build; None if nothing had to be done.
+        failure: why it was not built; None if it was, or if nothing had to be done.
     """
 
     planned: PlannedGroup
@@ -221,75 +229,69 @@ class GroupState(Struct, frozen=True, kw_only=True):
     failure: EpctxError | None = None
 
     @property
+    def action(self) -> Known[FolderReport] | None:
+        """The verification of its folder."""
+        return self.whole
+
+    @property
     def up_to_date(self) -> bool:
-        """Nothing is to be done."""
+        """Tell whether nothing has to be done."""
         return self.published is None and self.complete
 
     @property
-    def key(self) -> Digest | None:
-        """Of the verification of its folder."""
-        return None if self.whole is None else self.whole.key
-
-    @property
     def complete(self) -> bool:
-        """Everything is compiled, and was verified."""
-        parts = (self.whole, *self.verified)
-        return all(part is not None and part.stored is not None for part in parts)
+        """Tell whether everything is compiled and verified."""
+        return all(part is not None and part.complete for part in (self.whole, *self.verified))
 
     @property
     def files(self) -> tuple[OutputFile, ...]:
-        """Every output but SHA256SUMS, where all of it is compiled."""
+        """Every output but SHA256SUMS of the session groups that are compiled."""
         return tuple(file for session in self.sessions for file in session.files)
 
     @property
     def report(self) -> FolderReport:
-        """What was verified."""
+        """Findings of all verifications."""
         parts = (part.result for part in (self.whole, *self.verified) if part is not None)
         return joined(self.planned.label, filter(None, parts)).with_skipped()
 
     def session(self, model: str) -> SessionState:
-        """The session group that has a model."""
+        """Return the session group that has a model."""
         return next(
             each for each in self.sessions if any(m.name == model for m in each.session.models)
         )
 
 
-class CompositionState(Struct, frozen=True, kw_only=True):
-    """A composition for one target: what is known of it, and what came of it in this build.
+class CompositionState(ActionState[ComposeResult], frozen=True, kw_only=True):
+    """State of a composition for one target.
 
     Attributes:
-        groups: those of its parts that are built, by name.
-        asked: its action, without a place; None, as `compose` then: a group of its parts failed.
-        compose: what is known of that.
-        published: why what is published is not what it should be; None: it is.
-        progress: of its action; None: it was not carried out.
-        failure: why there is no result; None: there is, or it was not tried.
+        groups: the built groups of its parts, by name.
+        request: its action, without folders; None, like `compose`, if a group of its parts failed.
+        compose: state of that action.
+        published: why the published folder is not what it should be; None if it is.
+        progress: progress of its action; None if the action did not run.
+        failure: why there is no result; None if there is one, or if the action did not run.
     """
 
     planned: PlannedComposition
     groups: Mapping[str, GroupState]
-    asked: Compose | None = None
+    request: Compose | None = None
     compose: Known[ComposeResult] | None = None
     published: str | None = None
     progress: Progress | None = None
     failure: EpctxError | None = None
 
     @property
-    def key(self) -> Digest | None:
-        """Of the action."""
-        return None if self.compose is None else self.compose.key
-
-    @property
-    def result(self) -> ComposeResult | None:
-        """What came of it; None: it is to be carried out, or it failed."""
-        return None if self.compose is None else self.compose.result
+    def action(self) -> Known[ComposeResult] | None:
+        """The compose action."""
+        return self.compose
 
     @property
     def up_to_date(self) -> bool:
-        """Nothing is to be done."""
-        return self.result is not None and self.progress is None and self.published is None
+        """Tell whether nothing has to be done."""
+        return self.complete and self.progress is None and self.published is None
 
     @property
     def files(self) -> tuple[OutputFile, ...]:
-        """Every output but SHA256SUMS, where it is known."""
+        """Every output but SHA256SUMS; empty if the action must run."""
         return self.result.files if self.result is not None else ()

@@ -15,7 +15,6 @@ from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.staleness import (
     GroupPlan,
-    LockedSources,
     Memo,
     explain,
     explain_composition,
@@ -52,8 +51,7 @@ def plan(
     memo = Memo(lookup, place, planned.manifest.path)
     known = {each.label: _look(memo, each) for each in planned.groups}
     cache.digests.flush()
-    locked = LockedSources(planned.manifest.path)
-    found = [explain(each, memo, locked) for each in known.values()]
+    found = [explain(each, memo) for each in known.values()]
     found += [explain_composition(each, known, memo, place) for each in planned.compositions]
     remote = None if cache.remote is None else cache.remote.report
     return PlanReport(name=planned.manifest.name, groups=tuple(found), remote=remote)

@@ -1,4 +1,4 @@
-"""What all actions of a build need: locks, workers, scratch, and a place for results."""
+"""Services that all actions of a build use: locks, workers, scratch folders, stored results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from epctx.engine.executor import Executor, WorkerLease
 from epctx.engine.lookup import Lookup
 from epctx.engine.progress import GroupProgress, Progress, RunTimes
 from epctx.engine.staleness import Memo
-from epctx.engine.state import Known, SessionState
+from epctx.engine.state import ActionState, Known, SessionState
 from epctx.error_codes import Code
 from epctx.errors import CompileError
 from epctx.files.digest import Digest
@@ -30,32 +30,19 @@ from epctx.manifest import ModelGroup, ProviderSpec
 R = TypeVar("R")
 
 
-class _State(Protocol):
-    """The state of an action, or of several that are carried out together."""
-
-    @property
-    def key(self) -> Digest | None:
-        """The key whose OS lock is held while it is carried out."""
-        ...
-
-    @property
-    def complete(self) -> bool:
-        """Nothing is to be carried out."""
-        ...
-
-
-S = TypeVar("S", bound=_State)
+S = TypeVar("S", bound=ActionState[Any] | Known[Any])
 
 
 class Actions:
-    """The surroundings of a build's actions. Used by many threads.
+    """Services for the actions of one build. Thread-safe.
 
     Args:
-        lookup: of the build.
-        memo: of its manifest.
-        executor: carries out its jobs.
-        work: its scratch.
-        builds: models may be optimized and compiled; else only what is there is put together.
+        lookup: makes keys and finds results.
+        memo: the memo of the manifest.
+        executor: runs the jobs.
+        work: scratch folder.
+        builds: whether models may be optimized and compiled; otherwise only cached results are
+            used.
     """
 
     def __init__(
@@ -75,7 +62,7 @@ class Actions:
         self._builds = builds
 
     def pace(self, sessions: Iterable[SessionState]) -> RunTimes:
-        """What is known of the runs of the models of session groups that are compiled."""
+        """Return the run times of the models of compiled session groups."""
         compiled = {
             model.source.name: each.key
             for each in sessions
@@ -86,10 +73,10 @@ class Actions:
         return RunTimes(records=None if cache is None else cache.records, compiled=compiled)
 
     def refuse_to_build(self, what: str) -> None:
-        """Before something is made: whether anything may be.
+        """Refuse to build `what` if only cached results may be used.
 
         Raises:
-            CompileError: what is in the cache is all that there is to be.
+            CompileError: nothing may be built.
         """
         if not self._builds:
             raise CompileError(
@@ -99,15 +86,15 @@ class Actions:
             )
 
     def new_folder(self, letter: str) -> Path:
-        """A path in the scratch that nothing has; kept short, for Windows."""
+        """Return an unused path in the scratch folder; it is short, for Windows."""
         return self.work / f"{letter}{next(self._numbers)}"
 
     def shared_lease(self, eps: Iterable[ProviderSpec] = ()) -> AbstractContextManager[WorkerLease]:
-        """For jobs that whoever did other jobs with these EPs may do."""
+        """Lease a worker that may have run other jobs with these EPs."""
         return self._executor.lease(None, tuple(eps))
 
     def lease(self, eps: Iterable[ProviderSpec], label: str) -> AbstractContextManager[WorkerLease]:
-        """For jobs with these EPs, one after the other: of its own where one of them needs that."""
+        """Lease a worker for jobs with these EPs; a fresh one, if an EP needs isolation."""
         specs = tuple(eps)
         return self._executor.lease(label if self.isolated(specs) else None, specs)
 
@@ -118,13 +105,13 @@ class Actions:
     def did(
         self, progress: Progress, action: str, subject: str, key: Digest | None, *, ran: bool
     ) -> None:
-        """Note that an action was carried out, or was in the cache."""
+        """Record that an action ran, or that its result was in the cache."""
         progress.did(action, subject, key, self.origin(key, ran=ran))
         if key is not None:
             self.note(progress, action, subject, key)
 
     def origin(self, key: Digest | None, *, ran: bool) -> Origin | None:
-        """Where an action came from; None: it was carried out."""
+        """Return the origin of a result; None if the action ran."""
         cache = self.lookup.cache
         return None if ran or cache is None or key is None else cache.origin(key)
 
@@ -133,7 +120,7 @@ class Actions:
         self._memo.note_key(progress.label, action, subject, key)
 
     def note_seconds(self, progress: Progress) -> None:
-        """Remember how long a group took that was compiled, and not found in the cache."""
+        """Remember the build time of a group, unless a compile was in the cache."""
         if progress.compiled:
             self._memo.note_seconds(progress.label, progress.seconds)
 
@@ -141,17 +128,17 @@ class Actions:
         """Copy an action's files from the cache into `folder`, as `Cache.fetch`.
 
         Raises:
-            EpctxError: the build has ended meanwhile; the folder cannot be written.
+            EpctxError: the build was cancelled; the folder cannot be written.
         """
         cache = self.lookup.cache
         return cache is not None and cache.fetch(action, folder, self._executor.refuse_if_cancelled)
 
     @contextmanager
     def alone(self, progress: Progress, subject: str, key: Digest | None) -> Iterator[None]:
-        """Carry out the action `key` while nobody else does; without a cache, at once.
+        """Hold the OS lock of the action `key`; without a cache, hold nothing.
 
         Raises:
-            EpctxError: the build has ended meanwhile.
+            EpctxError: the build was cancelled while it waited.
         """
         if self.lookup.cache is None or key is None:
             yield
@@ -170,17 +157,17 @@ class Actions:
         find: Callable[[], S],
         make: Callable[[S], S],
     ) -> tuple[S, bool]:
-        """Find the result of an action, or carry it out while nobody else does.
+        """Find the result of an action; if there is none, run the action under its OS lock.
 
         Args:
-            find: looks for it.
-            make: carries it out, and puts it into the cache.
+            find: looks up the state.
+            make: runs the action and stores its result.
 
         Returns:
-            Its state, which is complete, and whether it was carried out.
+            The complete state, and whether the action ran.
 
         Raises:
-            EpctxError: what `find` and `make` raise.
+            EpctxError: `find` or `make` raised it.
         """
         known, ran = find(), False
         if not known.complete:
@@ -201,10 +188,10 @@ class Actions:
         files: Iterable[StoredFile] = (),
         keep: bool = True,
     ) -> Known[R]:
-        """Put what an action made into the cache, if there is one; `files` lie in `folder`.
+        """Store the result of an action in the cache, if there is one; `files` lie in `folder`.
 
         Args:
-            keep: False: the result counts for this build alone.
+            keep: False if the result counts for this build alone.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -223,8 +210,8 @@ class Actions:
         result: CompileResult,
         folder: Path,
     ) -> Known[CompileResult]:
-        """Put what was compiled into the cache, with the CPU of this machine where a real EP did
-        it; its files lie in `folder`. Raises as `store`.
+        """Store compiled files, which lie in `folder`, with the CPU if a real EP compiled them.
+        Raises as `store`.
         """
         eps, toolchain = group.execution_providers, self.lookup.toolchain
         result = replace(result, cpu=toolchain.cpu(eps) if toolchain.native(eps) else None)
@@ -239,8 +226,7 @@ class Actions:
         made: RecordResult,
         folder: Path,
     ) -> Known[RecordResult]:
-        """Put what the sessions of a compile computed into the cache; it lies in `folder`. Raises
-        as `store`.
+        """Store the outputs, in `folder`, of the sessions of a compile. Raises as `store`.
 
         Args:
             compiled: the key of the compile.
@@ -253,13 +239,13 @@ class Actions:
 
 
 def files_in(folder: Path, roots: Sequence[Path], *, leaving_out: str = "") -> list[StoredFile]:
-    """The files below `roots`, which are in `folder`, hashed."""
+    """Hash the files below `roots`, which are in `folder`."""
     found = (path for root in roots for path in sorted(root.rglob("*")))
     return stored_files(folder, (p for p in found if p.is_file() and p.name != leaving_out))
 
 
 def stored_files(folder: Path, files: Iterable[Path]) -> list[StoredFile]:
-    """Return files that are in a folder, hashed."""
+    """Hash files that are in a folder."""
     digests = FreshDigests()
     return [
         StoredFile(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec, limits
 from epctx.actions.action import Action
-from epctx.actions.compile import MODELS, Compile, CompileResult
+from epctx.actions.compile import MODELS, Compile
 from epctx.actions.record import Record, RecordResult
 from epctx.actions.verify import Check
 from epctx.engine.actions.base import Actions
@@ -46,30 +45,6 @@ from epctx.verification.findings import FolderReport
 
 _LARGE: Final = 16_000_000
 """Bytes of a model's file from which on another process optimizes it beside others."""
-
-
-class _Made(Struct, frozen=True, kw_only=True):
-    """What came of a job that compiles; `checked` None: that is still to come."""
-
-    compiled: CompileResult
-    recording: RecordResult
-    checked: FolderReport | None
-
-    @classmethod
-    def of(cls, results: Sequence[Any], *, records: bool) -> _Made:
-        """Return what the results of its actions say.
-
-        Args:
-            records: a recording was asked for; without a result the budget has ended it.
-        """
-        (compiled, *rest) = results
-        recordings = (each for each in rest if isinstance(each, RecordResult))
-        reports = (each for each in rest if isinstance(each, FolderReport))
-        return cls(
-            compiled=compiled,
-            recording=next(recordings, RecordResult(recorded=records)),
-            checked=next(reports, None),
-        )
 
 
 class Compiling:
@@ -181,8 +156,7 @@ class Compiling:
         recorded = self._numbers.recorded(progress, known.session)
         following = self._following(progress, compile, recorded)
         with self._numbers.beside(progress, known, lease) as run:
-            made = self._compiled(progress, known, compile, following, lease, run)
-            result = made.compiled
+            result, *others = self._compiled(progress, known, compile, following, lease, run)
             lease.dismiss()
             if lease.own:
                 # While the worker ends. What stays (Windows: files in use) goes with the scratch.
@@ -191,11 +165,23 @@ class Compiling:
             check_compiled(result, group, compile.names, folder)
             if not lease.own and len(progress.planned.session_groups) == 1:
                 check_contents(result, folder)
-            judge({} if run is None else run.result(), made.recording.unrun)
+            recording = next((each for each in others if isinstance(each, RecordResult)), None)
+            if recording is None:  # not requested, or ended by the budget
+                recording = RecordResult(recorded=self._actions.lookup.records(group))
+            judge({} if run is None else run.result(), recording.unrun)
         _refuse_changed(known)
         if known.compile is None:
             known = self._actions.lookup.session(group, known.session, known.models)
-        return _stored(self._actions, group, known, made, folder, recorded)
+        assert known.compile is not None
+        stored = self._actions.store_compiled(known.compile, "compile", group, result, folder)
+        checked = next((each for each in others if isinstance(each, FolderReport)), None)
+        known = replace(known, compile=stored, checked=checked)
+        if known.recording is None:
+            return known
+        kept = self._actions.store_recording(
+            known.recording, group, stored.key, recording, recorded
+        )
+        return replace(known, recording=kept)
 
     def _compiled(
         self,
@@ -205,25 +191,24 @@ class Compiling:
         following: Iterable[Action[Any]],
         lease: WorkerLease,
         run: Future[Unfed] | None,
-    ) -> _Made:
-        """What came of a compile; a crash on what the source does not run either is the source's.
+    ) -> list[Any]:
+        """Run a compile and the actions in its process, and return their results. A crash is blamed
+        on the source if that does not run either.
 
         Raises:
             EpctxError: what the job raised; the source does not run.
         """
         entered: list[str] = []
-        job = [compile, *following]
         try:
-            results = progress.run_all(
+            return progress.run_all(
                 lease,
                 known.session.label,
-                job,
+                [compile, *following],
                 entered=entered.append,
                 budget=progress.planned.group.verify.budget,
                 memory=_memory(progress.planned.group, known),
                 pace=self._actions.pace([known]),
             )
-            return _Made.of(results, records=any(isinstance(each, Record) for each in job))
         except EpctxError as error:
             progress.saw(_models(compile))
             crashed = isinstance(error, CompileError) and entered[-1:] == ["verify"]
@@ -243,24 +228,6 @@ class Compiling:
         if len(progress.planned.session_groups) == 1 and lookup.skips(group):
             asked = request(progress, compile.folder, skips_numbers=True)
             yield Check(request=asked, compiled=True)
-
-
-def _stored(
-    actions: Actions,
-    group: ModelGroup,
-    known: SessionState,
-    made: _Made,
-    folder: Path,
-    recorded: Path,
-) -> SessionState:
-    """A session group that was compiled, put into the cache with its recording."""
-    assert known.compile is not None
-    compile = actions.store_compiled(known.compile, "compile", group, made.compiled, folder)
-    known, recording = replace(known, compile=compile, checked=made.checked), known.recording
-    if recording is None:
-        return known
-    stored = actions.store_recording(recording, group, compile.key, made.recording, recorded)
-    return replace(known, recording=stored)
 
 
 def _refuse_changed(known: SessionState) -> None:

@@ -55,8 +55,8 @@ class Composing:
             group: {file: content for s in state.sessions for file, content in s.outputs.items()}
             for group, state in known.groups.items()
         }
-        assert known.compose is not None and known.asked is not None
-        job = replace(known.asked, composed=whole, contents=contents, folder=folder)
+        assert known.compose is not None and known.request is not None
+        job = replace(known.request, composed=whole, contents=contents, folder=folder)
         with self._actions.shared_lease() as lease:
             made = progress.run(lease, name, job)
         outputs.write_sums(folder, made.files)
