@@ -41,7 +41,7 @@ class Process:
         planned = plan.read(project.manifest)
         cache = Cache(locate(), pytest.fail)
         self.building = BuildContext(planned, options, Machines(Pool), cache, lambda event: None)
-        self.group = self.building.known(planned.groups[0])
+        self.group = self.building.state(planned.groups[0])
         self.action = Listing(
             files={file.name: str(file.blake3) for file in self.group.files},
             unit=1,

@@ -53,8 +53,8 @@ from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
 from epctx.parsing import load
 
-_ASKED: Final = 8
-"""Groups at a time that the shared cache is asked for."""
+_AT_ONCE: Final = 8
+"""Number of groups that the shared cache is asked for at the same time."""
 
 
 def run(
@@ -65,22 +65,23 @@ def run(
     machines: Machines,
     cache: Cache | None = None,
 ) -> tuple[BuildReport, EpctxError | None]:
-    """Build what is planned; return the report, and the first failure in manifest order.
+    """Build a plan; return the report, and the first failure in manifest order.
 
-    What is up to date is left alone; then no process is started and no weight is read.
+    If everything is up to date, no process starts and no weights are read.
 
     Args:
-        listener: hears of events, from several threads, one at a time.
-        machines: carry out its jobs.
-        cache: None: everything is carried out, and nothing remembered; what several targets share
-            is carried out once all the same.
+        listener: receives events, from several threads, one at a time.
+        machines: run the jobs.
+        cache: None to run everything and remember nothing; work that several targets share still
+            runs once.
 
     Raises:
-        UsageError: an input lies where outputs go; a part of a manifest was to be released.
+        UsageError: an input lies in an output folder; only a part of the manifest would be
+            released.
         StorageError: the output folder or the cache cannot be used.
-        VerificationError: `verify.require` asks for numbers that the build is not to run.
-        LockError: `locked`, and something differs; nothing was published.
-        Interrupted: the user asked to stop; nothing was published, no worker is left.
+        VerificationError: `verify.require` needs numbers that the build would not run.
+        LockError: with `locked`, something differs; nothing was published.
+        Interrupted: the user stopped the build; nothing was published, no worker is left.
     """
     _refuse(plan, options, cache)
     if cache is None and len({planned.target for planned in plan.groups}) > 1:
@@ -97,13 +98,13 @@ def run(
 
 
 def _run(build: BuildContext) -> tuple[BuildReport, EpctxError | None]:
-    """Build, while nobody else uses the output."""
+    """Build while the output is locked."""
     old = _lock_of(build)
     groups = _find(build)
-    left = [group for group in groups if not group.up_to_date]
-    with build.shared() if left or build.plan.compositions else nullcontext():
+    stale = [group for group in groups if not group.up_to_date]
+    with build.shared() if stale or build.plan.compositions else nullcontext():
         try:
-            built = {group.planned.label: group for group in _carry_out(build, left)}
+            built = {group.planned.label: group for group in _carry_out(build, stale)}
             groups = [built.get(group.planned.label, group) for group in groups]
             composed = _compose(build, groups)
             new = _new_lock(build, groups, composed)
@@ -117,19 +118,19 @@ def _run(build: BuildContext) -> tuple[BuildReport, EpctxError | None]:
 
 
 def open_cache(listener: Listener, shared: Shared, options: BuildOptions) -> Cache:
-    """The user's cache; what is found corrupt in it is told to `listener`.
+    """Open the user's cache; `listener` receives notices of corrupt entries.
 
-    A release takes nothing from it that nobody who is trusted has signed.
+    An attested release uses only results that a trusted key has signed.
 
     Raises:
-        UsageError: an environment variable that names it is no good.
+        UsageError: an environment variable of the cache is invalid.
     """
     signed = options.locked and options.release.attest
     return opened(notices(listener), shared, signed=signed)
 
 
 def _refuse(plan: Plan, options: BuildOptions, cache: Cache | None) -> None:
-    """Refuse what contradicts itself, before anything is looked at."""
+    """Refuse options that contradict each other, before anything is read."""
     options.release.refuse(plan)
     if options.requires:
         _refuse_unrun(plan, skipped=not options.numbers)
@@ -152,7 +153,7 @@ def _refuse(plan: Plan, options: BuildOptions, cache: Cache | None) -> None:
 
 
 def _refuse_unrun(plan: Plan, *, skipped: bool) -> None:
-    """Refuse, before anything is compiled, to leave out numbers that the manifest requires."""
+    """Refuse to skip numbers that the manifest requires, before anything is compiled."""
     settings = {each.label: each.group.verify for each in plan.groups}
     settings |= {each.label: each.composition.verify for each in plan.compositions}
     for label, asked in settings.items():
@@ -167,10 +168,10 @@ def _refuse_unrun(plan: Plan, *, skipped: bool) -> None:
 
 
 def _lock_of(build: BuildContext) -> Lock | None:
-    """What the build is held to: the lock's part for this kind of host; None: to nothing.
+    """Return the lock's part for this kind of host, for a locked build; None without a lock.
 
     Raises:
-        LockError: something in the way of it can be seen already.
+        LockError: the build would differ, as far as that is known before it runs.
     """
     lock = lockfile.read(build.lock_file) if build.options.locked else None
     record.refuse_another_manifest(build.place, build.plan.manifest.path)
@@ -187,20 +188,20 @@ def _lock_of(build: BuildContext) -> Lock | None:
 
 
 def _find(build: BuildContext) -> list[GroupState]:
-    """What is known of each group. After the first that is not up to date, which may have to be
-    asked for elsewhere, several at a time.
+    """Return the state of each group. From the first one on that is not up to date, the shared
+    cache is asked for several groups at the same time.
     """
-    found: list[GroupState] = []
+    states: list[GroupState] = []
     for planned in build.plan.groups:
-        found.append(build.known(planned))
-        if build.cache is not None and build.cache.remote and not found[-1].up_to_date:
-            left = build.plan.groups[len(found) :]
-            found += threads.beside(build.known, left, _ASKED)
+        states.append(build.state(planned))
+        if build.cache is not None and build.cache.remote and not states[-1].up_to_date:
+            remaining = build.plan.groups[len(states) :]
+            states += threads.beside(build.state, remaining, _AT_ONCE)
             break
     build.remember_files()
     if build.options.from_cache:
-        from_cache.refuse_missing(found, build.lookup.remote_builds, build.lookup.toolchain)
-    return found
+        from_cache.refuse_missing(states, build.lookup.remote_builds, build.lookup.toolchain)
+    return states
 
 
 def _carry_out(build: BuildContext, groups: Sequence[GroupState]) -> list[GroupState]:
@@ -234,10 +235,10 @@ def _carry_out(build: BuildContext, groups: Sequence[GroupState]) -> list[GroupS
 
 
 def _refuse_unwirable(planned: PlannedComposition, manifest: Path) -> None:
-    """Refuse, before anything is compiled, parts that do not meet; a model that cannot be read is
-    told where it is loaded.
+    """Refuse parts that cannot be wired, before anything is compiled. A model that cannot be read
+    is reported when it is loaded.
     """
-    # It loads onnxruntime, as no build without compositions does here.
+    # This loads onnxruntime, which a build without compositions does not need here.
     from epctx.stages import header
     from epctx.verification.numbers.composed import require_wirable
 
@@ -252,32 +253,32 @@ def _refuse_unwirable(planned: PlannedComposition, manifest: Path) -> None:
 
 
 def _prepare(build: BuildContext, groups: Sequence[GroupState]) -> None:
-    """Look at what keys ask for beside models, while workers have first jobs; what that raises is
-    raised again when a key asks for it.
+    """Read the toolchain for the keys while workers run their first jobs. An error is raised again
+    when a key needs the value.
     """
     toolchain = build.lookup.toolchain
     specs = [spec for group in groups for spec in group.planned.group.execution_providers]
-    asked: list[Callable[[], object]] = [partial(toolchain.provider, spec) for spec in specs]
-    asked += [partial(toolchain.of, *code) for code in (Compile.code, Verify.code)]
-    for ask in asked:
+    parts: list[Callable[[], object]] = [partial(toolchain.provider, spec) for spec in specs]
+    parts += [partial(toolchain.of, *code) for code in (Compile.code, Verify.code)]
+    for read in parts:
         with contextlib.suppress(EpctxError):
-            ask()
+            read()
 
 
 def _compose(build: BuildContext, groups: Sequence[GroupState]) -> list[CompositionState]:
-    """The compositions of the groups that were built or are up to date."""
-    known = [_look_at(build, each, groups) for each in build.plan.compositions]
+    """Compose the groups that were built or are up to date."""
+    states = [_look_at(build, each, groups) for each in build.plan.compositions]
     failed = any(group.failure is not None for group in groups)
     if failed and not build.options.keep_going:
-        return known
-    if all(each.up_to_date or each.failure is not None for each in known):
-        return known
+        return states
+    if all(each.up_to_date or each.failure is not None for each in states):
+        return states
     scheduler, actions = build.carrying_out(build.place.work / "compose", threads=1)
     composing = Composing(actions, build.place, build.events)
     with scheduler:
         return [
             each if each.up_to_date or each.failure is not None else composing.compose(each)
-            for each in known
+            for each in states
         ]
 
 
@@ -297,17 +298,15 @@ def _look_at(
 
 
 class BuildContext:
-    """The surroundings of one build. Used by many threads.
+    """Services and settings of one build. Thread-safe.
 
     Attributes:
-        plan, options: what is asked.
-        machines: carry out its jobs.
-        cache: None: nothing is remembered.
-        place: where it publishes.
-        lookup, memo: what is known of its actions.
-        ranges: of models that are quantized.
-        events: hear of it.
-        repaired: what another build had left half-done in the output was repaired.
+        machines: run the jobs.
+        cache: None to remember nothing.
+        place: paths of the outputs.
+        lookup, memo: find results of its actions.
+        ranges: ranges of quantized models.
+        repaired: whether a killed build had left the output half-done.
     """
 
     def __init__(
@@ -324,7 +323,7 @@ class BuildContext:
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.repaired = False
         self.place = OutputPaths(out=options.out.resolve(), name=plan.manifest.name)
-        # What is locked is read anew; what is remembered is good enough for anything else.
+        # A locked build hashes all files again; any other uses remembered digests.
         trusting = cache is not None and not options.locked
         digests: FileDigests = FreshDigests()
         if cache is not None and trusting:
@@ -348,11 +347,11 @@ class BuildContext:
 
     @property
     def lock_file(self) -> Path:
-        """Where the manifest's lock is."""
+        """Path of the manifest's lock."""
         return lockfile.place(self.plan.manifest.path)
 
-    def known(self, planned: PlannedGroup) -> GroupState:
-        """Tell what is known of a group; of one that fails, nothing: its build will say why."""
+    def state(self, planned: PlannedGroup) -> GroupState:
+        """Return the state of a group; an empty one if looking fails: its build will say why."""
         if self.options.from_cache:
             return self.memo.state(planned)
         if self.cache is not None:
@@ -361,22 +360,22 @@ class BuildContext:
         return GroupState(planned=planned)
 
     def took(self, group: GroupState) -> float | None:
-        """Return how long a group took when it was compiled last."""
+        """Return the seconds of the last compile of a group; None if unknown."""
         return self.memo.seconds(group.planned.label)
 
     def shared(self) -> AbstractContextManager[None]:
-        """Keep others from cleaning the cache up meanwhile."""
+        """Keep other processes from cleaning up the cache."""
         if self.cache is None:
             return nullcontext()
         return self.cache.shared(self.once("the cache is being cleaned up"))
 
     def remember_files(self) -> None:
-        """Write what was digested."""
+        """Write the digests of files."""
         if self.cache is not None:
             self.cache.digests.flush()
 
     def carrying_out(self, work: Path, *, threads: int) -> tuple[Scheduler, Actions]:
-        """Return what jobs are carried out with, scratch in `work`."""
+        """Return the threads and the actions of a build, with their scratch in `work`."""
         executor = self.machines.executors(
             work=work, logs=self.place.logs, variables=self.options.variables
         )
@@ -387,7 +386,7 @@ class BuildContext:
         return scheduler, actions
 
     def once(self, what: str) -> Callable[[], None]:
-        """Return what tells, the first time that it is called, what is waited for."""
+        """Return a function whose first call emits a `waiting` event."""
         told = False
 
         def wait() -> None:
@@ -400,7 +399,7 @@ class BuildContext:
         return wait
 
     def notice(self, text: str) -> None:
-        """Tell something of the build."""
+        """Emit a notice of the build."""
         self.events.emit(Event(group=self.plan.manifest.name, state="notice", detail=text))
 
     def _remote_builds(self, digests: FileDigests) -> RemoteBuilds | None:
@@ -414,7 +413,7 @@ class BuildContext:
 def _new_lock(
     build: BuildContext, groups: Sequence[GroupState], composed: Sequence[CompositionState]
 ) -> Lock | None:
-    """The lock of what was built; None: something failed."""
+    """Return the lock of the build; None if something failed."""
     if _failures(groups, composed):
         return None
     return writer.make(
@@ -434,10 +433,10 @@ def _publish(
     *,
     whole: bool,
 ) -> list[GroupReport]:
-    """Swap in what was built, and say what became of each group and composition.
+    """Publish the built folders, and report each group and composition.
 
     Args:
-        whole: nothing failed.
+        whole: whether nothing failed.
 
     Raises:
         StorageError: the system refuses.
@@ -466,15 +465,15 @@ def _report(
     old: Lock | None,
     new: Lock | None,
 ) -> tuple[BuildReport, EpctxError | None]:
-    """Write report and lock, and what is released; return the report and the first failure.
+    """Write the report, the lock and the release; return the report and the first failure.
 
     Args:
-        old: the lock that the build was held to; None: to none.
-        new: as `_new_lock` gave it.
+        old: the lock of a locked build; None without one.
+        new: the lock of what was built; None if something failed.
 
     Raises:
         StorageError: the system refuses.
-        LockError: what is released is not what the lock says.
+        LockError: a released file differs from the lock.
     """
     failures = _failures(groups, composed)
     made = BuildReport(
@@ -509,7 +508,7 @@ def _report(
 
 
 def _released(build: BuildContext, made: BuildReport, old: Lock | None, new: Lock) -> BuildReport:
-    """What is released follows from the lock: the old one, or what was written of this host."""
+    """Release the files of the lock: the old one, or the new entry of this host."""
     anchor = old
     if anchor is None:
         anchor = hosts.on(lockfile.read(build.lock_file), hosts.kind(new))
@@ -526,7 +525,7 @@ def _released(build: BuildContext, made: BuildReport, old: Lock | None, new: Loc
 
 
 def _pushed(build: BuildContext, made: BuildReport, failures: Sequence[EpctxError]) -> BuildReport:
-    """The report with what became of the shared cache, for which this waits."""
+    """Wait for uploads to the shared cache, and return the report with their outcome."""
     if build.cache is None or build.cache.remote is None:
         return made
     build.cache.finish(lambda: None)
@@ -552,6 +551,6 @@ def _write(build: BuildContext, made: BuildReport, failures: Sequence[EpctxError
 
 
 def _planned(made: BuildReport) -> Digest:
-    """A digest of what is in a report because it is planned, whatever ran."""
+    """Return a digest of the planned part of a report, which does not depend on what ran."""
     groups = ((g.target, g.group, g.manifest, g.execution_providers) for g in made.groups)
     return digest.of_bytes(codec.encode(tuple(groups)))

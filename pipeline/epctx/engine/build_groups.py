@@ -1,4 +1,4 @@
-"""Building the groups that are not up to date: threads for session groups, jobs for the work."""
+"""Build the groups that are not up to date. Each session group is a task of a thread."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from epctx.verification.findings import on_inputs
 
 
 class GroupBuilder:
-    """Builds groups: session groups are tasks of the scheduler's threads. Nothing is published.
+    """Builds groups into staged folders; publishes nothing.
 
     Args:
-        manifest: its path, for messages.
-        keep_going: go on when a group fails; else what runs is cancelled.
+        manifest: path of the manifest, for messages.
+        keep_going: whether to go on when a group fails; otherwise running jobs are cancelled.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GroupBuilder:
         self._compiling = Compiling(actions, scheduler, self._numbers)
 
     def run(self, groups: Sequence[GroupState]) -> list[GroupState]:
-        """Build the groups into staged folders, and verify them; a failure is in its group."""
+        """Build and verify the groups; the state of a group has its failure."""
         with self._scheduler as scheduler:
             submitted = [self._submit(scheduler, group) for group in groups]
             return scheduler.results(submitted)
@@ -80,7 +80,7 @@ class GroupBuilder:
     def _group(
         self, before: GroupState, progress: GroupProgress, futures: Sequence[Future[SessionState]]
     ) -> GroupState:
-        """After the last session group of a group."""
+        """Verify a group after its last session group."""
         try:
             _raise_first(futures)
             staged = [future.result() for future in futures]
@@ -95,8 +95,8 @@ class GroupBuilder:
                 progress.emit("failed", detail=error.head)
                 error.group = progress.label
             done = {session.session.label: session for session in _compiled(futures)}
-            known = before.sessions or tuple(done.values())
-            sessions = tuple(done.get(session.session.label, session) for session in known)
+            earlier = before.sessions or tuple(done.values())
+            sessions = tuple(done.get(each.session.label, each) for each in earlier)
             return replace(before, sessions=sessions, progress=progress, failure=error)
         progress.emit("verified", detail=after.report.unrun or on_inputs(after.report.numbers))
         same = before.published is None and contents_of(before.files) == contents_of(after.files)
@@ -109,14 +109,14 @@ class GroupBuilder:
 
 
 def _compiled(futures: Sequence[Future[SessionState]]) -> Iterator[SessionState]:
-    """The session groups that were compiled."""
+    """Yield the session groups that were compiled."""
     for future in futures:
         if future.exception() is None:
             yield future.result()
 
 
 def _raise_first(futures: Sequence[Future[SessionState]]) -> None:
-    """Raise what failed, not what was ended because of it: that may come before in the order."""
+    """Raise the first failure that is no cancellation; cancelled jobs may come before it."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     for error in errors:
         if not isinstance(error, Cancelled):

@@ -18,18 +18,18 @@ State = Literal[
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """Something happened.
+    """Event of a build.
 
     Attributes:
-        group: `group@target`, or who speaks: the manifest's name, `cache`.
-        state: `running` until `done`: a stage of `subject`. `verified`, `failed`: the group, when
-            it happens; `built`, `skipped`: after all groups, when they are published. `waiting`
-            for another process, and `notice` of `detail`, end nothing.
-        subject: the model or sharing group; None: the whole group.
+        group: `group@target`, or the sender: the manifest's name, `cache`.
+        state: `running` and `done` enclose a stage of `subject`. `verified` and `failed` are about
+            the group, at once; `built` and `skipped` come when all groups are published. `waiting`
+            for another process and `notice` of `detail` end nothing.
+        subject: the model or sharing group; None for the whole group.
         stage: the stage that `subject` has entered; None with another `state`.
-        detail: for people: what failed, what was built, what is waited for; of a `verified` group,
-            `on generated inputs`, or that numbers were not run, and why; of a stage that runs, how
-            far it is: `numbers: set 1 of 2, about 2 min left`.
+        detail: text for people: the failure, the outputs, or the reason for waiting. For a
+            `verified` group: `on generated inputs`, or why numbers were not run. For a running
+            stage its progress: `numbers: set 1 of 2, about 2 min left`.
     """
 
     group: str
@@ -40,15 +40,15 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 Expect = Callable[[Mapping[str, float | None]], None]
-"""Hears, before a build begins, of each group (`group@target`) that it is going to build: how many
-seconds its stages took together when it was compiled last; None: nobody knows."""
+"""Receives, before a build begins, the groups (`group@target`) to build, each with the seconds that
+its stages took together when it was compiled last; None if unknown."""
 
 Listener = Callable[[Event], None]
-"""Hears of events, from several threads, one at a time."""
+"""Receives events, from several threads, one at a time."""
 
 
 def notices(listener: Listener) -> Callable[[str], None]:
-    """Tells a listener what the cache has to say."""
+    """Return a function that sends notices of the cache to a listener."""
 
     def notice(text: str) -> None:
         listener(Event(group="cache", state="notice", detail=text))
@@ -60,12 +60,12 @@ _ENDS: Final[frozenset[State]] = frozenset({"verified", "built", "up to date", "
 
 
 class Running(Struct, frozen=True, kw_only=True):
-    """A stage that runs.
+    """Running stage.
 
     Attributes:
-        subject: as of an event; None: the whole group.
-        seconds: for how long.
-        detail: how far it is, for people; None: it does not say.
+        subject: as in `Event`.
+        seconds: time since it began.
+        detail: its progress, for people; None if unknown.
     """
 
     group: str
@@ -76,14 +76,14 @@ class Running(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """How far a build has come.
+    """Snapshot of a build's progress.
 
     Attributes:
-        running: what has run longest comes first.
-        states: how many groups ended in which state.
-        groups: how many there are; None: nobody said.
-        seconds: since the beginning.
-        left: about how many seconds more it takes; None: nobody knows, or next to none.
+        running: running stages, the longest first.
+        states: number of groups that ended in each state.
+        groups: number of groups; None if unknown.
+        seconds: time since the build began.
+        left: estimate of the remaining seconds; None if unknown, or less than one.
     """
 
     running: tuple[Running, ...]
@@ -94,7 +94,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> int:
-        """How many groups have ended."""
+        """Number of groups that have ended."""
         return sum(self.states.values())
 
 
@@ -102,7 +102,7 @@ class Tally:
     """Counts a build's events. Thread-safe.
 
     Args:
-        clock: seconds, of which only differences matter.
+        clock: returns seconds; only differences matter.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,18 +111,18 @@ class Tally:
         self._lock = threading.Lock()
         self._expected: dict[str, float | None] = {}
         self._running: dict[tuple[str, str | None], Running] = {}
-        """Here `seconds` is when it began."""
+        """`seconds` is the begin here."""
         self._states: dict[str, State] = {}
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._at_once = 1
 
     def expect(self, groups: Mapping[str, float | None]) -> None:
-        """These groups will be built; as of `events.Expect`."""
+        """Note groups that will be built, as `Expect`."""
         with self._lock:
             self._expected.update(groups)
 
     def hear(self, event: Event) -> None:
-        """Something happened."""
+        """Count an event."""
         with self._lock:
             if event.state == "running":
                 self._enter(event)
@@ -132,7 +132,7 @@ class Tally:
                 self._states[event.group] = event.state
 
     def snapshot(self) -> Snapshot:
-        """How far it is now."""
+        """Return the present progress."""
         with self._lock:
             now = self._clock()
             running = [replace(r, seconds=now - r.seconds) for r in self._running.values()]
@@ -167,9 +167,9 @@ class Tally:
             self._spent[event.group] += self._clock() - ended.seconds
 
     def _left(self, running: list[Running]) -> float | None:
-        """The work that is left, shared among as many as worked at a time so far.
+        """Estimate the remaining time: the remaining work, divided by the number of parallel jobs.
 
-        A group that nobody knows takes what those took that are done.
+        A group without a known time takes the mean of those that are done.
         """
         done = [self._spent[name] for name in self._expected if name in self._states]
         usual = fmean(done) if done else None

@@ -26,29 +26,30 @@ R = TypeVar("R")
 
 
 class Cancelled(EpctxError):
-    """Why a job ended that did not fail itself: another failed, or the user stopped."""
+    """Reason of a job that was ended because another failed, or because the user stopped."""
 
 
 class WorkerLease(Protocol):
-    """Where the jobs of one session group are carried out, one after the other. For one thread,
-    `cancel` apart.
+    """A worker, leased for the jobs of one session group, one after the other. Used by one thread;
+    `cancel` by any.
 
-    One of its own is fresh, and how it ends counts; others have carried out jobs of the same EPs.
+    An own worker is fresh, and its exit code counts. A shared one may have run other jobs with the
+    same EPs.
     """
 
     @property
     def own(self) -> bool:
-        """Nobody else's jobs are carried out there."""
+        """Tell whether the worker runs no other jobs."""
         ...
 
     @property
     def machine(self) -> str | None:
-        """Where its last job was carried out; None: on this machine."""
+        """Machine of the last job; None for this machine."""
         ...
 
     @property
     def peak_memory(self) -> int:
-        """The largest size, by the end of its last job, of who carried that out, in bytes."""
+        """Largest resident size of the worker by the end of its last job, in bytes."""
         ...
 
     def run(
@@ -61,34 +62,34 @@ class WorkerLease(Protocol):
         budget: float | None = None,
         memory: int | None = None,
     ) -> list[Any]:
-        """Carry out a job, an action after the other in one process, and return their results.
+        """Run the actions of a job in one process, in order, and return their results.
 
-        A job that the budget has ended has less: those of the actions that had ended by then.
+        If the budget ends the job, the results are those of the actions that were finished.
 
         Args:
-            started: hears of each stage that the job enters, in the calling thread.
-            finished: hears of each result, with the action's number in the job; of a job that is
-                carried out on another machine, all of them at its end.
-            timeout: in seconds; None: it may take as long as it takes.
-            budget: in seconds, of the actions that are bounded, from the first of them on.
-            memory: bytes that the job needs: it waits until they are free; None: it does not wait.
+            started: receives each stage that the job enters, in the calling thread.
+            finished: receives each result, with the index of its action; from another machine all
+                of them at the end of the job.
+            timeout: in seconds; None for no limit.
+            budget: in seconds, for the bounded actions, from the first of them on.
+            memory: bytes that the job waits for; None not to wait.
 
         Raises:
-            EpctxError: what an action raised; what carries it out crashed; the time is up; it was
-                cancelled, and then it is the reason.
+            EpctxError: an action raised it; the worker crashed; the time is up; the job was
+                cancelled for this reason.
         """
         ...
 
     def cancel(self, reason: EpctxError) -> None:
-        """From any thread: end the job that runs, which raises `reason`, as any to come does."""
+        """End the running job; it and all later jobs raise `reason`. Thread-safe."""
         ...
 
     def dismiss(self) -> None:
-        """After the last job: let what is its own begin to end. `close` waits for it."""
+        """Let an own worker begin to end after the last job; `close` waits for it."""
         ...
 
     def close(self) -> None:
-        """After the last job: end what is its own. Raises CompileError if it does not end well."""
+        """End an own worker after the last job. Raises CompileError if it does not end well."""
         ...
 
 
@@ -110,52 +111,50 @@ class Executor(Protocol):
     def lease(
         self, label: str | None, eps: Sequence[ProviderSpec] = ()
     ) -> AbstractContextManager[WorkerLease]:
-        """Return a lease of its own, called `label`; None: one that shares what carries out others'
-        jobs of the same EPs.
-
-        At its end nothing of its own is left.
+        """Lease an own worker called `label`; None for a worker shared by jobs with the same EPs.
 
         Args:
-            eps: that its jobs need.
+            eps: EPs that the jobs need.
         """
         ...
 
     def cancel(self, reason: EpctxError) -> None:
-        """End every job at once; they, and all that are asked for later, raise `reason`."""
+        """End all jobs at once; they and all later jobs raise `reason`."""
         ...
 
     def refuse_if_cancelled(self) -> None:
-        """Raise the reason that `cancel` was called with, if it was."""
+        """Raise the reason of `cancel`, if it was called."""
         ...
 
     def close(self) -> None:
-        """After the last job: leave nothing behind."""
+        """Release all resources after the last job."""
         ...
 
 
 class Executors(Protocol):
-    """Makes executors: who calls the engine chooses where jobs are carried out."""
+    """Factory of executors: the caller of the engine chooses where jobs run."""
 
     def __call__(
         self, *, work: Path, logs: Path, variables: Mapping[str, str] | None = None
     ) -> Executor:
-        """An executor.
+        """Make an executor.
 
         Args:
             work: scratch of the build.
-            logs: where logs go; those of who did well are removed.
-            variables: of the environment of what carries out jobs.
+            logs: folder of logs; the logs of workers that did not fail are removed.
+            variables: environment variables of the workers.
         """
         ...
 
 
 class Machines(Struct, frozen=True):
-    """Where a build's jobs are carried out, and whose EPs it is planned with.
+    """Machines that run the jobs of a build, and whose EPs it is planned with.
 
     Attributes:
-        executors: make what carries out jobs.
-        eps: None: those of this machine.
-        jobs: how many session groups they take at a time; None: one for each core of this machine.
+        executors: makes executors.
+        eps: EPs of other machines; None for this machine.
+        jobs: returns how many session groups they take at the same time; None for one for each
+            core of this machine.
     """
 
     executors: Executors
@@ -168,15 +167,15 @@ T = TypeVar("T")
 
 
 class Scheduler:
-    """Threads that wait for jobs, and an executor that carries them out.
+    """Threads that wait for jobs, and an executor that runs them.
 
-    A context manager. At its end no job runs and nothing of the executor is left. What is raised
-    inside cancels what still runs; the user's interrupt does too, and is raised as `Interrupted`.
+    As a context manager, it ends all jobs and closes the executor. An exception inside cancels
+    running jobs; so does the user's interrupt, which is raised as `Interrupted`.
 
     Args:
-        executor: closed at the end.
-        threads: how many of them.
-        interrupted: what `Interrupted` says.
+        executor: runs the jobs; closed at the end.
+        threads: number of threads.
+        interrupted: message of `Interrupted`.
     """
 
     def __init__(
@@ -199,12 +198,12 @@ class Scheduler:
         *arguments: P.args,
         **named: P.kwargs,
     ) -> Future[T]:
-        """Call a function as soon as all of `futures`, at least one, are done.
+        """Call a function as soon as all of `futures` (at least one) are done.
 
-        It is called in the thread of the last of them, before what was submitted meanwhile.
+        The thread of the last one calls it, before tasks that were submitted later.
         """
         result: Future[T] = Future()
-        left = set(futures)
+        pending = set(futures)
         own = threading.get_ident()
 
         def call() -> None:
@@ -215,22 +214,22 @@ class Scheduler:
 
         def finished(future: Future[Any]) -> None:
             with self._lock:
-                left.discard(future)
-                due = not left and not self._stopping
+                pending.discard(future)
+                due = not pending and not self._stopping
             if due and threading.get_ident() == own:  # all were done before
                 self._threads.submit(call)
             elif due:
                 call()
 
-        for future in list(left):
+        for future in list(pending):
             future.add_done_callback(finished)
         return result
 
     def together(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
-        """Carry out tasks in this thread, and in those that have nothing else to do.
+        """Run tasks in this thread and in idle ones.
 
         Raises:
-            Exception: what the first of them raised, other than because another one failed.
+            Exception: the first failure that is no cancellation.
         """
         futures: list[Future[T]] = [Future(), *(self.submit(task) for task in tasks[1:])]
         for number, task in enumerate(tasks):
@@ -247,11 +246,11 @@ class Scheduler:
         return [future.result() for future in futures]
 
     def results(self, futures: Sequence[Future[T]]) -> list[T]:
-        """Wait for all, and return what came of each. Raises what the first of them raised."""
-        left = set(futures)
-        while left:
+        """Wait for all futures and return their results. Raises as the first of them."""
+        pending = set(futures)
+        while pending:
             # In short steps: a wait without an end cannot be interrupted on Windows.
-            _, left = wait(left, timeout=0.2)
+            _, pending = wait(pending, timeout=0.2)
         return [future.result() for future in futures]
 
     def __enter__(self) -> Self:
@@ -276,7 +275,7 @@ class Scheduler:
 
 
 def _done(task: Callable[[], T]) -> Future[T]:
-    """Carry out a task, and return what came of it."""
+    """Run a task in this thread, and return its future."""
     future: Future[T] = Future()
     try:
         future.set_result(task())

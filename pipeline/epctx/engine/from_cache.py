@@ -1,7 +1,7 @@
-"""What other hosts built, where this one from_cache it: `epctx build --from-cache`.
+"""Results that other hosts built, for `epctx build --from-cache`.
 
-Keys depend on EPs' libraries and on facts of the host that compiled. Both are in the build reports
-of the hosts that did, and in the lock; so neither an EP nor a device need be here.
+Keys depend on EP libraries and on facts of the compiling host. The build reports of these hosts and
+the lock name both, so this host needs neither the EPs nor the devices.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from epctx.providers.onnxruntime import host
 
 _REPORT = "*.build.json"
 _TOLD = 20
-"""Groups that the error names which are not in the cache."""
+"""Number of missing groups that the error names."""
 
 
 class RemoteBuilds(Struct, frozen=True, kw_only=True):
-    """The EPs of other hosts, as `keys.toolchain.Eps`, and what ran models there.
+    """EPs and devices of other hosts; implements `keys.toolchain.Eps`.
 
     Attributes:
-        eps: by name and options, as `_name` has them.
-        devices: of a session group, by the key of its compile action.
-        code: digests of the epctx that compiled there.
-        file: where all this is said.
-        digests: how options are digested that are paths.
+        eps: EPs by name and options, as `_name` encodes them.
+        devices: devices that ran a session group, by the key of its compile action.
+        code: digests of epctx's own code there.
+        file: the lock, or the folder of the reports.
+        digests: digests path-valued options.
     """
 
     eps: Mapping[bytes, Described]
@@ -51,11 +51,11 @@ class RemoteBuilds(Struct, frozen=True, kw_only=True):
     digests: FileDigests
 
     def described(self, spec: ProviderSpec) -> Described:
-        """An EP.
+        """Return the EP as the other hosts described it.
 
         Raises:
-            ProviderUnavailable: nothing is said of it with these options.
-            ManifestError: an option is a path that leads nowhere.
+            ProviderUnavailable: no host used it with these options.
+            ManifestError: a path-valued option leads nowhere.
         """
         found = self.eps.get(_name(spec.provider, options(spec, self.digests)))
         if found is None:
@@ -68,7 +68,7 @@ class RemoteBuilds(Struct, frozen=True, kw_only=True):
         return found
 
     def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
-        """That of this host: nobody else carries out what is left to be done."""
+        """Return the CPU of this host, which runs the remaining jobs."""
         return host.cpu()
 
 
@@ -86,7 +86,7 @@ class _Group(Struct, frozen=True, kw_only=True):
 
 
 class _Report(Struct, frozen=True, kw_only=True):
-    """Of a build report what counts here."""
+    """The part of a build report that is needed here."""
 
     name: str
     groups: tuple[_Group, ...]
@@ -94,14 +94,14 @@ class _Report(Struct, frozen=True, kw_only=True):
 
 
 def of_reports(folder: Path, name: str, digests: FileDigests) -> RemoteBuilds:
-    """What the build reports below a folder say of the EPs that built.
+    """Read the EPs of other hosts from the build reports below a folder.
 
     Args:
-        name: of the manifest; reports of others are left alone.
+        name: name of the manifest; reports of other manifests are ignored.
 
     Raises:
-        UsageError: there is none of it; one is of a build that failed, or no build report; two say
-            different things of one EP.
+        UsageError: there is no report of the manifest; a report is invalid, or of a failed build;
+            two reports differ about one EP.
     """
     eps: dict[bytes, tuple[Path, Described]] = {}
     devices: dict[str, Mapping[str, str]] = {}
@@ -127,10 +127,10 @@ def of_reports(folder: Path, name: str, digests: FileDigests) -> RemoteBuilds:
 
 
 def of_lock(lock: Lock, file: Path, digests: FileDigests) -> RemoteBuilds:
-    """What a lock says of the EPs that built.
+    """Read the EPs of other hosts from a lock.
 
     Raises:
-        UsageError: it has outputs of several kinds of host, and does not say which are meant.
+        UsageError: the lock has outputs of several kinds of host.
     """
     if lock.hosts:
         raise UsageError(
@@ -162,14 +162,14 @@ def _code(lock: Lock) -> str:
 def refuse_missing(
     groups: Sequence[GroupState], there: RemoteBuilds | None, toolchain: Toolchain
 ) -> None:
-    """Everything that is to be published is in the cache.
+    """Refuse to publish if results are missing in the cache.
 
     Args:
-        there: who built it, as far as that is said.
-        toolchain: of this epctx.
+        there: the hosts that built the groups; None if neither reports nor a lock name them.
+        toolchain: the toolchain of this host.
 
     Raises:
-        CompileError: something is not, and all of it is told.
+        CompileError: results are missing; the error lists them.
     """
     missing = {group.planned.label: _missing(group) for group in groups}
     told = [f"{label}: {', '.join(what)}" for label, what in missing.items() if what]
@@ -243,7 +243,7 @@ def _name(provider: str, options: Mapping[str, OptionValue]) -> bytes:
 
 
 def _traits(provider: str, runtime: LockedRuntime | None = None) -> Traits:
-    """What is known of an EP that may not be installed: as its class and the lock say."""
+    """Return the traits of an EP that may not be installed, from its class and the lock."""
     return Traits(
         name=provider,
         sources=() if runtime is None else runtime.sources,
@@ -259,7 +259,7 @@ def _eps(report: _Report) -> Iterator[_Ep]:
 
 
 def _providers(lock: Lock) -> Iterator[tuple[bytes, ProviderRecord]]:
-    """The EPs of a lock of one kind of host, each with its options, by a name for both."""
+    """Yield the EPs of a lock of one kind of host, with a name for each EP and its options."""
     here = hosts.kind(lock)
     for group in lock.groups.values():
         for each in group.execution_providers:

@@ -1,4 +1,4 @@
-"""What the cache has for a plan: keys, and results that are there. Nothing is carried out."""
+"""Look up a plan in the cache: make keys and find results. Nothing runs."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from epctx.verification.findings import FolderReport
 R = TypeVar("R")
 
 QUANTIZED: Final = "model.onnx"
-"""The file of a quantized model, whatever its name: names reach no key of a source."""
+"""File name of every quantized model: the name of a model is not in the key of its source."""
 
 
 def quantized_source(source: ModelSource, settings: QuantizeSettings, folder: Path) -> ModelSource:
-    """What a group is built from whose model was quantized into `folder`."""
+    """Return the source of a model that was quantized into `folder`."""
     given = source.reference or Reference(
         path=source.path,
         external_data_dir=source.external_data_dir,
@@ -70,19 +70,19 @@ def quantized_source(source: ModelSource, settings: QuantizeSettings, folder: Pa
 
 
 class Lookup:
-    """Makes the keys of a build's actions and looks for their results.
+    """Makes the keys of a build's actions and finds their results.
 
     Attributes:
-        runs_models: models are run and compared, where the manifest does not say `off`.
+        runs_models: whether models are run and compared, unless the manifest says `off`.
 
     Args:
-        cache: None: without a cache, nothing is there.
-        digests: how sources, toolchain and options are digested.
-        numbers: what `runs_models` is.
-        ranges: what is known of models that are to be quantized.
-        eps: of other machines; None: of this one.
-        remote_builds: what hosts said that built before; then their EPs count.
-        from_cache: nothing is compiled, so what is known of sessions must do.
+        cache: None to find nothing.
+        digests: digests sources, toolchain and options.
+        numbers: value of `runs_models`.
+        ranges: ranges of the models to quantize.
+        eps: EPs of other machines; None for this machine.
+        remote_builds: EPs of hosts that built before; these are used if given.
+        from_cache: whether nothing is compiled, so that no recording can be made.
     """
 
     def __init__(
@@ -106,29 +106,29 @@ class Lookup:
         self._from_cache = from_cache
 
     def find(self, action: Action[R], *, here: bool = False) -> Known[R]:
-        """Find the result of an action, as `known`. Raises what its `facts` raise."""
+        """Find the result of an action, as `known`. Raises as its `facts`."""
         return self.known(action.record(self.toolchain), cast(type[R], action.result), here=here)
 
     def unknown(self, action: Action[R]) -> Known[R]:
-        """Return an action without its result, which nobody has looked for."""
+        """Return the state of an action without looking for its result."""
         record = action.record(self.toolchain)
         return Known(key=key(record), record=record)
 
     def known(self, record: object, form: type[R], *, here: bool = False) -> Known[R]:
-        """Find the result of the action with that record; `here`: ask no shared cache."""
+        """Find the result of the action with a record; with `here`, not in the shared cache."""
         plain = msgspec.to_builtins(record)
         name = key(plain)
         stored = None if self.cache is None else self.cache.find(name, form, here=here)
         return Known(key=name, record=plain, stored=stored)
 
     def model(self, source: ModelSource, settings: OptimizeSettings) -> ModelState:
-        """A model. Raises what `Sources.find` raises; ManifestError: there is no such pass."""
+        """Look up a model. Raises as `Sources.find`; ManifestError: a pass does not exist."""
         found = self.sources.find(source)
         optimize = self.find(Optimize.of(source, settings, found=found))
         return ModelState(source=source, found=found, optimize=optimize)
 
     def built(self, source: ModelSource, group: ModelGroup) -> ModelState:
-        """A model as a group is compiled of it: quantized, if the group is. Raises as `model`."""
+        """Look up a model as compiled: quantized, if the group is. Raises as `model`."""
         plain = self.model(source, group.optimize)
         if group.quantize is None:
             return plain
@@ -142,8 +142,8 @@ class Lookup:
         return ModelState(source=own, found=found, optimize=optimize, quantized=state)
 
     def quantized(self, plain: ModelState, group: ModelGroup) -> QuantizeState:
-        """How a model is quantized, as far as it is known; its ranges are in use then. Raises
-        ModelError if a file with samples cannot be read.
+        """Look up the quantization of a model, and note that its ranges are used. Raises ModelError
+        if a file with samples cannot be read.
         """
         settings = group.quantize
         assert settings is not None
@@ -163,7 +163,7 @@ class Lookup:
         return replace(state, quantize=self.find(wanted))
 
     def ranges_of(self, state: QuantizeState) -> str | None:
-        """The ranges that a model is quantized with; None: there are none, or are to be found."""
+        """Return the ranges of a model; None if it has none, or must be calibrated first."""
         if state.calibration is None:
             return None
         kept = self.ranges.find(state.calibration)
@@ -173,16 +173,14 @@ class Lookup:
         return None if found is None else found.ranges
 
     def calibrated(self, calibration: Digest) -> Known[StoredRanges]:
-        """Find the ranges that a calibration gave."""
+        """Find the result of a calibration."""
         devices, code = self.toolchain.devices(()), self.toolchain.of(*Quantize.code)
         return self.known(records.calibrate(calibration, devices, code), StoredRanges)
 
     def session(
         self, group: ModelGroup, session: SessionGroup, models: Sequence[ModelState]
     ) -> SessionState:
-        """A session group whose models were looked at. Raises what `Toolchain.provider` raises, and
-        as `inputs`.
-        """
+        """Look up a session group of models. Raises as `Toolchain.provider` and `inputs`."""
         state = SessionState(session=session, models=tuple(models))
         if len(state.digests) < len(models):
             return state
@@ -192,8 +190,8 @@ class Lookup:
         return replace(state, compile=compile, recording=self._recording(group, compile.key))
 
     def cut(self, group: ModelGroup, state: SessionState) -> Cut:
-        """Return the action that cuts the optimized models of a session group: where its lock says,
-        unless the manifest's settings are known to come to the same.
+        """Return the action that cuts the optimized models of a session group: at the cut points of
+        the lock, unless the manifest's settings are known to give the same ones.
         """
         names = [each.provider for each in group.execution_providers]
         asked = Cut.of(group, state.digests, providers.compile_memory(names))
@@ -224,12 +222,12 @@ class Lookup:
         return replace(state, compile=self.compiled(group, joined))
 
     def piece(self, group: ModelGroup, compile: Compile) -> PieceState:
-        """Find what is known of a piece of the models of a session group."""
+        """Look up a piece of the models of a session group."""
         compiled = self.compiled(group, compile)
         return PieceState(compile=compiled, recording=self._recording(group, compiled.key))
 
     def compiled(self, group: ModelGroup, action: Compile | Assemble) -> Known[CompileResult]:
-        """Find what was compiled; what cannot have come of it is not believed."""
+        """Find the result of a compile; refuse one that contradicts the action."""
         found = self.find(action)
         why = None
         if found.stored is not None:
@@ -245,16 +243,16 @@ class Lookup:
             return None
         wanted = self.recording(group, compiled, inputs)
         either = (self.recording(group, compiled, None), wanted)
-        for here in (True, False):  # one of them is never there: that is not to be asked each time
+        for here in (True, False):  # one of them never exists: ask the shared cache last
             for action in either:
                 known = self.find(action, here=here)
                 if known.stored is not None:
                     return known
-        return None if self._from_cache else known  # of what is only gathered none is to come
+        return None if self._from_cache else known  # nothing will be recorded
 
     def recording(self, group: ModelGroup, compiled: Digest, inputs: InputsRecord | None) -> Record:
-        """Return the action that runs the sessions which compiled; without inputs, that they are
-        not to be run.
+        """Return the action that records the generating sessions; without inputs, the one which
+        says that they cannot run.
         """
         return Record(
             compile=str(compiled),
@@ -265,17 +263,15 @@ class Lookup:
         )
 
     def model_of(self, known: ModelState) -> VerifiedModel:
-        """Return a model of a session group, as it is in keys. Raises ModelError if a reference
-        cannot be read.
-        """
+        """Return the record of a model. Raises ModelError if a reference cannot be read."""
         assert known.found is not None
         reference = known.source.as_reference
         other = None if reference is None else self.sources.find(reference)
         return records.verified(known.source, known.found, other)
 
     def verify(self, group: ModelGroup, session: SessionState) -> Verify:
-        """Return the action that judges a session group that is compiled. Raises ModelError if a
-        file with inputs, or a reference, cannot be read.
+        """Return the verify action of a compiled session group. Raises ModelError if a file with
+        inputs, or a reference, cannot be read.
         """
         settings, inputs = group.verify, self.inputs(group)
         numbers = "skipped" if inputs is None and settings.numbers != "off" else settings.numbers
@@ -292,15 +288,15 @@ class Lookup:
         )
 
     def verification(self, group: ModelGroup, session: SessionState) -> Known[FolderReport]:
-        """Find the verdict on a session group that is compiled. Raises as `verify`."""
+        """Find the verification of a compiled session group. Raises as `verify`."""
         known = self.find(self.verify(group, session))
         found = known.result
         if found is not None and found != found.with_required(group.verify.require):
-            return replace(known, stored=None)  # they are tried again
+            return replace(known, stored=None)  # required numbers are tried again
         return known
 
     def verified(self, group: GroupState) -> GroupState:
-        """Return a compiled group with what is known of its verification; raises as `verify`."""
+        """Look up the verification of a compiled group. Raises as `verify`."""
         parts = tuple(self.verification(group.planned.group, each) for each in group.sessions)
         whole = Check(
             sessions=tuple(str(each.key) for each in parts),
@@ -309,26 +305,26 @@ class Lookup:
         return replace(group, verified=parts, whole=self.find(whole))
 
     def devices(self, group: ModelGroup, compiled: str) -> Mapping[str, str]:
-        """Return what runs models: where they were compiled, if that is known; else here."""
+        """Return the devices that run models: of the host that compiled, if known; else of this
+        one.
+        """
         there = None if self.remote_builds is None else self.remote_builds.devices.get(compiled)
         return self.toolchain.devices(group.execution_providers) if there is None else there
 
     def inputs(self, group: ModelGroup) -> InputsRecord | None:
-        """Return what models are run with; None: they are not. Raises ModelError if a file with
-        inputs cannot be read.
+        """Return the inputs of the models; None if they are not run. Raises ModelError if a file
+        with inputs cannot be read.
         """
         return records.inputs(group.verify.inputs, self.digests) if self.runs(group) else None
 
     def records(self, group: ModelGroup) -> bool:
-        """Tell whether to keep what the sessions compute that compile: only those of
-        onnxruntime's EPs can be run.
-        """
+        """Tell whether to record the generating sessions: only those of onnxruntime's EPs run."""
         return self.runs(group) and self.toolchain.native(group.execution_providers)
 
     def runs(self, group: ModelGroup) -> bool:
-        """Whether a group's models are run."""
+        """Tell whether the models of a group are run."""
         return self.runs_models and group.verify.numbers != "off"
 
     def skips(self, group: ModelGroup) -> bool:
-        """Whether the manifest asks for numbers and the build does not."""
+        """Tell whether the manifest requests numbers that the build skips."""
         return not self.runs_models and group.verify.numbers != "off"

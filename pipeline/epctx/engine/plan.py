@@ -19,8 +19,8 @@ class SessionGroup(Struct, frozen=True, kw_only=True):
 
     Attributes:
         sharing: the sharing group's name; None for a model that shares with nobody.
-        models: in the sharing group's order.
-        at: where a lock has them cut into pieces, as `partition.pieces.at`; empty: it does not say.
+        models: its models, in the sharing group's order.
+        at: cut points of a lock, as `partition.pieces.at`; empty if the lock has none.
     """
 
     sharing: str | None
@@ -29,7 +29,7 @@ class SessionGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """What it is called: the sharing group's name, else the model's."""
+        """Name of the sharing group; without one, of the model."""
         return self.sharing or self.models[0].name
 
 
@@ -47,10 +47,10 @@ class PlannedGroup(Struct, frozen=True, kw_only=True):
 
 
 class PlannedComposition(Struct, frozen=True, kw_only=True):
-    """A composition for one target: published in a folder of its own, after its parts' groups.
+    """A composition for one target: published in its own folder, after the groups of its parts.
 
     Attributes:
-        groups: those of its parts, in manifest order.
+        groups: groups of its parts, in manifest order.
     """
 
     target: str
@@ -64,7 +64,7 @@ class PlannedComposition(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a build does, in manifest order. `whole`: nothing of the manifest was left out."""
+    """Groups and compositions to build, in manifest order; `whole` if they are all of them."""
 
     manifest: Manifest
     groups: tuple[PlannedGroup, ...]

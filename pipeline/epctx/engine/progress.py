@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class Events:
-    """Hands a build's events to its listener, one at a time, and has its clock. Thread-safe."""
+    """Passes events to the listener of a build, one at a time; has its clock. Thread-safe."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -39,7 +39,7 @@ class Events:
         self._begun = time.monotonic()
 
     def emit(self, event: Event) -> None:
-        """Hand over an event."""
+        """Pass an event to the listener."""
         with self._lock:
             self._listener(event)
 
@@ -49,18 +49,18 @@ class Events:
 
 
 class Progress:
-    """What has happened to one group or composition so far. Used by the threads of its jobs.
+    """Progress of one group or composition. Used by the threads of its jobs.
 
     Args:
-        label: what events call it: `group@target`.
-        timeout: of each of its jobs, in seconds; None: they may take as long as they take.
+        label: its name in events: `group@target`.
+        timeout: limit for each of its jobs, in seconds; None for no limit.
 
     Attributes:
-        stages: when they ran.
-        actions: what was carried out, and what was there.
-        peak_memory: largest resident size of a worker that worked for it, in bytes.
-        models: of session groups that failed, as far as they got.
-        found: what verification found, if it did not pass.
+        stages: times of its stages.
+        actions: its actions, run or found in the cache.
+        peak_memory: largest resident size of its workers, in bytes.
+        models: models of failed session groups, as far as they got.
+        found: the report of a verification that did not pass.
     """
 
     def __init__(self, label: str, events: Events, *, timeout: float | None = None) -> None:
@@ -75,7 +75,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def run(self, lease: WorkerLease, subject: str, action: Action[R]) -> R:
-        """Have an action for `subject` carried out, as `run_all`."""
+        """Run an action for `subject`, as `run_all`."""
         (result,) = self.run_all(lease, subject, [action])
         return cast(R, result)
 
@@ -91,10 +91,11 @@ class Progress:
         memory: int | None = None,
         pace: RunTimes | None = None,
     ) -> list[Any]:
-        """Have a job for `subject` carried out; `entered` hears of its stages.
+        """Run a job for `subject`; `entered` receives its stages. The other arguments and the
+        errors are as in `WorkerLease.run`.
 
-        With a `pace` its runs are counted, and told. The rest, and what it raises, is as
-        `WorkerLease.run` has it.
+        Args:
+            pace: run times of its models, to count runs and estimate the time left.
         """
         stage: str | None = None
         shown: str | None = None
@@ -122,7 +123,7 @@ class Progress:
             if now_in.stage != stage or (stage != "verify" and name != shown):
                 enter(now_in.stage, name, now)
             elif told is None:
-                return  # another EP's turn, or another input: told for crashes, not for people
+                return  # another EP or another input: noted for crashes, not shown to people
             self.emit("running", subject=shown, stage=stage, detail=told)
 
         def ended(number: int, result: Any) -> None:
@@ -148,12 +149,12 @@ class Progress:
         return results
 
     def saw(self, models: Iterable[ModelReport]) -> None:
-        """Note models of a session group that failed."""
+        """Note the models of a failed session group."""
         with self._lock:
             self.models = (*self.models, *models)
 
     def did(self, action: str, subject: str, key: Digest | None, origin: Origin | None) -> None:
-        """Note that an action was carried out, or where in the cache it was."""
+        """Note that an action ran, or the origin of its result."""
         report = ActionReport.of(action, subject, key, origin)
         with self._lock:
             stages = [each for each in self.stages if each.subject == subject] or self.stages
@@ -162,12 +163,12 @@ class Progress:
 
     @property
     def compiled(self) -> bool:
-        """Whether no compile was spared by the cache."""
+        """Tell whether no compile came from the cache."""
         return all(each.ran for each in self.actions if each.action == "compile")
 
     @property
     def seconds(self) -> float:
-        """What its stages took together."""
+        """Total time of its stages."""
         return sum(each.end - each.start for each in self.stages)
 
     def emit(
@@ -178,21 +179,22 @@ class Progress:
         stage: str | None = None,
         detail: str | None = None,
     ) -> None:
-        """Hand over an event of it."""
+        """Emit an event about it."""
         self._events.emit(
             Event(group=self.label, state=state, subject=subject, stage=stage, detail=detail)
         )
 
     def notice(self, words: str) -> None:
-        """Tell something of it that is no state."""
+        """Emit a notice about it."""
         self.emit("notice", detail=words)
 
     def waiting(self, what: str, subject: str, proceed: Callable[[], None]) -> Callable[[], None]:
-        """To be called while another process is waited for; is told once.
+        """Return a function to call while another process is waited for; its first call emits an
+        event.
 
         Args:
-            what: what the other does.
-            proceed: raises when there is no point in waiting any more.
+            what: what the other process does.
+            proceed: raises if the build was cancelled.
         """
         told = False
 
@@ -215,13 +217,13 @@ class GroupProgress(Progress):
         self._quantized: dict[str, ModelSource] = {}
 
     def quantized(self, source: ModelSource) -> None:
-        """A model of the group is built from another source than the manifest's."""
+        """Note that a model of the group is built from its quantized source."""
         with self._lock:
             self._quantized[source.name] = source
 
     @property
     def group(self) -> ModelGroup:
-        """The group with the sources that it is built from."""
+        """The group, with quantized sources in the place of the manifest's."""
         group = self.planned.group
         with self._lock:
             models = tuple(self._quantized.get(model.name, model) for model in group.models)
@@ -229,12 +231,12 @@ class GroupProgress(Progress):
 
 
 _QUIET = 2.0
-"""Seconds between two things said of one job's runs."""
+"""Seconds between two descriptions of runs of one job."""
 
 
 class RunTime(Struct, frozen=True, kw_only=True):
-    """What was measured of a model: seconds of a run on one input set; the largest resident size
-    of its process, in bytes.
+    """Measurements of a model: seconds of a run on one input set, and the largest resident size of
+    its process in bytes.
     """
 
     seconds: float
@@ -242,24 +244,24 @@ class RunTime(Struct, frozen=True, kw_only=True):
 
 
 class RunTimes(Struct, frozen=True, kw_only=True):
-    """What is known of models' runs.
+    """Run times of models.
 
     Attributes:
-        records: of the cache; None: nothing is remembered.
-        compiled: of each model, in the order in which they are run, the key of its compile.
+        records: records of the cache; None to remember nothing.
+        compiled: keys of the models' compiles, by model, in the order of the runs.
     """
 
     records: Records | None
     compiled: Mapping[str, Digest]
 
     def find(self, model: str) -> RunTime | None:
-        """What was measured last, on whatever host that was."""
+        """Return the last measurement of a model, on any host; None if there is none."""
         if self.records is None or model not in self.compiled:
             return None
         return self.records.read("pace", self._name(model), RunTime)
 
     def note(self, model: str, measured: RunTime) -> None:
-        """Remember it.
+        """Remember a measurement.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -272,7 +274,7 @@ class RunTimes(Struct, frozen=True, kw_only=True):
 
 
 class Eta:
-    """The runs of one job, as they are announced: which one it is, and how long the rest takes."""
+    """Counts the runs of one job, and estimates the time left."""
 
     def __init__(self, pace: RunTimes) -> None:
         self.measured: dict[str, float] = {}
@@ -282,16 +284,14 @@ class Eta:
         self._told = -math.inf
 
     def ended(self, now: float) -> None:
-        """Note that the run that was announced last has ended."""
+        """Note that the last announced run has ended."""
         if self._now is not None and self._now[0].number:
             self.measured[self._now[0].model or ""] = now - self._now[1]
         self._now = None
 
     def announce(self, run: StageStarted, now: float) -> str | None:
-        """Note that a run begins, and return what to tell of it.
-
-        Returns:
-            None: it was told a moment ago, or models are loaded.
+        """Note that a run begins, and return its description for people; None if the last one was
+        returned a moment ago, or if models are being loaded.
         """
         self.ended(now)
         self._now = run, now
@@ -309,7 +309,7 @@ class Eta:
         return f"numbers: {which}set {run.number} of {run.of}{left}"
 
     def note(self, peak_memory: int) -> None:
-        """Remember what was measured, with the size of the process that ran it.
+        """Remember the measured times, with the size of the process.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -318,7 +318,7 @@ class Eta:
             self._pace.note(model, RunTime(seconds=seconds, peak_memory=peak_memory))
 
     def _seconds(self, run: StageStarted) -> float | None:
-        """Guess when all models are done, as far as something is known of this one."""
+        """Estimate the seconds until all models are done; None if this one was never measured."""
         model = run.model or ""
         known = self._pace.find(model)
         own = self.measured.get(model, known.seconds if known else None)
@@ -332,7 +332,7 @@ class Eta:
 
 
 def words(seconds: float) -> str:
-    """A guess of a time, as exact as it is."""
+    """Return an estimated time in words."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min"

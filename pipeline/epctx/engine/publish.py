@@ -31,7 +31,7 @@ from epctx.stages.report import ModelReport
 def group(
     state: GroupState, place: OutputPaths, cache: Cache | None, *, wanted: bool
 ) -> GroupReport:
-    """What the report says of a group; one that was built is swapped in, if that is wanted.
+    """Report a group; publish it if it was built and `wanted`.
 
     Raises:
         StorageError: the system refuses.
@@ -95,7 +95,7 @@ def _whole_group(report: GroupReport, state: GroupState, place: OutputPaths) -> 
 def composition(
     state: CompositionState, place: OutputPaths, cache: Cache | None, *, wanted: bool
 ) -> GroupReport:
-    """What the report says of a composition; one that was composed is swapped in, likewise.
+    """Report a composition; publish it if it was composed and `wanted`.
 
     Raises:
         StorageError: the system refuses.
@@ -127,7 +127,7 @@ def composition(
 
 
 def _whole(composed: CompositionState) -> ModelReport:
-    """What is told of a composition's model: its parts', one after the other."""
+    """Return the report of a composition's model: the reports of its parts, joined in order."""
     parts = []
     for part in composed.planned.composition.parts:
         group = composed.groups[part.group]
@@ -151,8 +151,8 @@ def _swap(
     staged, published = place.staged(target, group), place.group(target, group)
     contents = contents_of(files)
     if (published / GOLDEN).is_dir() and difference(published, files, FreshDigests()) is None:
-        return  # the same was built anew: its golden files belong to it
-    # Taken while nobody else knows the files: what settled by now is as it was hashed.
+        return  # the same files were built again: keep their golden files
+    # Taken before anybody else knows the files: a settled one is as it was hashed.
     seen = {name: identity.of_path(staged / name) for name in contents}
     place.publish(target, group)
     if cache is not None:
@@ -161,7 +161,7 @@ def _swap(
 
 
 def _log(error: EpctxError, place: OutputPaths) -> LogTail | None:
-    """What the process printed that failed, by a path from the report; None: nothing."""
+    """Return the log of the failed process, with its path from the report; None if it is empty."""
     if error.log is None or not error.log.lines:
         return None
     return dataclasses.replace(
@@ -192,16 +192,16 @@ def _folder(target: str, group: str, place: OutputPaths) -> str:
 def described(
     reports: Iterable[GroupReport], manifest: Manifest, lookup: Lookup, lock: Lock | None
 ) -> tuple[GroupReport, ...]:
-    """The reports with what the manifest says of each group, and what its EPs are here.
+    """Add to each report its part of the manifest, and its EPs on this host.
 
     Args:
-        lock: of the build; None: a group failed.
+        lock: the lock of the build; None if a group failed.
     """
     targets = {target.name: target for target in manifest.targets}
     groups = {(t.name, group.name): group for t in manifest.targets for group in t.groups}
     locked = {} if lock is None else lock.groups
 
-    def tell(report: GroupReport) -> GroupReport:
+    def describe(report: GroupReport) -> GroupReport:
         written = targets[report.target].written[report.group]
         group = groups.get((report.target, report.group))
         if group is None:  # a composition
@@ -215,13 +215,13 @@ def described(
             devices=lookup.devices(group, keys[0]) if keys else {},
         )
 
-    return tuple(map(tell, reports))
+    return tuple(map(describe, reports))
 
 
 def _ep(spec: ProviderSpec, toolchain: Toolchain) -> EpReport:
     found = EpReport(alias=spec.alias, provider=spec.provider, options=spec.options)
     try:
         record, traits = toolchain.provider(spec), toolchain.traits(spec)
-    except EpctxError:  # which is what the group failed for
+    except EpctxError:  # the group failed for the same reason
         return found
     return replace(found, options=record.options, toolchain=record.toolchain, traits=traits)

@@ -1,8 +1,8 @@
-"""`<manifest stem>.ranges.json`: the ranges that models were calibrated to, beside the lock.
+"""`<manifest stem>.ranges.json`: calibrated ranges of quantized models, beside the lock.
 
-Calibration runs a model, and another kind of CPU finds other last digits. So what was found once is
-checked in: a build whose calibration is in the file needs no run, and makes the same bytes on any
-host.
+Calibration runs a model, and its last digits depend on the kind of CPU. So the file is checked in:
+    a
+build whose calibration is in the file runs nothing, and makes the same bytes on every host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LARGEST: Final = 3.4028234663852886e38
 
 
 class _Calibration(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one model: the lowest and the highest value of each of its tensors."""
+    """Ranges of one model: the lowest and the highest value of each tensor."""
 
     model: str
     ranges: dict[str, tuple[float, float]]
@@ -43,15 +43,15 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def place(manifest: Path) -> Path:
-    """Where a manifest's ranges are: beside it."""
+    """Return the path of a manifest's ranges."""
     return manifest.with_name(f"{manifest.stem}.ranges.json")
 
 
 def of(manifest: Manifest, *, anew: bool = False) -> Ranges:
-    """Those of a manifest; without a file, if nothing of it is quantized.
+    """Read the ranges of a manifest; empty if nothing is quantized.
 
     Raises:
-        ManifestError: the file is none of ranges.
+        ManifestError: the file is invalid.
     """
     groups = (group for target in manifest.targets for group in target.groups)
     quantizes = any(group.quantize is not None for group in groups)
@@ -59,14 +59,14 @@ def of(manifest: Manifest, *, anew: bool = False) -> Ranges:
 
 
 class Ranges:
-    """The ranges of a manifest's models: those of the file, and those that a build uses.
+    """Ranges of a manifest's models: those of the file, and those that a build uses.
 
     Args:
-        path: the file, which need not exist; None: there is none.
-        anew: nothing in it is believed.
+        path: the file, which need not exist; None without quantized models.
+        anew: whether to ignore the ranges of the file.
 
     Raises:
-        ManifestError: it is no such file.
+        ManifestError: the file is invalid.
     """
 
     def __init__(self, path: Path | None, *, anew: bool = False) -> None:
@@ -81,22 +81,22 @@ class Ranges:
         self._used: dict[str, _Calibration] = {}
 
     def find(self, calibration: Digest) -> str | None:
-        """The ranges of a calibration, as they are written; None: they are not known."""
+        """Return the ranges of a calibration, as text; None if they are unknown."""
         with self._lock:
             known = self._known.get(str(calibration))
         return None if known is None else text(known.ranges)
 
     def use(self, calibration: Digest, model: str, ranges: str) -> None:
-        """Note what a model of this build is quantized with."""
+        """Note the ranges of a quantized model of this build."""
         found = _Calibration(model=model, ranges=parse(ranges))
         with self._lock:
             self._known[str(calibration)] = self._used[str(calibration)] = found
 
     def content(self, *, whole: bool) -> bytes | None:
-        """The file as it should be; None: there is nothing to keep.
+        """Return the new content of the file; None if there are no ranges.
 
         Args:
-            whole: everything of the manifest was built; else what was there stays.
+            whole: whether the whole manifest was built; otherwise older ranges stay.
         """
         kept = self._used if whole else self._known
         if not kept:
@@ -106,17 +106,17 @@ class Ranges:
         return (json.dumps(plain, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
     def locked(self, *, whole: bool) -> LockedFile | None:
-        """What a lock says of the file."""
+        """Return the lock's entry of the new content."""
         content = self.content(whole=whole)
         return None if content is None else _locked(content)
 
     @property
     def present(self) -> LockedFile | None:
-        """What the file is; None: there is none."""
+        """The lock's entry of the present file; None if there is none."""
         return None if self._content is None else _locked(self._content)
 
     def write(self, *, whole: bool) -> None:
-        """Write the file if it is not what it should be.
+        """Write the file if its content changes.
 
         Raises:
             StorageError: the disk refuses.

@@ -1,6 +1,6 @@
-"""What a release has beside the groups' folders: golden files, archive, attestation, signature.
+"""Files of a release beside the outputs: golden files, archive, attestation, signature.
 
-Made while the output is held, after everything is published and the lock is written.
+They are made while the output is locked, after everything is published and the lock is written.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Planned = PlannedGroup | PlannedComposition
 
 
 class Releasing:
-    """Makes the files of a release, while the output is held.
+    """Makes the files of a release while the output is locked.
 
     Args:
-        lock: that the build was held to, or that it wrote: what is released follows from it.
-        executors: make what carries out jobs.
-        locked: it stays as it is.
-        signers: of the actions that came from a cache, by key.
+        lock: the lock of the build, which decides what is released.
+        executors: makes executors.
+        locked: whether the lock must stay unchanged.
+        signers: signers of cached actions, by key.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class Releasing:
         self._oci = lock.oci
 
     def release(self, asked: ReleaseOptions, report: BuildReport) -> BuildReport:
-        """Make what is asked for; return the report with it.
+        """Make the requested files; return the report with them.
 
-        What was released before and is not made now stays if it says the same of what is there;
-        else it is removed.
+        Other files of earlier releases stay if they still describe the outputs; else they are
+        removed.
 
         Raises:
-            ModelError: a source does not run, or is no longer the one that was built from.
+            ModelError: a source does not run, or was changed since the build.
             ManifestError: no golden inputs can be made.
-            LockError: golden files are not those of the lock.
+            LockError: golden files differ from the lock.
             StorageError: the disk refuses, or a published file was changed.
-            Interrupted: the user asked to stop; what is there is whole.
+            Interrupted: the user stopped it; existing files are complete.
         """
         place, stale = self._place, set[str]()
         if asked.golden:
@@ -115,23 +115,23 @@ class Releasing:
         return replace(report, release=made)
 
     def refuse_other(self, artifact: Digest) -> None:
-        """Before a package is published: its artifact is that of the lock.
+        """Compare the artifact of a package with the lock of a locked build, before publication.
 
         Raises:
-            LockError: the lock that the build is held to has another one.
+            LockError: the lock has another artifact.
         """
         if self._locked:
             locked_mode.refuse_other_artifact(self._lock, self._with(artifact), self._plan)
 
     def _with(self, artifact: Digest) -> Lock:
-        """The lock with the artifact of the package."""
+        """Return the lock with the artifact of the package."""
         return replace(self._lock, oci={hosts.label(hosts.kind(self._lock)): str(artifact)})
 
     def package(self, asked: ReleaseOptions, report: BuildReport, artifact: Digest) -> BuildReport:
-        """After a package was written: its artifact is in the lock, and in the attestation.
+        """Add the artifact of a written package to the lock and the attestation.
 
         Args:
-            artifact: of the manifest that is pushed of it.
+            artifact: digest of the manifest that `epctx push` makes of the package.
 
         Raises:
             ModelError, StorageError: as `release`.
@@ -142,7 +142,7 @@ class Releasing:
         return self.release(replace(asked, packaged=False), report)
 
     def _relock(self, new: Lock, added: Callable[[Lock], Lock]) -> None:
-        """Unless the lock stays as it is, make it `new`, which is `added` to the whole file."""
+        """Set the lock to `new` and write the file with `added`, unless the build is locked."""
         if new != self._lock and not self._locked:
             path = lockfile.place(self._plan.manifest.path)
             atomic.replace(path, lockfile.text(added(lockfile.read(path))).encode())
@@ -158,7 +158,7 @@ class Releasing:
         return found or attestation.UNIDENTIFIED_BUILDER
 
     def _note(self, file: OutputFile | None) -> bool:
-        """Record a file; whether it is another than before."""
+        """Record a file, and tell whether it changed."""
         assert file is not None
         new = LockedFile(sha256=file.sha256.hex, size=file.size)
         changed = self._known.get(file.name) != new
@@ -167,11 +167,11 @@ class Releasing:
 
     @property
     def _known(self) -> Mapping[str, LockedFile]:
-        """What was released of what is published, by name."""
+        """Released files of the record, by name."""
         return record.read(self._place).released
 
     def _withdraw(self, stale: set[str]) -> None:
-        """Remove what was released of something else, unless it is made anew."""
+        """Remove stale files of earlier releases."""
         known = record.read(self._place)
         old = {name: file for name, file in known.released.items() if name in stale}
         record.refuse_edited(self._place, old)
@@ -181,7 +181,7 @@ class Releasing:
             self._notice(f"{name} was of other golden files or another archive: it is removed")
 
     def _subjects(self, files: Mapping[str, LockedFile]) -> dict[str, LockedFile]:
-        """Everything that is released, by path from the output folder."""
+        """Return all released files, by path from the output folder."""
         place = self._place
         subjects = {f"{place.name}/{name}": file for name, file in files.items()}
         subjects[place.name] = attestation.pushed_release(files)
@@ -193,7 +193,7 @@ class Releasing:
         return subjects
 
     def _golden(self, groups: tuple[GroupReport, ...]) -> tuple[GroupReport, ...]:
-        """The groups and compositions with their golden files, which the lock has from now on."""
+        """Make golden files; return the reports with them, and add them to the lock."""
         plan, place = self._plan, self._place
         planned: dict[str, Planned] = {each.label: each for each in plan.groups}
         planned |= {each.label: each for each in plan.compositions}
@@ -236,7 +236,7 @@ class Releasing:
 
 
 def _locked(files: Sequence[OutputFile]) -> dict[str, LockedFile]:
-    """Golden files as the lock has them: their SHA256SUMS follows from it."""
+    """Return golden files as the lock lists them, without SHA256SUMS."""
     return {
         file.name: LockedFile(sha256=file.sha256.hex, size=file.size)
         for file in files
@@ -245,7 +245,7 @@ def _locked(files: Sequence[OutputFile]) -> dict[str, LockedFile]:
 
 
 def _job(planned: Planned, report: GroupReport, place: OutputPaths) -> Golden:
-    """The job that writes the golden files of what `report` is about."""
+    """Return the job that writes the golden files of a group or composition."""
     group, composed = None, None
     if isinstance(planned, PlannedGroup):
         group = planned.group
@@ -265,7 +265,7 @@ def _job(planned: Planned, report: GroupReport, place: OutputPaths) -> Golden:
 
 
 def _written(path: Path, out: Path, content: bytes) -> OutputFile:
-    """Write a file of the release, and return it by its path from the output folder."""
+    """Write a file of the release; return its entry, with its path from the output folder."""
     atomic.replace(path, content)
     return OutputFile(
         name=path.relative_to(out).as_posix(),

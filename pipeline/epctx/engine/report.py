@@ -29,17 +29,17 @@ from epctx.verification.findings import FolderReport, error_words, largest_error
 
 SCHEMA_VERSION = 1
 _ROWS: Final = 50
-"""Groups that are shown; what failed comes first."""
+"""Number of groups shown; failed ones come first."""
 _HEADINGS: Final = ("group", "state", "models", "files", "size", "largest error", "why")
 PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir")
-"""Beside whichever distribution of ONNX Runtime is installed."""
+"""Packages to list, besides the installed distribution of ONNX Runtime."""
 
 
 class StageTime(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a stage of a model or session group ran: seconds since the build's start.
+    """Time of a stage of a model or session group, in seconds since the build's start.
 
     Attributes:
-        machine: where; None: on the one that built.
+        machine: the machine that ran it; None for the one that built.
     """
 
     stage: str
@@ -55,13 +55,13 @@ class ActionReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         action: optimize, compile, verify, compose.
         subject: the model, the sharing group, or the group or composition as a whole.
-        key: in the cache; None: its key could not be made.
-        ran: it was carried out; else its result was in the cache.
-        came_from: `local`, or the URL of the shared cache that it or a file of it came from in this
-            build; None: it was carried out.
-        signer: the name of the trusted key that signed it; None: nobody asked, or it was carried
-            out.
-        machine: where; None: on the one that built, or nowhere.
+        key: its cache key; None if the key could not be made.
+        ran: whether it ran; otherwise its result was in the cache.
+        came_from: `local`, or the URL of the shared cache that the result or one of its files came
+            from in this build; None if the action ran.
+        signer: name of the trusted key that signed the result; None if no signature is required, or
+            if the action ran.
+        machine: the machine that ran it; None for the one that built, or if it did not run.
     """
 
     action: str
@@ -76,7 +76,7 @@ class ActionReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def of(
         cls, action: str, subject: str, key: Digest | None, origin: Origin | None
     ) -> ActionReport:
-        """What is told of an action; without an origin it was carried out."""
+        """Return the report of an action; without an origin, the action ran."""
         return cls(
             action=action,
             subject=subject,
@@ -93,9 +93,9 @@ class EpReport(Struct, frozen=True, kw_only=True):
     Attributes:
         alias: the manifest's key.
         provider: ONNX Runtime's name of it.
-        options: as the EP is given them; of those that are paths the digest of the content.
-        toolchain: versions of what it compiles with; empty where it is not installed.
-        traits: what it says of itself; None where it is not installed.
+        options: its options; a path-valued option has the digest of its content.
+        toolchain: versions of its toolchain; empty if it is not installed.
+        traits: its traits; None if it is not installed.
     """
 
     alias: str
@@ -109,21 +109,21 @@ class GroupReport(Brief, frozen=True, kw_only=True):
     """One model group for one target, or one composition, which has a folder like a group's.
 
     Attributes:
-        state: built (published), up to date (nothing was to be done), failed, or skipped (another
-            group's failure ended the build).
-        folder: where it was published, relative to the output folder; None if it was not.
-        models: of a group that failed those that were partitioned, as far as they got.
-        verify: of a group that failed what failed with the rest; None: it was not verified.
-        log: of a group that failed: the end of what the process printed in which it did.
-        execution_providers: in priority order.
-        manifest: what the manifest says of it alone, for its target, as JSON.
-        peak_memory: largest resident size of a worker that worked for it, in bytes.
-        composition: how it is wired; None: it is a model group.
-        golden: golden inputs and outputs, in its folder `golden`, SHA256SUMS too.
-        devices: what runs its models where it was built: the CPU, drivers.
-        buckets: by model of the manifest that lists sizes the models that are its buckets, each
-            with its sizes by dimension.
-        guessed: by model the sizes that `epctx init` guessed, in words.
+        state: built (published), up to date (nothing had to be done), failed, or skipped (the build
+            ended because another group failed).
+        folder: published folder, relative to the output folder; None if it was not published.
+        models: for a failed group, its partitioned models, as far as they got.
+        verify: the verification; for a failed group, with its failures. None if it did not run.
+        log: for a failed group, the end of the failed process's log.
+        execution_providers: its EPs, in priority order.
+        manifest: its part of the manifest, for its target, as JSON.
+        peak_memory: largest resident size of its workers, in bytes.
+        composition: its wiring; None for a model group.
+        golden: golden inputs and outputs in its folder `golden`, with SHA256SUMS.
+        devices: devices that run its models on the build host: the CPU, drivers.
+        buckets: for each model of the manifest that lists sizes, its bucket models with their sizes
+            by dimension.
+        guessed: for each model, the sizes that `epctx init` guessed, in words.
     """
 
     target: str
@@ -148,7 +148,7 @@ class GroupReport(Brief, frozen=True, kw_only=True):
 
     @property
     def counted(self) -> str:
-        """How many models of the manifest it has, and buckets, if any: `2 (3 buckets)`."""
+        """Number of its models in the manifest, and of buckets, if any: `2 (3 buckets)`."""
         buckets = {name for each in self.buckets.values() for name in each}
         own = {model.name for model in self.models} - buckets
         told = f" ({len(buckets)} bucket{'s' * (len(buckets) != 1)})" if buckets else ""
@@ -156,7 +156,7 @@ class GroupReport(Brief, frozen=True, kw_only=True):
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """Where it was built; only the report says so, no output does."""
+    """Host of the build; only the report names it, no output does."""
 
     system: str
     machine: str
@@ -165,7 +165,7 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 class ReleaseReport(Struct, frozen=True, kw_only=True):
-    """Files of a release; None: not asked for.
+    """Files of a release; None for those that are not requested.
 
     Attributes:
         archive: `<name>.tar`, with every published file.
@@ -184,10 +184,10 @@ class BuildReport(Brief, frozen=True, kw_only=True):
     Attributes:
         started: UTC, ISO 8601.
         seconds: wall time.
-        lock: of the groups that were asked for, as the lock file has it; None: one failed.
-        release: what else was made of a whole successful build; None: nothing was asked for.
-        remote: what became of the shared cache; None: there is none, or nothing was asked of it.
-        revision: the commit that was checked out where the manifest lies; None if git has none.
+        lock: the lock of the built groups, as in the lock file; None if one failed.
+        release: release files of a build that succeeded as a whole; None if none are requested.
+        remote: use of the shared cache; None if there is none, or if it was not used.
+        revision: the commit that is checked out in the manifest's folder; None without git.
     """
 
     schema_version: int
@@ -208,14 +208,14 @@ class BuildReport(Brief, frozen=True, kw_only=True):
 
 
 def versions() -> dict[str, str]:
-    """What epctx stands on: Python, its libraries, ONNX Runtime and the EPs that are installed."""
+    """Return the versions of Python, epctx's libraries, ONNX Runtime and the installed EPs."""
     here = host()
     found = {"python": here.python, **here.packages, **packages.distributions("onnxruntime")}
     return {name: version for name, version in found.items() if name != "epctx"}
 
 
 def host() -> Host:
-    """What the report says of this host."""
+    """Return the report of this host."""
     return Host(
         system=platform.system(),
         machine=platform.machine(),

@@ -1,4 +1,4 @@
-"""The failure of a group whose numbers are wrong (E0704): what may explain it, and the way out."""
+"""Failure of a group with wrong numbers (E0704): possible causes and remedies."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from epctx.verification.findings import (
 )
 
 _LEAST: Final = 0.5
-"""A cosine similarity that no precision explains is smaller."""
+"""Smallest cosine similarity that a low precision can explain."""
 _DIGITS: Final = 2
-"""Digits of a tolerance that would have passed."""
+"""Digits of a proposed tolerance."""
 
 
 def explain(
     error: EpctxError, found: FolderReport, planned: PlannedGroup, manifest: Path
 ) -> EpctxError:
     """Return the error about the worst output, with remedies in this order: guessed sizes,
-    generated inputs, float16, the tolerance that would have passed, `epctx bisect`.
+    generated inputs, float16, a tolerance that would pass, `epctx bisect`.
 
     Args:
-        error: why the group failed; another one than wrong outputs is returned as it is.
-        found: all that verification found.
-        manifest: the path of the manifest.
+        error: the failure of the group; returned unchanged if it is not about wrong outputs.
+        found: the report of the verification.
+        manifest: path of the manifest.
     """
     failed = [f for f in found.findings if f.check == "outputs" and f.outcome == "fail"]
     if error.code != Code.NUMBERS or not failed:
@@ -96,8 +96,8 @@ def _remedies(
 
 
 def _tolerance(wrong: Sequence[OutputNumbers]) -> Iterator[str]:
-    """The tolerance that would have passed, if there is one."""
-    # With numpy, which only a failure needs here.
+    """Yield a remedy with the tolerance that would pass, if there is one."""
+    # This loads numpy, which only a failure needs here.
     from epctx.verification.numbers import compare
 
     passing: dict[str, float] = {}
@@ -130,7 +130,7 @@ def _tolerance(wrong: Sequence[OutputNumbers]) -> Iterator[str]:
 
 
 def _rounded(value: float, *, up: bool) -> float:
-    """A number of few digits, not less (`up`) or not more than the value."""
+    """Round a value to few digits, up or down."""
     if not value or not math.isfinite(value):
         return value
     step = 10.0 ** (math.floor(math.log10(abs(value))) - _DIGITS + 1)
