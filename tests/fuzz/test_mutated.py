@@ -28,10 +28,6 @@ def test_many(tmp_path: Path) -> None:
     assert list(mutated.findings(range(1000, 1000 + count), tmp_path)) == []
 
 
-def test_a_seed_decides_the_model() -> None:
-    assert mutated.model(7) == mutated.model(7) != mutated.model(8)
-
-
 def test_a_crash_that_nothing_watches_is_found(tmp_path: Path) -> None:
     def crash(job: Optimize) -> OptimizeResult:
         raise CompileError("the worker process crashed", remedy="report it")

@@ -75,10 +75,6 @@ def _read(data: bytes, path: Path) -> str:
     return "read"
 
 
-def test_a_sound_binary_is_read(binary: bytes, tmp_path: Path) -> None:
-    assert _read(binary, tmp_path / "x.bin") == "read"
-
-
 def test_a_sample_of_damaged_binaries(binary: bytes, tmp_path: Path) -> None:
     draw = random.Random(0)
     found = Counter(_read(_damaged(binary, draw), tmp_path / "x.bin") for _ in range(SAMPLE))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,23 +52,6 @@ def fails(row: Row, folder: Path, match: str) -> None:
         running.carry_out(row, folder)
 
 
-def test_the_row_that_the_tests_below_spoil_is_sound(tmp_path: Path) -> None:
-    assert running.carry_out(EMPTY, tmp_path) == "g@default: a.onnx: is empty"
-
-
-@pytest.mark.parametrize(
-    ("row", "match"),
-    [
-        (replace(EMPTY, code=3), "exit 4, not 3"),
-        (replace(EMPTY, says="a.data"), "does not say 'a.data'"),
-        (replace(EMPTY, seconds=0.0), "exit 4"),
-        (replace(EMPTY, how="process", memory=8), "exit -?[0-9]+, not 4"),
-    ],
-)
-def test_a_row_that_ends_otherwise_fails(row: Row, match: str, tmp_path: Path) -> None:
-    fails(row, tmp_path, match)
-
-
 def raising(error: Exception, files: Callable[[], object]) -> Callable[[object], object]:
     def run(source: object) -> object:
         files()
@@ -79,11 +61,6 @@ def raising(error: Exception, files: Callable[[], object]) -> Callable[[object],
 
 
 SOUND = ModelError("a.onnx: is empty", remedy="none")
-
-
-def test_a_bug_in_epctx_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "run", raising(ValueError("bug"), lambda: None))
-    fails(replace(EMPTY, code=1), tmp_path, "a bug in epctx|Traceback")
 
 
 @pytest.mark.parametrize("place", ["dist/m/half", "other", "../outside/secret", "../temporary/x"])
@@ -99,24 +76,6 @@ def test_a_file_that_is_left_fails(
     fails(EMPTY, tmp_path, "left or changed")
 
 
-def test_a_source_that_is_removed_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    remove = (tmp_path / "project" / "a.data").unlink
-    monkeypatch.setattr(load, "run", raising(SOUND, remove))
-    fails(EMPTY, tmp_path, "removed")
-
-
-def test_what_stays_in_the_caches_scratch_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def leave() -> None:
-        path = tmp_path / "cache" / "v2" / "temporary" / "1" / "half"
-        path.parent.mkdir(parents=True)
-        path.touch()
-
-    monkeypatch.setattr(load, "run", raising(SOUND, leave))
-    fails(EMPTY, tmp_path, "left in the cache")
-
-
 def test_an_error_without_a_remedy_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def say(arguments: object, prog_name: str) -> None:
         print("error[E0403]: a.onnx: is empty", file=sys.stderr)
@@ -124,10 +83,3 @@ def test_an_error_without_a_remedy_fails(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(running, "app", say)
     fails(EMPTY, tmp_path, "no remedy")
-
-
-def test_what_rows_spoil_is_what_a_build_publishes(tmp_path: Path) -> None:
-    room = running.room_in(tmp_path)
-    published = project.publish(room)
-    names = {path.name for path in published.iterdir()}
-    assert names == {"a_ctx.onnx", "a_reference.bin", "SHA256SUMS"}

@@ -77,22 +77,3 @@ def test_work_grows_with_the_file(dimension: Dimension, tmp_path: Path) -> None:
         lambda size: growing.carry_out(*commands[size], dimension.code), dimension.sample
     )
     assert found < STEEPEST
-
-
-def test_what_is_quadratic_is_told() -> None:
-    text = "x" * 50
-
-    def pairs(size: int) -> None:
-        from epctx.text import size_words
-
-        for _ in range(size * size):
-            size_words(len(text))
-
-    def once(size: int) -> None:
-        from epctx.text import size_words
-
-        for _ in range(size):
-            size_words(len(text))
-
-    assert steepness(once, 20) == pytest.approx(3, abs=0.1)
-    assert steepness(pairs, 20) > STEEPEST

@@ -126,14 +126,3 @@ def test_search_finds_the_answers(site: Path, browser: Browser) -> None:
         if not answers & {each.partition(".html")[0] for each in found}:
             missed[question] = found
     assert missed == {} and reading.faults == []
-
-
-def test_what_is_wrong_is_found(browser: Browser, tmp_path: Path) -> None:
-    """That nothing happens above is not because nothing could be seen."""
-    path = tmp_path / "page.html"
-    path.write_text("<p>x<img src=missing.png><script>throw new Error('mine')</script>", "utf-8")
-    reading = Reading(browser, "light")
-    reading.page.goto(path.as_uri())
-    assert any("mine" in each for each in reading.faults)
-    assert any("missing.png" in each for each in reading.faults)
-    assert any(each.startswith("image-alt") for each in reading.objections())

@@ -47,23 +47,6 @@ def test_a_workflow_is_one_by_the_schema(workflow: Path) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.parametrize(
-    ("path", "schema"),
-    [(ACTION, "vendor.github-actions"), (ROOT / ".github/dependabot.yml", "vendor.dependabot")],
-    ids=["action", "dependabot"],
-)
-def test_what_is_no_workflow_has_its_own_schema(path: Path, schema: str) -> None:
-    checked = check(path, schema)
-    assert checked.returncode == 0, checked.stdout
-
-
-def test_the_schema_finds_what_is_wrong(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.yml"
-    text = BUILD.read_text(encoding="utf-8").replace("runs-on:", "run-on:")
-    broken.write_text(text, encoding="utf-8")
-    assert check(broken).returncode == 1
-
-
 @pytest.mark.parametrize("workflow", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
 def test_actions_of_others_are_named_by_their_commit(workflow: Path) -> None:
     """A tag can be moved. `your-organization/epctx` is whoever copies the example."""

@@ -80,17 +80,3 @@ def test_a_model_stripped_and_filled_again_is_the_model(
             left_out += 1
     assert filled == model
     assert left_out == sum(len(t.raw_data) >= threshold for t in model.graph.initializer)
-
-
-def test_the_strategy_makes_tensors_of_every_type() -> None:
-    seen = set()
-
-    @settings(max_examples=500, database=None)
-    @given(strategies.tensors())
-    def collect(tensor: ir.Tensor[np.ndarray]) -> None:
-        assert len(tensor.tobytes()) == tensor.nbytes
-        assert isinstance(tensor.numpy(), np.ndarray)
-        seen.add(tensor.dtype)
-
-    collect()
-    assert seen == set(strategies.STORED)

