@@ -65,34 +65,6 @@ class Heard:
         return [(event.state, event.subject, event.stage) for event in self.events]
 
 
-def compile_(model: str, provider: str) -> StageStarted:
-    return StageStarted(stage="compile", model=model, provider=provider)
-
-
-def test_each_stage_is_told_and_timed_one_after_the_other() -> None:
-    heard = Heard()
-    heard.run(LOAD, OPTIMIZE)
-    assert heard.lines() == [
-        ("running", "main", "load"),
-        ("running", "main", "optimize"),
-        ("done", "main", None),
-    ]
-    load, optimize = heard.progress.stages
-    assert (load.stage, load.subject) == ("load", "main")
-    assert 0 <= load.start <= load.end <= optimize.start <= optimize.end
-
-
-def test_a_stage_that_goes_model_by_model_is_told_of_each() -> None:
-    heard = Heard()
-    heard.run(compile_("a", "QNN"), compile_("b", "QNN"))
-    assert heard.lines() == [
-        ("running", "a", "compile"),
-        ("done", "a", None),
-        ("running", "b", "compile"),
-        ("done", "b", None),
-    ]
-
-
 def test_a_job_that_fails_is_timed_up_to_there() -> None:
     heard = Heard()
     with pytest.raises(CompileError, match="crashed"):

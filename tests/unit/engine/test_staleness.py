@@ -18,7 +18,6 @@ from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import OutputPaths
 from epctx.engine.staleness import LASTING, Memo, look
 from epctx.engine.state import GroupState
-from epctx.errors import ModelError
 from epctx.files import identity
 from epctx.files.digest import Digest, of_bytes
 from tests.kit.projects import Project
@@ -160,26 +159,11 @@ def test_what_was_edited_in_the_outputs_is_told_and_only_published_again(
     assert not found.up_to_date and found.complete, "nothing is to be carried out"
 
 
-def test_of_a_source_that_was_edited_the_other_model_stays(project: Project) -> None:
-    project.build()
-    (project.folder / "a.data").write_bytes((project.folder / "b.data").read_bytes())
-    found = assessed(project)
-    assert [session.complete for session in found.sessions] == [False, True]
-    assert found.published == "it is not compiled", "what lies there is of the former source"
-
-
 def test_what_was_built_without_numbers_is_not_verified_with_them(project: Project) -> None:
     project.build(verify=False)
     assert assessed(project, numbers=False).up_to_date
     found = assessed(project)
     assert found.published is None and not found.complete and not found.up_to_date
-
-
-def test_a_source_that_is_missing_is_the_models_error(project: Project) -> None:
-    project.build()
-    (project.folder / "a.onnx").unlink()
-    with pytest.raises(ModelError, match=r"a\.onnx"):
-        assessed(project)
 
 
 # --- the last keys ---

@@ -73,14 +73,6 @@ def spec(provider: str, **options: str) -> ProviderSpec:
     return ProviderSpec(alias="ep", provider=provider, options=options)
 
 
-def test_an_entry_point_is_bound_to_its_options(packages: list[EntryPoint]) -> None:
-    packages.append(entry("GoodExecutionProvider", "acme_eps:Good"))
-    provider = registry.create(spec("GoodExecutionProvider", a="b"))
-    assert isinstance(provider, Good) and provider.options == {"a": "b"}
-    assert registry.is_isolated(spec("GoodExecutionProvider"))
-    assert registry.names() == ("GoodExecutionProvider",)
-
-
 def test_names_loads_nothing(packages: list[EntryPoint]) -> None:
     packages.append(entry("X", "acme_absent_module:X"))
     assert registry.names() == ("X",)
@@ -132,13 +124,6 @@ def test_an_error_of_the_provider_itself_passes_through(packages: list[EntryPoin
     assert registry.accepting("good") is None
 
 
-def test_accepting_finds_by_source(packages: list[EntryPoint]) -> None:
-    packages.append(entry("GoodExecutionProvider", "acme_eps:Good"))
-    found = registry.accepting("GOOD")
-    assert found is not None and found.name == "GoodExecutionProvider"
-    assert registry.accepting("bad") is None
-
-
 def test_two_packages_with_one_name_are_an_error_that_names_both(
     packages: list[EntryPoint],
 ) -> None:
@@ -148,7 +133,3 @@ def test_two_packages_with_one_name_are_an_error_that_names_both(
     packages.append(entry("Good", "acme_eps:crashes", package="two"))
     with pytest.raises(ProviderUnavailable, match=r"one 1\.5, two 1\.5"):
         registry.create(spec("Good"))
-
-
-def test_the_reference_ep_is_installed() -> None:
-    assert "ReferenceExecutionProvider" in registry.names()

@@ -11,7 +11,6 @@ from epctx.commands.diff import page
 from epctx.commands.diff.compare import Changed, ChangedFile, Comparison
 from epctx.commands.diff.page import ComparedGroup, groups, of_no_group
 from epctx.engine.report import BuildReport
-from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 from epctx.files.outputs import SUMS
 from epctx.lockfile.types import LockedFile
@@ -31,15 +30,6 @@ def page_of(old: Path, new: Path) -> str:
     page = old.with_name("page.html")
     api.diff(old, new, html=page)
     return page.read_text(encoding="utf-8")
-
-
-def test_what_became_of_each_group_is_on_the_page(tmp_path: Path) -> None:
-    text = render(tmp_path, report(), failing())
-    assert "nose@edge" in text and f"The new one failed: {Code.NUMBERS} VerificationError" in text
-    assert ">eye@cloud</h3>" in text and '<span class="state state-gone">gone</span>' in text
-    # Only the old report's groups are the same: eye@edge and ear@edge.
-    assert "4 of 6 groups differ" in text
-    assert str(tmp_path) not in text, "a path of the builder"
 
 
 def test_what_only_one_side_tells_names_the_side(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -16,13 +14,6 @@ OPTIONS = '-i "soc_model|60 htp_graph_finalization_optimization_mode|3"'
 ENTRIES = '-C "ep.context_node_name_prefix|_part1"'
 README = f"./{TOOL} -e qnn -v {OPTIONS} /mnt/c/model1.onnx,/mnt/c/model2.onnx"
 HELP = f"./{TOOL} -e qnn {OPTIONS} {ENTRIES} ./model1.onnx,./model2.onnx"
-
-
-def test_the_example_of_the_readme() -> None:
-    flags = parse(README)
-    assert flags.provider == "QNNExecutionProvider" and flags.verbose
-    assert flags.options == {"soc_model": "60", "htp_graph_finalization_optimization_mode": "3"}
-    assert flags.models == ("/mnt/c/model1.onnx", "/mnt/c/model2.onnx")
 
 
 def test_the_example_of_the_help() -> None:
@@ -61,12 +52,6 @@ def test_models(line: str, models: tuple[str, ...]) -> None:
 def test_eps(name: str, provider: str) -> None:
     assert parse(f"-e {name} a.onnx").provider == provider
     assert parse("a.onnx").provider == "QNNExecutionProvider"
-
-
-def test_of_options_the_last_counts_as_with_the_tool() -> None:
-    assert parse('-i "a|1 b|2" -i "a|3" x.onnx').options == {"a": "3", "b": "2"}
-    assert parse('-i "a|x|y" x.onnx').options == {"a": "x|y"}
-    assert parse("-p ep.json x.onnx").plugin == Path("ep.json")
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-import pytest
 
 from epctx.commands.init import example
-from epctx.errors import UsageError
 
 
 def test_it_is_a_classifier_that_onnxruntime_runs(tmp_path: Path) -> None:
@@ -19,10 +17,3 @@ def test_it_is_a_classifier_that_onnxruntime_runs(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((2, 1, 1, 28, 28), np.float32)
     scores = [session.run(None, {"image": image})[0] for image in images]
     assert scores[0].shape == (1, 10) and not np.allclose(scores[0], scores[1])
-
-
-def test_it_is_the_same_each_time_and_replaces_nothing_unless_forced(tmp_path: Path) -> None:
-    first = example.write(tmp_path).read_bytes()
-    with pytest.raises(UsageError, match="there already"):
-        example.write(tmp_path)
-    assert example.write(tmp_path, force=True).read_bytes() == first

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from epctx.commands.inspect import command
 from epctx.commands.inspect.inspection import Edge, ModelFile
@@ -84,34 +84,6 @@ def test_an_epcontext_model_in_words(tmp_path: Path) -> None:
     assert node.outputs == (Edge(name="y", type="float32[1, 4]"),)
 
 
-def test_an_embedded_context(tmp_path: Path) -> None:
-    payload = b"context\xff" + bytes(10_000)
-    made = model(context_node(embed_mode=1, ep_cache_context=payload))
-    found = read(folders.write(tmp_path, made) / "m_ctx.onnx")
-    assert (found.nodes[0].context, found.nodes[0].embedded) == (None, len(payload))
-    (binary,) = found.binaries
-    assert (binary.name, binary.size) == ("in node main_0", len(payload))
-    assert binary.info is not None and binary.info.kind == "fake binary"
-    assert [each.name for each in found.files] == ["m_ctx.onnx"]
-
-
-def test_every_file_to_ship(tmp_path: Path) -> None:
-    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4])
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="m.data")
-    folder = folders.write(tmp_path, model(initializers=[tensor]))
-    (folder / "m.data").write_bytes(bytes(16))
-    found = read(folder / "m_ctx.onnx")
-    size = (folder / "m_reference.bin").stat().st_size
-    assert [(f.name, f.kind, f.size, f.problem) for f in found.files[1:]] == [
-        ("m_reference.bin", "context binary", size, None),
-        ("m.data", "external data", 16, None),
-    ]
-    assert found.weights.external == {"m.data": 16} and found.weights.inside == 0
-    (folder / "m.data").unlink()
-    assert read(folder / "m_ctx.onnx").files[2].problem == "it does not exist"
-
-
 def test_a_context_outside_the_folder_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret.bin").write_bytes(b"context")
     made = model(context_node(ep_cache_context="../secret.bin"))
@@ -138,12 +110,6 @@ def test_a_context_binary_by_itself(tmp_path: Path) -> None:
 def test_a_node_that_breaks_the_schema_is_told(tmp_path: Path) -> None:
     found = read(folders.write(tmp_path, model(context_node(embed_mode=3))) / "m_ctx.onnx")
     assert found.nodes[0].problem is not None and "3 is neither 0 nor 1" in found.nodes[0].problem
-
-
-def test_a_model_without_epcontext_nodes(tmp_path: Path) -> None:
-    plain = model(helper.make_node("Neg", ["x"], ["y"], name="neg"))
-    found = read(folders.write(tmp_path, plain) / "m_ctx.onnx")
-    assert found.nodes == () and found.operators == {"Neg": 1, "Relu": 1}
 
 
 def test_what_is_neither(tmp_path: Path) -> None:

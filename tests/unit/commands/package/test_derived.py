@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.commands.package import derived
-from epctx.errors import LockError
 from epctx.lockfile.types import Lock, LockedFile, LockedPackage, LockedVariant
 
 PACKAGE = LockedPackage(
@@ -18,13 +17,6 @@ PACKAGE = LockedPackage(
     version=None,
 )
 LOCK = Lock(execution_providers={}, groups={}, name="m", sources={}, toolchain={}, package=PACKAGE)
-
-
-def test_a_lock_that_says_nothing_of_a_package_says_how_to_get_one() -> None:
-    assert derived.settings(LOCK, where="m.lock.yaml") is PACKAGE
-    with pytest.raises(LockError, match="says nothing of a package") as caught:
-        derived.settings(replace(LOCK, package=None), where="m.lock.yaml")
-    assert "epctx build" in caught.value.remedy and caught.value.exit_code == 8
 
 
 def test_assets_are_needed_like_outputs() -> None:

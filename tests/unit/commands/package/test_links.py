@@ -19,20 +19,6 @@ def places(tmp_path: Path) -> PackagePlaces:
 
 
 @pytest.mark.parametrize(
-    ("base", "text", "place"),
-    [
-        ("v", "m.onnx", "v/m.onnx"),
-        ("", "v/m.onnx", "v/m.onnx"),
-        ("v", f"sha256:{HEX}", f"shared_assets/sha256-{HEX}"),
-        ("v", f"sha256:{HEX}/sub/t.json", f"shared_assets/sha256-{HEX}/sub/t.json"),
-        ("v", f"sha256:{'c' * 64}/t.json", "elsewhere/t.json"),
-    ],
-)
-def test_what_is_there_is_found(places: PackagePlaces, base: str, text: str, place: str) -> None:
-    assert places.anything(base, text) == place
-
-
-@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("x.onnx", "does not exist in the package"),

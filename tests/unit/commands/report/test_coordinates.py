@@ -51,13 +51,6 @@ def test_every_node_comes_after_what_it_needs_and_nothing_overlaps(graph: list[l
     assert drawn == sorted((other, node) for node, before in enumerate(graph) for other in before)
 
 
-def test_a_long_model_is_set_in_columns_that_fill_a_landscape() -> None:
-    layout = coordinates.place(long_chain(1000), SIZE)
-    assert_apart(layout)
-    assert 1 <= layout.width / layout.height <= 2.2
-    assert len({x for x, _ in layout.places}) > 5
-
-
 def test_an_edge_over_columns_runs_in_gutters_and_never_through_a_box() -> None:
     graph = long_chain(300)
     graph[250] = [3, 249]

@@ -31,19 +31,6 @@ def outlined(owners: tuple[int, ...], predecessors: tuple[tuple[int, ...], ...])
     )
 
 
-def test_every_node_is_drawn_with_its_ep_its_unit_and_why_it_was_left() -> None:
-    drawn = drawing.draw(chain(8), ["other", "npu"])
-    assert drawn is not None
-    nodes = drawn.nodes
-    assert nodes.names == tuple(f"node {n}" for n in range(8))
-    assert nodes.eps == (1, 1, 1, -1, 1, 1, 1, -1)
-    assert nodes.units == (0, 0, 0, 1, 2, 2, 2, 3)
-    assert texts(nodes, nodes.titles) == ["Relu"] * 3 + ["TopK"] + ["Relu"] * 3 + ["TopK"]
-    assert texts(nodes, nodes.reasons) == [*[""] * 3, "npu: excluded"] * 2
-    assert {edge[:2] for edge in nodes.edges} == {(n, n + 1) for n in range(7)}
-    assert drawn.units.spans[0] == "node 0 … node 2" and nodes.spans == ()
-
-
 def test_a_partition_that_its_ep_left_in_the_middle_is_drawn_in_its_pieces() -> None:
     # 0 -> 1 -> 2 (left) -> 3 -> 4 (left) -> 5, and 1 -> 3 beside it.
     needs = ((), (0,), (1,), (1, 2), (3,), (4,))

@@ -6,15 +6,6 @@ import pytest
 from epctx.commands.report.links import Links
 
 
-def test_a_file_beside_the_report_is_named_from_the_page(tmp_path: Path) -> None:
-    (tmp_path / "dist/made/eye").mkdir(parents=True)
-    (tmp_path / "dist/made/eye/a.bin").touch()
-    beside = Links(folder=tmp_path / "dist", page=tmp_path / "dist")
-    assert beside.to("made/eye", "a.bin") == "./made/eye/a.bin"
-    elsewhere = Links(folder=tmp_path / "dist", page=tmp_path / "pages")
-    assert elsewhere.to("made/eye", "a.bin") == "./../dist/made/eye/a.bin"
-
-
 def test_what_is_not_there_is_not_pointed_to(tmp_path: Path) -> None:
     links = Links(folder=tmp_path, page=tmp_path)
     assert links.to("a.bin") is None

@@ -9,20 +9,6 @@ from epctx.errors import Violation
 from tests.kit.validating import manifest, model, told, validated
 
 
-def test_a_model_that_is_missing_is_what_it_is_to_a_build(tmp_path: Path) -> None:
-    found = validated(tmp_path, {"models.a.path": "b.onnx"})
-    assert told(found) == ([("models.a.path", "b.onnx: does not exist")], [])
-    assert found.exit_code == 4
-    (violation,) = found.violations
-    assert (violation.line, violation.column, violation.remedy) == (5, 11, "did you mean 'a.onnx'?")
-
-
-def test_what_breaks_the_schema_is_told_alone(tmp_path: Path) -> None:
-    found = validated(tmp_path, {"models.a.path": "b.onnx", "model_groups.g.embed_mode": True})
-    assert [violation.path for violation in found.violations] == ["model_groups.g.embed_mode"]
-    assert found.exit_code == 3
-
-
 def test_what_is_found_is_in_the_order_of_the_file_and_the_first_has_the_exit_code(
     tmp_path: Path,
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from epctx.actions.verify import Check
 from epctx.commands.verify import command
-from epctx.commands.verify.folders import Missing
 from epctx.errors import CompileError, EpctxError, ManifestError
 from epctx.manifest import ProviderSpec
 from epctx.verification.findings import Finding, FolderReport
@@ -86,16 +85,6 @@ def test_an_error_of_the_manifest_is_an_error_and_workers_end() -> None:
     with pytest.raises(ManifestError, match="bad range"):
         command.run(requests("a"))
     assert FakePool.closed == 1
-
-
-def test_a_group_that_is_missing_fails() -> None:
-    report = command.run(
-        [], [Missing(record="the lock x", label="g@t", folder=Path("dist/demo/t/g"))]
-    )
-    (failed,) = report.findings("fail")
-    assert not report.passed
-    assert failed.message == "the lock x has g@t, and it is not there"
-    assert failed.remedy == "run `epctx build --only g@t`"
 
 
 def test_what_is_required_fails_where_nothing_has_a_model() -> None:

@@ -41,15 +41,6 @@ def labels(requests: list[VerifyRequest], root: Path) -> list[str]:
     return [request.folder.relative_to(root.resolve()).as_posix() for request in requests]
 
 
-def test_every_group_folder_below_is_found(tmp_path: Path) -> None:
-    root = built(tmp_path, "dist/demo/phone/g", "dist/demo/car/g", "dist/demo/car/h")
-    (root / "dist" / "demo.build.json").write_text("{}", encoding="utf-8")
-    found = find([root / "dist"])
-    assert labels(found, root) == ["dist/demo/car/g", "dist/demo/car/h", "dist/demo/phone/g"]
-    assert all(request.models is None and request.group is None for request in found)
-    assert labels(find([root / "dist/demo/car/g"]), root) == ["dist/demo/car/g"]
-
-
 def test_folders_without_epcontext_models_are_passed_over(tmp_path: Path) -> None:
     root = built(tmp_path, "g")
     (root / "models").mkdir()
@@ -85,17 +76,6 @@ def test_what_cannot_be_verified_is_a_usage_error(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=words):
             find([path])
-
-
-def test_folders_get_the_group_of_their_target(tmp_path: Path) -> None:
-    root = built(tmp_path, "demo/phone/g", "demo/car/g")
-    of = manifest("phone", "car")
-    matched, missing = group_folders.match(find([root]), of, [root])
-    assert [request.group for request in matched] == [
-        of.targets[1].groups[0],
-        of.targets[0].groups[0],
-    ]
-    assert missing == []
 
 
 def test_a_renamed_folder_is_known_by_its_models(tmp_path: Path) -> None:
@@ -140,33 +120,8 @@ def lock_of(root: Path, *keys: str) -> Lock:
     )
 
 
-def test_a_lock_says_what_files_must_be(tmp_path: Path) -> None:
-    root = built(tmp_path, "demo/one/g", "demo/two/g")
-    lock = lock_of(root, "one/g", "two/g")
-    requests = find([root])
-    matched, missing, _ = group_folders.match_lock(requests, lock, [root], where="x.lock.yaml")
-    assert missing == []
-    expected = matched[0].expected
-    assert expected is not None
-    assert [each.name for each in expected] == ["SHA256SUMS", "g_m_ctx.onnx", "m_reference.bin"]
-    assert expected[2].size == (root / "demo/one/g/m_reference.bin").stat().st_size
-    alone = find([root / "demo" / "one"])
-    _, missing, _ = group_folders.match_lock(alone, lock, [root / "demo"], where="x.lock.yaml")
-    assert [(each.record, each.label) for each in missing] == [("the lock x.lock.yaml", "g@two")]
-
-
 def test_a_folder_that_the_lock_does_not_have(tmp_path: Path) -> None:
     root = built(tmp_path, "demo/one/g", "elsewhere/h")
     lock = lock_of(root, "one/g")
     with pytest.raises(UsageError, match="is of no group of the lock x"):
         group_folders.match_lock(find([root / "elsewhere"]), lock, [root], where="x")
-
-
-def test_groups_that_were_never_built_are_missed(tmp_path: Path) -> None:
-    root = built(tmp_path, "dist/demo/one/g")
-    of = manifest("one", "two")
-    for path in (root / "dist", root / "dist" / "demo"):
-        _, missing = group_folders.match(find([path]), of, [path])
-        assert [each.label for each in missing] == ["g@two"]
-    alone = root / "dist" / "demo" / "one" / "g"
-    assert group_folders.match(find([alone]), of, [alone])[1] == []

@@ -56,11 +56,6 @@ def faults(path: Path, lock: Lock) -> list[Finding]:
     return [finding for finding in found if finding.outcome == "fail"]
 
 
-def test_what_was_released_follows_from_the_lock(dist: Path, lock: Lock) -> None:
-    assert faults(dist / "m.tar", lock) == []
-    assert faults(dist / "m.intoto.json", lock) == []
-
-
 def rewritten(change: Callable[[dict[str, bytes]], object]) -> Callable[[Path], None]:
     """An archive with other members, written as `tarfile` does."""
 

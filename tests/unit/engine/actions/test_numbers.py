@@ -278,13 +278,6 @@ def test_more_input_sets_run_only_the_new_ones(one: Project, runs: Runs) -> None
     assert len(sets(one.build())) == 2 and runs.taken() == []
 
 
-def test_other_inputs_run_all(one: Project, runs: Runs) -> None:
-    one.build()
-    runs.taken()
-    one.section("defaults", "verify", "inputs")["seed"] = 3
-    assert sets(one.build()) == {"seed 3, set 0"} and runs.taken() == ALL
-
-
 def test_two_targets_run_their_source_once(one: Project, runs: Runs) -> None:
     one.document["targets"] = {"x": {}, "y": {}}
     report = one.build(jobs=1)
@@ -362,14 +355,3 @@ def test_what_is_known_of_a_source_is_told_of_its_model_by_each_name(
     assert [subject for subject, _ in told] == ["a_ctx.onnx", "b_ctx.onnx"]
     assert told[0][1] == told[1][1] and "no input set reaches 1 of its nodes" in told[0][1]
     assert {kind for kind, model, _ in runs.taken() if model == "b"} == {"run"}
-
-
-def test_each_model_of_a_sharing_set_is_known_to_load(project: Project, runs: Runs) -> None:
-    project.section("model_groups", "g")["sharing_groups"] = {"s": ["a", "b"]}
-    project.build()
-    project.section("defaults", "verify", "tolerance")["max_abs"] = 0.5
-    runs.done = []
-    found = verified(project.build())
-    assert runs.taken() == []
-    loads = {f.subject for f in found.findings if f.check == "loads"}
-    assert loads == {"a_ctx.onnx", "b_ctx.onnx"}

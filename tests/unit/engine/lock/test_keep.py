@@ -12,7 +12,7 @@ from epctx.engine.output.place import OutputPaths
 from epctx.engine.staleness import Memo
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
-from tests.kit.projects import Project, stats
+from tests.kit.projects import Project
 
 
 def again(project: Project, new: Lock) -> list[str]:
@@ -22,13 +22,6 @@ def again(project: Project, new: Lock) -> list[str]:
     memo = Memo(lookup, OutputPaths(out=project.folder / "dist", name="m"), project.manifest)
     keep(new, project.lock, memo, told.append)
     return told
-
-
-def test_the_same_is_not_written_again(project: Project) -> None:
-    project.build()
-    before = stats(project.folder)
-    assert again(project, lockfile.read(project.lock)) == []
-    assert stats(project.folder) == before
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff", b"schema_version: 99\n"])
@@ -41,14 +34,6 @@ def test_what_is_none_is_replaced(project: Project, content: bytes | None) -> No
         project.lock.write_bytes(content)
     assert again(project, new) == []
     assert project.lock.read_bytes() == right
-
-
-def test_another_form_of_the_same_is_left(project: Project) -> None:
-    project.build()
-    edited = b"# by hand\n" + project.lock.read_bytes()
-    project.lock.write_bytes(edited)
-    assert again(project, lockfile.read(project.lock)) == []
-    assert project.lock.read_bytes() == edited
 
 
 def test_something_else_replaces_what_was_said_of_this_kind_of_host(project: Project) -> None:

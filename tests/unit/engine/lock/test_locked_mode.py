@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from epctx.cache import Cache, locate
 from epctx.engine import plan
 from epctx.engine.lock import locked_mode
-from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan
 from epctx.errors import LockError, UsageError
 from epctx.lockfile import file
 from epctx.lockfile.types import Lock, LockedFile
-from tests.kit import projects
 from tests.kit.projects import Project
 
 
@@ -32,44 +29,6 @@ def read(project: Project, *only: str) -> tuple[Lock, Plan, OutputPaths]:
     lock = file.read(project.lock)
     place = OutputPaths(out=project.folder / "dist", name="m")
     return lock, plan.read(project.manifest, only=only), place
-
-
-def causes(project: Project) -> None:
-    """What is refused before anything runs."""
-    lock, planned, _ = read(project)
-    cache = Cache(locate(), pytest.fail)
-    lookup = Lookup(cache, cache.digests, numbers=True)
-    locked_mode.refuse_other_causes(lock, planned, lookup)
-
-
-def grow(project: Project) -> None:
-    path = project.folder / "a.onnx"
-    path.write_bytes(path.read_bytes() + b"\x42\x01x")
-
-
-def setting(project: Project) -> None:
-    project.section("defaults")["node_name_prefix"] = "eye_"
-    project.write()
-
-
-CHANGES: dict[str, tuple[Callable[[Project], object], str]] = {
-    "a source": (grow, "a.onnx"),
-    "data": (lambda p: (p.folder / "a.data").write_bytes(bytes(9)), "a.data"),
-    "a source is gone": (lambda p: (p.folder / "b.onnx").unlink(), "b.onnx"),
-    "a setting": (setting, "node_name_prefix"),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_another_input_is_refused_before_anything_runs(change: str, built: Project) -> None:
-    edit, told = CHANGES[change]
-    edit(built)
-    with pytest.raises(LockError) as caught:
-        causes(built)
-    assert caught.value.what == "the build differs from the lock"
-    assert caught.value.where == "m.lock.yaml"
-    assert caught.value.why is not None and told in caught.value.why
-    assert "`epctx build` writes" in caught.value.remedy
 
 
 def link_to_nothing(group: Path) -> None:
@@ -124,39 +83,6 @@ def other(lock: Lock, group: str, **names: str) -> Lock:
         for first, session in found.session_groups.items()
     }
     return replace(lock, groups={**lock.groups, group: replace(found, session_groups=sessions)})
-
-
-def test_other_bytes_are_refused_before_they_are_published(built: Project) -> None:
-    lock, planned, _ = read(built)
-    with pytest.raises(LockError) as caught:
-        locked_mode.refuse_differences(lock, other(lock, "default/g", a_ctx="0" * 64), planned)
-    assert caught.value.why is not None
-    assert caught.value.why.count("\n") == 1 and "a_ctx.onnx" in caught.value.why
-
-
-def test_of_a_part_of_the_manifest_the_same_part_of_the_lock_counts(
-    tmp_path: Path, project: Project
-) -> None:
-    both = projects.make(tmp_path / "both", {"one": ["a"], "two": ["b"]})
-    both.build()
-    lock, _, _ = read(both)
-    changed = other(lock, "default/two", b_ctx="0" * 64)
-    only = replace(changed, groups={"default/one": changed.groups["default/one"]})
-    only = replace(only, sources={n: s for n, s in lock.sources.items() if n.startswith("a.")})
-    _, part, _ = read(both, "one")
-    locked_mode.refuse_differences(lock, only, part)
-    _, whole, _ = read(both)
-    with pytest.raises(LockError, match="differs"):
-        locked_mode.refuse_differences(lock, only, whole)
-
-
-def test_of_many_differences_the_first_are_told(built: Project) -> None:
-    lock, planned, _ = read(built)
-    versions = {f"library-{i:02}": "1" for i in range(25)}
-    new = replace(lock, toolchain={**lock.toolchain, **versions})
-    with pytest.raises(LockError) as caught:
-        locked_mode.refuse_differences(lock, new, planned)
-    assert caught.value.why is not None and caught.value.why.endswith("\n  and 5 more")
 
 
 INPUTS: dict[str, Callable[[Project, Path], Any]] = {

@@ -68,12 +68,3 @@ def test_the_manifests_own_files_by_digest(project: Project, tmp_path: Path) -> 
     asset = items.digest_of(items.below(folder / "tok"))
     assert json.loads(beside.content)["model"]["tokenizer_dir"] == str(asset)
     assert set(packaged.paths(manifest)) == {folder / "tok", folder / "genai_config.json"}
-
-
-def test_where_nothing_is_packaged_it_says_nothing(project: Project) -> None:
-    project.document["targets"] = {"one": {"exclude": ["g"]}, "two": {}}
-    project.section("model_groups")["h"] = {"models": ["a"], "execution_providers": ["ref"]}
-    project.document["targets"] = {"one": {"exclude": ["g"]}}
-    project.document["package"] = {"groups": ["h"]}
-    found = locked(project)
-    assert found is not None and [v.group for v in found.variants] == ["one/h"]

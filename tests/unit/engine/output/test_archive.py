@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,19 +30,6 @@ def put(root: Path, contents: Mapping[str, bytes]) -> dict[str, LockedFile]:
         sha256 = digest.of_bytes(content, "sha256").hex
         files[name] = LockedFile(sha256=sha256, size=len(content))
     return files
-
-
-def test_the_same_files_are_the_same_archive(tmp_path: Path) -> None:
-    one, two = tmp_path / "one" / "m", tmp_path / "two" / "m"
-    files = put(one, CONTENTS)
-    put(two, dict(reversed(list(CONTENTS.items()))))
-    os.utime(two / "default/llm/a_ctx.onnx", (1, 1))
-    (two / "default/llm/a_ctx.onnx").chmod(0o600)
-    first = archive.write(tmp_path / "one.tar", one, files)
-    second = archive.write(tmp_path / "two.tar", two, dict(reversed(files.items())))
-    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
-    assert first.sha256 == second.sha256 == digest.of_file(tmp_path / "one.tar", "sha256")
-    assert first.size == (tmp_path / "one.tar").stat().st_size
 
 
 def test_it_has_all_files_below_one_folder_and_nothing_of_this_host(tmp_path: Path) -> None:

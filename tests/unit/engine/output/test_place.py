@@ -128,13 +128,6 @@ def test_prune_removes_groups_that_the_manifest_lost_and_nothing_of_the_user(
     assert [p.name for p in place.root.iterdir()] == ["notes"]
 
 
-def test_an_output_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
-    (tmp_path / "dist").touch()
-    place = publish.OutputPaths(out=tmp_path / "dist", name="m")
-    with pytest.raises(StorageError, match="dist: cannot be written"), place.locked(never):
-        pass
-
-
 def stage_package(place: publish.OutputPaths, text: str) -> None:
     place.staged_package.mkdir(parents=True)
     outputs.write(place.staged_package / "manifest.json", [text.encode()])

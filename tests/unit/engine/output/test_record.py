@@ -51,15 +51,6 @@ def test_of_a_name_in_another_case_it_is_refused_where_folders_are_one(
         record.refuse_another_manifest(OutputPaths(out=outputs.out, name="m"), other)
 
 
-def test_it_may_be_edited_and_built_again(
-    built: tuple[Path, OutputPaths], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, outputs = built
-    record.refuse_another_manifest(outputs, manifest(path, more="# edited\n"))
-    monkeypatch.chdir(path.parent)
-    record.refuse_another_manifest(outputs, Path("m.yaml"))
-
-
 def test_one_that_was_moved_or_renamed_is_no_other(built: tuple[Path, OutputPaths]) -> None:
     path, outputs = built
     moved = path.rename(path.with_name("renamed.yaml"))
@@ -76,13 +67,6 @@ def test_a_tree_that_was_copied_or_moved_is_as_it_was(
     copy = Path(shutil.copytree(path.parent, tmp_path / "elsewhere" / "deep"))
     manifest(copy / "m.yaml", more="# edited in the copy\n")
     record.refuse_another_manifest(OutputPaths(out=copy / "dist", name="m"), copy / "m.yaml")
-
-
-def test_two_checkouts_of_one_manifest_may_share_the_outputs(
-    built: tuple[Path, OutputPaths], tmp_path: Path
-) -> None:
-    path, outputs = built
-    record.refuse_another_manifest(outputs, Path(shutil.copy(path, tmp_path / "again.yaml")))
 
 
 def test_outputs_alone_are_of_no_manifest(built: tuple[Path, OutputPaths], tmp_path: Path) -> None:

@@ -35,15 +35,6 @@ def test_the_package_of_tensorrt_rtx_is_a_plugins() -> None:
     assert "plugin.package: onnxruntime_ep_nv_tensorrt_rtx" in caught.value.remedy
 
 
-def test_one_that_it_has_is_added_to_a_session() -> None:
-    """The CPU EP stands for it: the same call."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    builtin.create("CPUExecutionProvider", {}).add_to(options)
-    assert options.has_providers()
-
-
 def test_its_fingerprint_is_onnxruntimes() -> None:
     found = builtin.create("VitisAIExecutionProvider", {}).fingerprint()
     assert any(re.search(r"\.(dll|pyd|so)", name) for name in found.files)

@@ -47,26 +47,11 @@ def read(data: bytes) -> reader.Context:
 WHOLE = binary(graph("one", A, B), graph("two", B))
 
 
-def test_what_is_written_is_read() -> None:
-    context = read(WHOLE)
-    assert context.meta == META
-    assert list(context.graphs) == ["one", "two"]
-    one, two = context.graphs.values()
-    assert (one.proto, one.digest) == (b"proto of one", of_bytes(b"proto of one"))
-    assert (one.entry.weights, two.entry.weights) == (len(A) + len(B), len(B))
-    assert {bytes(context.view[t.offset : t.end]) for t in context.tensors.values()} == {A, B}
-
-
 def test_a_weight_is_stored_once_by_content_at_a_page() -> None:
     context = read(WHOLE)
     assert WHOLE.count(A) == WHOLE.count(B) == 1
     assert len(context.tensors) == 2
     assert all(tensor.offset % 4096 == 0 for tensor in context.tensors.values())
-
-
-def test_the_same_graphs_make_the_same_bytes_and_chunks_can_be_taken_twice() -> None:
-    writer = ContextWriter(meta=META, graphs=[graph("one", A, B), graph("two", B)])
-    assert b"".join(writer.chunks()) == b"".join(writer.chunks()) == WHOLE
 
 
 def test_the_header_is_as_documented() -> None:

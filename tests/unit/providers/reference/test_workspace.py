@@ -134,21 +134,6 @@ def info(name: str, shape: list[int | str], kind: int = TensorProto.FLOAT) -> on
 BIG = np.arange(1024, dtype=np.float32).reshape(32, 32)
 
 
-def test_a_constant_node_is_stored_as_a_weight() -> None:
-    proto, sizes = lowered(
-        helper.make_graph(
-            [
-                helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(BIG)),
-                helper.make_node("MatMul", ["x", "c"], ["y"]),
-            ],
-            "g",
-            [info("x", [1, 32])],
-            [info("y", [1, 32])],
-        )
-    )
-    assert sizes == {4096} and [node.op_type for node in proto.graph.node] == ["MatMul"]
-
-
 def test_weights_of_control_flow_bodies_are_stored_too() -> None:
     def body(name: str, scale: float) -> onnx.GraphProto:
         return helper.make_graph(
@@ -201,22 +186,6 @@ def test_what_is_stored_and_what_stays_in_the_graph(tensor: onnx.TensorProto, st
     proto, sizes = lowered(graph)
     (found,) = proto.graph.initializer
     assert (found.data_location == TensorProto.EXTERNAL) == stored == bool(sizes)
-
-
-def test_a_weight_is_referred_to_by_its_content() -> None:
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "a"], ["m"]),
-            helper.make_node("MatMul", ["m", "b"], ["y"]),
-        ],
-        "g",
-        [info("x", [1, 32])],
-        [info("y", [1, 32])],
-        [numpy_helper.from_array(BIG, "a"), numpy_helper.from_array(BIG, "b")],
-    )
-    proto, _ = lowered(graph)
-    references = {entry.value for t in proto.graph.initializer for entry in t.external_data}
-    assert len(references) == 1 and references.pop().startswith("blake3:")
 
 
 def test_what_a_binary_holds_is_told(tmp_path: Path) -> None:

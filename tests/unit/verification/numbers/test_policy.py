@@ -160,18 +160,6 @@ def test_a_run_that_the_runtime_refuses_says_what_to_do(case: Case) -> None:
     assert finding.remedy == "correct what the source declares"
 
 
-def test_nothing_that_failed_before_is_loaded(case: Case) -> None:
-    folders.write_sums(case.folder)
-    (case.folder / "m_reference.bin").write_bytes(b"flipped")
-    models = (ModelSource(name="m", path=case.sources["m"]),)
-    report = folders.report(
-        case.folder, policies=("integrity", "numbers"), group=folders.group(models=models)
-    )
-    finding = report.findings[-1]
-    assert (finding.outcome, OPENED) == ("not checkable", [])
-    assert finding.message.startswith("not run, since integrity failed: m_reference.bin was chang")
-
-
 def test_numbers_off_and_no_source_are_said(case: Case) -> None:
     case.verify = {"numbers": "off"}
     assert (case.one().outcome, case.one().message) == (

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from epctx.manifest import ModelSource
 from epctx.verification.numbers import sessions
@@ -19,35 +19,6 @@ def save(path: Path, text: str, *weights: onnx.TensorProto) -> Path:
     made.graph.initializer.extend(weights)
     onnx.save(made, path)
     return path
-
-
-def test_external_data_of_another_folder_is_found(tmp_path: Path) -> None:
-    weight = numpy_helper.from_array(np.full((2, 2), 3, np.float32), "w")
-    made = helper.make_model(
-        helper.make_graph(
-            [helper.make_node("MatMul", ["x", "w"], ["y"])],
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])],
-            [weight],
-        ),
-        opset_imports=[helper.make_opsetid("", 20)],
-        ir_version=10,
-    )
-    (tmp_path / "data").mkdir()
-    onnx.save(made, tmp_path / "m.onnx", save_as_external_data=True, location="w.data",
-              size_threshold=0)  # fmt: skip
-    (tmp_path / "w.data").rename(tmp_path / "data" / "w.data")
-    source = ModelSource(
-        name="m",
-        path=tmp_path / "m.onnx",
-        external_data_dir=tmp_path / "data",
-        dimensions={"n": 3, "unknown": 7},
-    )
-    session = sessions.open_source(source)
-    assert session.get_inputs()[0].shape == [3, 2]
-    found = sessions.run_source(session, {"x": np.ones((3, 2), np.float32)})
-    assert found["y"].tolist() == [[6, 6]] * 3
 
 
 def test_types_that_numpy_does_not_have(tmp_path: Path) -> None:
