@@ -1,4 +1,4 @@
-"""What an action made, as the cache keeps it, and who vouches for it."""
+"""Results of actions in the cache, and their signatures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StoredFile(Struct, frozen=True, kw_only=True):
 
 
 class StoredAction(Struct, Generic[T], frozen=True, kw_only=True):
-    """What an action made.
+    """Result of an action.
 
     Attributes:
         kind: which action.
@@ -44,7 +44,7 @@ class StoredAction(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Where what an action made came from that was not carried out.
+    """Origin of a result that was not computed in this build.
 
     Attributes:
         remote: the URL of the shared cache that it, or a file of it, came from now; None: it was
@@ -57,7 +57,7 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 class RemoteReport(Struct, frozen=True, kw_only=True):
-    """What became of a shared cache in a build.
+    """Use of a shared cache in a build.
 
     Attributes:
         url: without credentials.

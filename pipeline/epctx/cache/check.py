@@ -1,4 +1,4 @@
-"""What is in the cache, and whether all of it is whole."""
+"""Contents of the cache in numbers, and a check of all of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Info(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """What a check found.
+    """Result of a check.
 
     Attributes:
         objects: objects read.
@@ -63,7 +63,7 @@ class Checked(Struct, frozen=True, kw_only=True):
 
 
 def info(cache: Cache) -> Info:
-    """What is in the cache."""
+    """Count what is in the cache."""
     actions = dict.fromkeys(_TOLD, 0)
     for name in cache.records.names("actions"):
         action = cache.records.read("actions", name, StoredAction[msgspec.Raw])

@@ -24,7 +24,7 @@ _LEFT = ("quarantine", "locks", "latest", "unchanged")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What may stay of what no lock file keeps. With neither limit, all that can be used stays.
+    """Limits for what no lock file keeps. Without a limit, everything usable stays.
 
     Attributes:
         max_size: of all objects, in bytes; those used longest ago go first.
@@ -36,7 +36,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """What gc removed, or with `dry_run` would remove; sizes in bytes.
+    """Objects and records that gc removed, or with `dry_run` would remove; sizes in bytes.
 
     Attributes:
         actions: action records removed.
@@ -120,7 +120,7 @@ def _actions(cache: Cache, sizes: Mapping[str, int]) -> Iterator[_Used]:
 
 
 def _within(actions: list[_Used], limits: Limits, stored: dict[str, int]) -> list[_Used]:
-    """Those of `actions`, used last first, that stay beside what is `stored` anyway."""
+    """Choose those of `actions`, used last first, that may stay beside what is `stored` anyway."""
     if limits.max_age is not None:
         oldest = time.time() - limits.max_age
         actions = [action for action in actions if action.used >= oldest]
@@ -147,7 +147,7 @@ def _stale_digests(cache: Cache) -> Iterator[Path]:
 
 
 def _is_still(path: Path, text: str) -> bool:
-    """Whether a file has the identity that it had."""
+    """Return whether a file still has an identity."""
     try:
         return identity.of_path(path).text == text
     except OSError:

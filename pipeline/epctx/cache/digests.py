@@ -51,7 +51,7 @@ class FreshDigests:
         self._known: dict[Path, tuple[Identity, Digest]] = {}
 
     def of(self, path: Path) -> Digest:
-        """As the Protocol says."""
+        """See `FileDigests`."""
         with self._guard:
             known = self._known.get(path)
         if known is not None and known[0] == identity.of_path(path):
@@ -63,18 +63,18 @@ class FreshDigests:
         return content
 
     def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
-        """As the Protocol says."""
+        """See `FileDigests`."""
         names = {file.relative_to(root).as_posix(): file for file in files}
         return digest.of_json({name: str(self.of(file)) for name, file in names.items()})
 
 
 _Known = dict[str, tuple[str, Digest]]
-"""By path from a folder: the text of a file's identity, and its digest."""
+"""Text of a file's identity, and its digest, by the file's path in a folder."""
 
 
 class _Remembered(Struct, frozen=True, kw_only=True):
-    """What the cache remembers of files below a folder, or of all in it: that has no name, and its
-    state is the digest of all identities.
+    """Record of the files below a folder; or of all in it, which has no name, and whose state is
+    the digest of all identities.
     """
 
     path: str
@@ -97,7 +97,7 @@ class RememberedDigests:
         self._written = 0.0
 
     def of(self, path: Path) -> Digest:
-        """As the Protocol says."""
+        """See `FileDigests`."""
         now = identity.of_path(path)
         content = self.known(path, now)
         if content is None:
@@ -106,7 +106,7 @@ class RememberedDigests:
         return content
 
     def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
-        """As the Protocol says. One record for all of them: what did not change is one look-up."""
+        """See `FileDigests`. All files have one record: one look-up tells that nothing changed."""
         found = {file: identity.of_path(file) for file in sorted(files)}
         names = [file.relative_to(root).as_posix() for file in found]
         name = digest.of_json([root.as_posix(), names]).hex
@@ -124,7 +124,9 @@ class RememberedDigests:
         return content
 
     def known(self, path: Path, now: Identity) -> Digest | None:
-        """What is remembered of `path`, if it is `now` as it was then; nothing is read of it."""
+        """Return the remembered digest of `path` if its identity is still the same; reads nothing
+        of it.
+        """
         folder, name = _place(path)
         with self._guard:
             state, content = self._folder(folder).get(name, ("", None))

@@ -1,4 +1,4 @@
-"""Where the cache is, and whether it may be written."""
+"""Place of the cache, and whether it may be written."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _require_own(location: Location) -> None:
 
 
 def _of_others(status: os.stat_result) -> str | None:
-    """Why a folder is not this user's alone; None: it is."""
+    """Return why a folder is not this user's alone; None if it is."""
     owner = listing.other_owner(status)
     if owner is not None:
         return f"it belongs to another user, {owner}"

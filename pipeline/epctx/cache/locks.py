@@ -72,7 +72,7 @@ if sys.platform == "win32":
 else:
 
     def _held(path: Path, waiting: Waiting) -> AbstractContextManager[object]:
-        """As `filelock` does it, in an eighth of its time: a build takes hundreds of these."""
+        """Take a lock as `filelock` does, in an eighth of its time: a build takes hundreds of them."""
         stream = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | open_flags.NO_LINK, 0o666), "r+")
         try:
             _wait(lambda timeout: _lock(stream, timeout), path, waiting)
@@ -82,7 +82,7 @@ else:
         return stream
 
     def _lock(stream: FileIO, timeout: float) -> None:
-        """Raises filelock.Timeout if somebody else has it all the time."""
+        """Wait for a lock. Raises filelock.Timeout if somebody else has it all the time."""
         end = time.monotonic() + timeout
         while True:
             try:

@@ -32,7 +32,7 @@ class Objects(Struct, frozen=True, kw_only=True):
     quarantine: Quarantine
 
     def path(self, content: Digest) -> Path:
-        """Where the object with this content is."""
+        """Return the place of the object with this content."""
         return self.location.root / "objects" / content.hex[:2] / content.hex
 
     def adopt(self, source: Path, *, content: Digest, size: int) -> None:
@@ -99,7 +99,7 @@ class Objects(Struct, frozen=True, kw_only=True):
         return whole
 
     def check(self, content: Digest) -> bool:
-        """Whether an object is there and whole; one that is corrupt is set aside."""
+        """Return whether an object is there and whole; a corrupt one is set aside."""
         place = self.path(content)
         read = self.quarantine.read(place, digest.of_stream)
         if read is None:
@@ -119,7 +119,7 @@ class Objects(Struct, frozen=True, kw_only=True):
                 yield Digest("blake3", entry.name), entry.lstat()
 
     def holds(self, content: Digest, size: int) -> bool:
-        """Whether an object of this size is there."""
+        """Return whether an object of this size is there."""
         try:
             status = self.path(content).lstat()
             return stat.S_ISREG(status.st_mode) and status.st_size == size

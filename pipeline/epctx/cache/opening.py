@@ -20,7 +20,7 @@ _KEYS: Final = ("EPCTX_CACHE_SIGNING_KEY", "EPCTX_CACHE_TRUST")
 
 
 class Shared(Struct, frozen=True, kw_only=True):
-    """What a command line says of the shared cache; None: as the environment says.
+    """Shared cache as a command line names it; None for what the environment says.
 
     Attributes:
         url: of the store; empty: there is none.

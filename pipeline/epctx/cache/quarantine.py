@@ -1,4 +1,4 @@
-"""Where what was found corrupt goes: kept for whoever wants to know why, removed by gc."""
+"""Quarantine of corrupt files: kept for whoever wants to know why, removed by gc."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Quarantine(Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> Path:
-        """Where it goes."""
+        """Folder of the quarantine."""
         return self.location.root / "quarantine"
 
     def take(self, path: Path, found: os.stat_result | None, why: str) -> None:
@@ -48,7 +48,7 @@ class Quarantine(Struct, frozen=True, kw_only=True):
         self.notice(f"{name} {why}; set aside, it will be made again")
 
     def read(self, path: Path, read: Callable[[FileIO], R]) -> tuple[os.stat_result, R] | None:
-        """Which file it is, and what `read` makes of it; None: there is none.
+        """Return a file's status, and what `read` makes of it; None if there is no file.
 
         Nor is one that is no regular file, which is set aside, or that cannot be read, of another
         user for example: that is said.

@@ -35,7 +35,7 @@ class Records(Struct, frozen=True, kw_only=True):
     quarantine: Quarantine
 
     def path(self, kind: Kind, name: str) -> Path:
-        """Where a record is."""
+        """Return the place of a record."""
         return self.location.root / kind / name[:2] / name
 
     def read(self, kind: Kind, name: str, form: type[T], *, used: bool = False) -> T | None:

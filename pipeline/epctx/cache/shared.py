@@ -52,7 +52,7 @@ class Listed(Struct, frozen=True, kw_only=True):
 
 
 class Moved(Struct, frozen=True, kw_only=True):
-    """What was pushed or pulled.
+    """Result of a push or a pull.
 
     Attributes:
         actions: records that are there now, with all of their files.
@@ -68,7 +68,9 @@ class Moved(Struct, frozen=True, kw_only=True):
 
 
 class Removed(Struct, frozen=True, kw_only=True):
-    """What gc removed of a shared cache, or with `dry_run` would remove; sizes in bytes."""
+    """Objects and actions that gc removed of a shared cache, or with `dry_run` would remove; sizes
+    in bytes.
+    """
 
     url: str
     dry_run: bool
@@ -119,7 +121,7 @@ def local(cache: Cache) -> dict[str, StoredAction[msgspec.Raw]]:
 
 
 def ls(cache: Cache) -> list[Listed]:
-    """What is in the local cache, used last first."""
+    """List the actions of the local cache, used last first."""
     found = [
         _listed(name, action, cache.records.path("actions", name).stat().st_mtime)
         for name, action in local(cache).items()
@@ -128,7 +130,7 @@ def ls(cache: Cache) -> list[Listed]:
 
 
 def ls_remote(store: Store) -> list[Listed]:
-    """What is in a shared cache, the newest first; nothing of it is verified.
+    """List the actions of a shared cache, the newest first; nothing of them is verified.
 
     Raises:
         StorageError: the store does not answer.
@@ -287,7 +289,7 @@ def _is_hex(each: Stored, prefix: str) -> bool:
 
 @contextmanager
 def _refusing(store: Store) -> Iterator[None]:
-    """Raises StorageError where the store does not do what is asked."""
+    """Turn the errors of a store into StorageError."""
     try:
         yield
     except StoreError as error:

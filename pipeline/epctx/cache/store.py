@@ -97,7 +97,7 @@ class Cache:
             yield
 
     def find(self, key: Digest, form: type[T], *, here: bool = False) -> StoredAction[T] | None:
-        """What the action `key` made, its result as a `form`; None: it is to be carried out.
+        """Return the stored result of the action `key` as a `form`; None if there is none.
 
         Of what only the shared cache has the record is kept; its files come when they are fetched.
 
@@ -147,7 +147,7 @@ class Cache:
         return found
 
     def _signer(self, key: Digest, action: StoredAction[msgspec.Raw]) -> str | None:
-        """Who of the trusted signed an action; None: nobody."""
+        """Return the name of the trusted key that signed an action; None if none did."""
         if self._voucher is None or not action.signatures or not self._voucher.trust:
             return None
 
@@ -170,16 +170,18 @@ class Cache:
 
     @property
     def signs(self) -> bool:
-        """There is a signing key; nobody has looked at it."""
+        """Return whether a signing key is named; it is not read yet."""
         return self._voucher is not None and self._voucher.signs
 
     @property
     def signers(self) -> dict[Digest, str]:
-        """By key the signers of what was found, and not made here since, as far as asked for."""
+        """Signers of the results that were found and not computed here since, by key, as far as
+        known.
+        """
         return dict(self._signers)
 
     def origin(self, key: Digest) -> Origin:
-        """Where an action came from that was found."""
+        """Return the origin of a result that was found."""
         came = key in self._came and self.remote is not None
         return Origin(
             remote=self.remote.store.url if came and self.remote is not None else None,
@@ -274,7 +276,7 @@ class Cache:
         return not missing or self._download(list(missing.values()), proceed)
 
     def holds(self, file: StoredFile) -> bool:
-        """Whether a file is here; what is in it is looked at when it is fetched."""
+        """Return whether a file is here; its content is checked when it is fetched."""
         return self.objects.holds(file.digest, file.size)
 
     def _copied(self, file: StoredFile, target: Path, proceed: Callable[[], None]) -> bool:

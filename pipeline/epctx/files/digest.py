@@ -95,7 +95,7 @@ def of_bytes(data: Buffer, algorithm: Algorithm = "blake3") -> Digest:
 
 
 class Stream(Protocol):
-    """What is digested: a binary file, open for reading."""
+    """Binary file, open for reading, that is digested."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
         """Fill `buffer` from its start; return the bytes read, 0 at the end."""
@@ -112,7 +112,7 @@ def of_stream(stream: Stream, algorithm: Algorithm = "blake3") -> Digest:
 
 
 def _pieces(stream: Stream, size: int) -> Iterator[memoryview]:
-    """What a stream has; only the beginning, if it fills a buffer that is not the largest."""
+    """Give the bytes of a stream; only the beginning, if it fills a buffer that is not the largest."""
     buffer = memoryview(bytearray(size))
     while count := stream.readinto(buffer) or 0:
         yield buffer[:count]

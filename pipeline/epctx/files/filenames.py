@@ -7,14 +7,14 @@ import unicodedata
 from collections.abc import Iterable
 
 MAX_LENGTH = 100
-"""Of a name that others are made of."""
+"""Greatest length of a name from which others are made."""
 MAX_FILE_LENGTH = 255
-"""Of a file's whole name, on every file system."""
+"""Greatest length of a file's whole name, on every file system."""
 EXPECTS = (
     "a name of ASCII letters, digits and . _ + -, that starts with a letter, a digit or _, "
     "and does not end with a dot"
 )
-"""What the manifest's schema says of names; `problem` says what of it a name breaks."""
+"""Words of the manifest's schema for a valid name; `problem` says how a name breaks them."""
 
 _ALLOWED = re.compile(r"[A-Za-z0-9_.+-]")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
@@ -22,7 +22,7 @@ _FORBIDDEN = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 
 
 def problem(name: str, *, limit: int = MAX_LENGTH) -> str | None:
-    """What keeps `name` from being a file name everywhere, in words; None if nothing does.
+    """Return why `name` cannot be a file name everywhere; None if it can.
 
     ASCII alone: letters that look alike, or one letter in two encodings, would make two names of
     what reads as one. The manifest's schema says the same as a pattern, for editors.
@@ -58,7 +58,7 @@ def not_on_windows(paths: Iterable[str]) -> str | None:
 
 
 def remedy(name: str) -> str:
-    """What to do about `problem(name)`."""
+    """Return the remedy for `problem(name)`."""
     allowed = name and all(_ALLOWED.fullmatch(character) for character in name)
     return "rename it" if allowed else "use ASCII letters, digits and . _ + -"
 

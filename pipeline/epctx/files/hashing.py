@@ -18,7 +18,8 @@ _MOST: Final = 4
 def of_each(
     work: Callable[[_Name], _Result], names: Iterable[_Name], *, size: int | None = None
 ) -> dict[_Name, _Result]:
-    """What `work` says of each name, in the order of the names; it hashes, copies or compares.
+    """Call `work`, which hashes, copies or compares, for each name; return results in the order of
+    names.
 
     hashlib, blake3 and numpy release the interpreter's lock: it is done on several cores.
 

@@ -1,4 +1,4 @@
-"""What tells that a file is unchanged without reading it (design section 9).
+"""Identities of files, which show that a file is unchanged without reading it (design section 9).
 
 A change of a file shows in its times, with two exceptions. A page that is mapped for writing, and
 was written to, can be written to again without a trace until the system has written it back:
@@ -64,7 +64,7 @@ def text_of(status: os.stat_result, changed_ns: int) -> str:
 
 
 def of_status(status: os.stat_result, changed_ns: int) -> Identity:
-    """From a stat result and the time of the last change of data or metadata."""
+    """Make an identity of a stat result and the time of the last change of data or metadata."""
     return Identity(
         text=text_of(status, changed_ns),
         changed=max(status.st_mtime_ns, changed_ns) / 1e9,
@@ -83,7 +83,8 @@ if sys.platform == "linux":
     _types: dict[str, int] = {}
 
     def show_writes(descriptor: int) -> None:
-        """From here on every write to an open file shows in its times, where they tell at all.
+        """Make every later write to an open file show in its times, if the file system has such
+        times.
 
         Raises:
             OSError: the disk is broken.
@@ -115,7 +116,7 @@ if sys.platform == "linux":
         return not ctypes.CDLL(None).sync_file_range(descriptor, *whole, ctypes.c_uint(7))
 
     def tells(path: str | os.PathLike[str], text: str) -> bool:
-        """Whether the file system of the file at `path`, of identity `text`, tells of writes."""
+        """Return whether the file system of the file at `path`, of identity `text`, shows writes."""
         return _type(path, text.partition(":")[0]) in _TELLING
 
     def _type(place: int | str | os.PathLike[str], device: str) -> int:
@@ -166,7 +167,7 @@ if sys.platform == "win32":
     _FILE_BASIC_INFO = 0
 
     def of_descriptor(descriptor: int) -> Identity:
-        """Of an open file."""
+        """Return the identity of an open file."""
         # Until Python 3.12, and by promise beyond, st_ctime is the creation time on Windows.
         info = _BasicInfo()
         handle = msvcrt.get_osfhandle(descriptor)
@@ -175,7 +176,7 @@ if sys.platform == "win32":
         return of_status(os.fstat(descriptor), info.changed * 100)
 
     def of_path(path: Path) -> Identity:
-        """Of the file at `path`, links followed. Raises OSError."""
+        """Return the identity of the file at `path`, links followed. Raises OSError."""
         descriptor = os.open(path, os.O_RDONLY | os.O_BINARY)
         try:
             return of_descriptor(descriptor)
@@ -185,11 +186,11 @@ if sys.platform == "win32":
 else:
 
     def of_descriptor(descriptor: int) -> Identity:
-        """Of an open file."""
+        """Return the identity of an open file."""
         status = os.fstat(descriptor)
         return of_status(status, status.st_ctime_ns)
 
     def of_path(path: Path) -> Identity:
-        """Of the file at `path`, links followed. Raises OSError."""
+        """Return the identity of the file at `path`, links followed. Raises OSError."""
         status = path.stat()
         return of_status(status, status.st_ctime_ns)

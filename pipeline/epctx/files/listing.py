@@ -1,4 +1,4 @@
-"""What is below a folder that somebody else made: of any depth, no link followed."""
+"""Listing of a folder that somebody else made: of any depth, no link followed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def below(folder: Path, *, into: Callable[[Path], bool] = lambda path: True) -> 
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder, and no link to one."""
+    """Return whether there is a folder, and no link to one."""
     try:
         status = path.lstat()
     except FileNotFoundError:

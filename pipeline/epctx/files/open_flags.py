@@ -14,7 +14,7 @@ if sys.platform == "win32":
     NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_BINARY
     """For a file that is not there yet."""
     NO_LINK: Final = 0
-    """There is no such flag: whoever opens a file looks at it before."""
+    """No flag on Windows: callers look at a file before they open it."""
 else:
     READ: Final = os.O_RDONLY | os.O_NONBLOCK
     """A pipe that nobody writes to is not waited for."""

@@ -27,13 +27,14 @@ CONTEXT_SUFFIX = "_ctx.onnx"
 GOLDEN = "golden"
 """The folder of golden inputs and outputs in a group's folder; it has sums of its own."""
 KIT = "kit.json"
-"""What makes a folder a kit for devices: it says what is to be loaded, and how."""
+"""Name of the file that makes a folder a kit for devices: it lists the models to load, and how."""
 BESIDE = (
     *(".build.json", ".intoto.json", ".kit", ".logs", ".ortpackage", ".record.json"),
     *(".report.html", ".staging", ".tar"),
 )
-"""What the names of files and folders beside `dist/<name>/` end with. No manifest's name may: the
-outputs of `m.staging` would lie where a build of `m` removes everything."""
+"""Endings of the names of files and folders beside `dist/<name>/`. No manifest's name may have one:
+the outputs of `m.staging` would lie where a build of `m` removes everything.
+"""
 
 
 class OutputFile(Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class OutputFile(Struct, frozen=True, kw_only=True):
 
 
 class GroupOutput(Struct, frozen=True, kw_only=True):
-    """What a session group made. `models`: manifest key to the name of its ONNX file."""
+    """Outputs of a session group. `models`: manifest key to the name of its ONNX file."""
 
     models: dict[str, str]
     files: tuple[OutputFile, ...]
@@ -197,7 +198,7 @@ def refuse_foreign(path: Path) -> None:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What the system refuses inside, wherever it is met, is a StorageError and no bug.
+    """Turn the system's refusals inside into StorageError.
 
     A build writes in a hundred places: each folder made, file opened or renamed can be the one for
     which the disk has no room. Other OSErrors (a file that must be there is not) pass.

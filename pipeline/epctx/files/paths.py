@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def fault(location: str) -> str | None:
-    """Why a text is no location, on Linux or on Windows; None: it is one."""
+    """Return why a text is no location, on Linux or on Windows; None if it is one."""
     if not location:
         return "it is empty"
     if "\0" in location:
@@ -40,7 +40,9 @@ def normalize(location: str) -> str:
 
 
 def objection(text: str) -> str | None:
-    """What is wrong with a path as it is written; None: it is relative, with `/`, and inside."""
+    """Return what is wrong with a path as it is written; None if it is relative, with `/`, and
+    inside.
+    """
     if not text:
         return "it is empty"
     if _CONTROL.search(text):
@@ -57,23 +59,26 @@ def objection(text: str) -> str | None:
 
 
 def _is_absolute(text: str) -> bool:
-    """On Linux or on Windows, where `C:x` leads to another folder, too."""
+    """Return whether a path is absolute on Linux or on Windows, where `C:x` leads to another
+    folder, too.
+    """
     return text.startswith("/") or _DRIVE.match(text) is not None
 
 
 def is_bare(text: str) -> bool:
-    """Whether a text is the name of a file in the folder itself."""
+    """Return whether a text is the name of a file in the folder itself."""
     return objection(text) is None and "/" not in text
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text is the one spelling of a path below a folder, on any system."""
+    """Return whether a text is the one spelling of a path below a folder, on any system."""
     # A colon would name a stream of a file on Windows.
     return objection(text) is None and not {"", "."} & set(text.split("/")) and ":" not in text
 
 
 def missing(folder: Path, text: str) -> str | None:
-    """Why `text` names no regular file below `folder`, its `objection` first; None: it does.
+    """Return why `text` names no regular file below `folder`, its `objection` first; None if it
+    does.
 
     Names must match by case too: a file found on Windows would be missing elsewhere. The file is
     not opened.

@@ -94,7 +94,7 @@ def require_bounded(size: int, *, where: str) -> None:
 
 
 def absent(path: Path) -> ModelError:
-    """What to say of a model file that is not there: which one it may have been meant to be."""
+    """Return the error for a missing model file, with the file that may have been meant."""
     folder = path.parent
     if not folder.is_dir():
         remedy = f"there is no folder {folder}: check the path"

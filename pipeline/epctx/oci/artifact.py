@@ -29,7 +29,7 @@ CONFIG: Final = "application/vnd.cncf.model.config.v1+json"
 SIGNATURE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 ATTESTATION: Final = "application/vnd.in-toto+json"
 ATTESTATION_FILES: Final = (".intoto.json", ".intoto.jsonl")
-"""What the name of an attestation ends with, which lies beside the package."""
+"""Endings of names of attestations, which lie beside the package."""
 PATH: Final = "org.cncf.model.filepath"
 TITLE: Final = "org.opencontainers.image.title"
 _KIND: Final = "application/vnd.cncf.model.{}.v1.raw"
@@ -45,7 +45,7 @@ class Damaged(Exception):
 
 
 class Descriptor(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a manifest tells of a blob or of another manifest, in the words of its JSON."""
+    """Description of a blob or of another manifest, in the words of its JSON."""
 
     mediaType: str
     digest: str
@@ -66,7 +66,7 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Index(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What refers to a manifest, in the words of its JSON."""
+    """List of the manifests that refer to a manifest, in the words of its JSON."""
 
     schemaVersion: int
     mediaType: str | None = None
@@ -90,14 +90,14 @@ NOTHING: Final = b"{}"
 
 
 class Artifact(Struct, frozen=True, kw_only=True):
-    """What is pushed: a manifest, and the configuration that it names."""
+    """Content of a push: a manifest, and the configuration that it names."""
 
     manifest: bytes
     config: bytes
 
     @property
     def digest(self) -> Digest:
-        """Of the manifest: the artifact's name."""
+        """Digest of the manifest: the artifact's name."""
         return digests.of_bytes(self.manifest, "sha256")
 
 
@@ -135,7 +135,7 @@ def referrer(kind: str, name: str, content: bytes, subject: Descriptor) -> Artif
 
 
 def descriptor(content: bytes, *, artifact_type: str | None = None, name: str = "") -> Descriptor:
-    """What names a manifest; `name` is that of the file in it, if it has one alone."""
+    """Describe a manifest; `name` is that of the file in it, if it has one alone."""
     annotations = {TITLE: name} if name else {}
     made = _descriptor(MANIFEST, blob_of(content), annotations)
     return msgspec.structs.replace(made, artifactType=artifact_type)
@@ -153,7 +153,7 @@ def fallback(subject: Digest) -> str:
 
 
 def replaces(new: Descriptor, old: Descriptor) -> bool:
-    """Whether a file of the same kind and name comes in the place of another in such an index."""
+    """Return whether a file replaces another of the same kind and name in such an index."""
     names = (each.annotations.get(TITLE) for each in (new, old))
     return new.artifactType == old.artifactType and len(set(names)) == 1
 

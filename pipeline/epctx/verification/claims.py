@@ -1,4 +1,4 @@
-"""What a model package says of a model, against the model itself.
+"""Check of a model package's claims about a model against the model itself.
 
 A variant is selected by its EP and its compatibility string: one that is not the model's own
 selects the model where it does not run, or nowhere.

@@ -1,4 +1,4 @@
-"""What a device computed with models, judged where epctx is (`device_results`).
+"""Judgement of a device's results (`device_results`), on the host of epctx.
 
 Nothing that a device says of its own success counts: its outputs are compared anew with the golden
 ones, and they are outputs of just the files that are in the folder, as their digests say.
@@ -115,7 +115,7 @@ class OnDevice:
         yield from judge.summary()
 
     def _outputs(self, ran: DeviceModel, right: GoldenModel) -> tuple[GoldenCase, ...]:
-        """What the device computed. Raises VerificationError."""
+        """Read the outputs of the device. Raises VerificationError."""
         name = ran.outputs or ""
         beside = self.results.resolve().parent
         why = None if paths.is_bare(name) else "is not beside them"
@@ -154,7 +154,7 @@ def _circumstances(results: DeviceResults, folder: GroupFolder) -> Iterator[Find
 
 
 def _verdict(model: ContextModel, ep: str, verdict: str) -> Finding:
-    """What ONNX Runtime said on the device of the model's compatibility."""
+    """Return the finding about ONNX Runtime's compatibility verdict on the device."""
     outcome: Outcome = "not checkable"
     if verdict in ("EP_SUPPORTED_OPTIMAL", "EP_SUPPORTED_PREFER_RECOMPILATION"):
         outcome = "pass"

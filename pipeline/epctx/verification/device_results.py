@@ -1,4 +1,4 @@
-"""What check_device.py of a kit wrote on a device: JSON of somebody else, read with its bounds."""
+"""Results that a kit's check_device.py wrote on a device: untrusted JSON, read with limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ResultSet(Struct, frozen=True, kw_only=True):
 
 
 class DeviceModel(Struct, frozen=True, kw_only=True):
-    """What was found of a model: `<target>/<group>/<model>`.
+    """Results of one model, `<target>/<group>/<model>`.
 
     Attributes:
         files: name to SHA-256 of what was loaded.
@@ -59,7 +59,9 @@ class DeviceModel(Struct, frozen=True, kw_only=True):
 
 
 class DeviceResults(Struct, frozen=True, kw_only=True):
-    """What check_device.py wrote. `expect_driver`: what the kit, or who ran it, asked for."""
+    """Results file of check_device.py. `expect_driver`: the driver that the kit, or its user, asks
+    for.
+    """
 
     version: Literal[1]
     made: str

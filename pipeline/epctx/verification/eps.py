@@ -53,7 +53,7 @@ class Providers:
         return tuple({id(each): each for each in found if each is not None}.values())
 
     def why_not(self, source: str) -> str:
-        """What to do about a source that `find` does not know."""
+        """Return the remedy for a source that `find` does not know."""
         if self.missing:
             return "; ".join(self.missing.values())
         if self.asked is not None:

@@ -1,4 +1,4 @@
-"""What verification says: findings, comparisons of numbers, and the report that holds them.
+"""Results of verification: findings, comparisons of numbers, and the report that holds them.
 
 Everything here crosses process borders and goes into the build report as JSON
 (schemas/report.schema.json), so it is plain data: no path objects, no NaN, no infinity.
@@ -18,13 +18,14 @@ from epctx.manifest import Tolerance
 from epctx.text import Brief
 
 Outcome = Literal["pass", "fail", "not checkable", "not covered"]
-"""What a check came to: the outcomes of `epctx.providers.base`, and "not covered" of an entry that
-`epctx verify` met and that nothing there checks."""
+"""Outcome of a check: one of `epctx.providers.base`, or "not covered" for an entry that `epctx
+verify` met and that no check covers.
+"""
 PolicyName = Literal["signature", "integrity", "conformance", "compatibility", "numbers"]
 POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility", "numbers")
-"""In the order in which they are applied; only the last one runs models."""
+"""Policies in the order in which they are applied; only the last one runs models."""
 TOLD: Final[tuple[PolicyName, ...]] = ("signature", *POLICIES)
-"""In the order in which they are told: whose files they are comes before what is in them."""
+"""Policies in the order of the report: who signed the files comes before what is in them."""
 CODES: Final[dict[PolicyName, Code]] = {
     "signature": Code.SIGNATURE,
     "integrity": Code.INTEGRITY,
@@ -32,15 +33,16 @@ CODES: Final[dict[PolicyName, Code]] = {
     "compatibility": Code.COMPATIBILITY,
     "numbers": Code.NUMBERS,
 }
-"""What kind of error a finding that failed is."""
+"""Error code of a failed finding, by its policy."""
 Sessions = Literal["generating", "files", "pieces", "chain", "quantized", "device"]
-"""Whose outputs were compared: of the sessions that made the context, of the files loaded, of each
-piece of a model alone, given what the source computes, of the pieces one after the other, of the
-model that was quantized in this build, which runs on the CPU EP, or of a device's."""
+"""Origin of the compared outputs: the sessions that made the context; the files loaded; each piece
+of a model alone, on the source's values; the pieces one after the other; the model that this build
+quantized, on the CPU EP; or a device.
+"""
 Inputs = Literal["generated", "given", "golden"]
 """Origin of the inputs that a model was run on: `given` are the files of `verify.inputs.files`."""
 NOT_CHECKED: Final = "not checked: "
-"""Before the reason why the numbers of a model were not run on an input set."""
+"""Prefix of the reason why the numbers of a model were not run on an input set."""
 GENERATED: Final = "inputs"
 """The check of a finding that says which values were generated for a model's inputs."""
 WRONG: Final = (
@@ -90,7 +92,7 @@ class Worst(Struct, frozen=True, kw_only=True):
 
 
 class TopK(Struct, frozen=True, kw_only=True):
-    """Whether the largest elements of each row are the same, in an output that looks like scores.
+    """Agreement of the largest elements of each row, in an output that looks like scores.
 
     Attributes:
         rows: how many there are.
@@ -110,7 +112,7 @@ class TopK(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """How far an output is from what it should be.
+    """Difference of an output from the right output.
 
     Attributes:
         dtype: of the expected output, as numpy or ml_dtypes names it.
@@ -189,7 +191,7 @@ def on_inputs(numbers: Iterable[OutputNumbers]) -> str | None:
 
 
 class FolderReport(Brief, frozen=True, kw_only=True):
-    """What was found in one group folder, or about one model in it.
+    """Findings about one group folder, or about one model in it.
 
     Attributes:
         folder: how the caller names it.
@@ -203,7 +205,7 @@ class FolderReport(Brief, frozen=True, kw_only=True):
 
     @property
     def unrun(self) -> str | None:
-        """Why the numbers of its models were not run, or not all of them; None if they were."""
+        """Reason why numbers of its models were not run, or not all; None if all were."""
         for found in self._unrun():
             reason = found.message.rpartition(NOT_CHECKED)[2]
             return f"numbers not {'all ' if self.numbers else ''}run: {reason}"

@@ -69,7 +69,7 @@ class ContextModel(Struct, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """Whether epctx made it."""
+        """Return whether epctx made the model."""
         return self.producer == PRODUCER
 
 
@@ -99,12 +99,12 @@ class GroupFolder(Struct, frozen=True, kw_only=True):
     data: Mapping[str, Path] = field(default_factory=dict)
 
     def data_folder(self, model: ContextModel) -> Path:
-        """Where the external data of a model is."""
+        """Return the folder of a model's external data."""
         return self.data.get(model.file, self.path)
 
     @property
     def ours(self) -> bool:
-        """Whether epctx made the folder: it has sums, or a model of ours."""
+        """Return whether epctx made the folder: it has sums, or a model that epctx made."""
         return SUMS in self.entries or any(model.ours for model in self.models)
 
     def load(self, model: ContextModel) -> onnx.ModelProto:
@@ -113,7 +113,7 @@ class GroupFolder(Struct, frozen=True, kw_only=True):
 
 
 class Policy(Protocol):
-    """What a folder must be. Policies compose: each looks by itself, in a fixed order."""
+    """Requirement on a folder. Policies are applied one by one, in a fixed order."""
 
     @property
     def name(self) -> PolicyName:
@@ -207,7 +207,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
 
 
 def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
-    """What the policies keep of a model while others are read."""
+    """Summarize a model, for the policies to keep while they read others."""
     nodes: list[EPContextNode] = []
     broken: list[tuple[str, str]] = []
     for proto in context_nodes(model):

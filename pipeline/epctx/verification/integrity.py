@@ -104,7 +104,7 @@ class Integrity:
 
 
 def sums_of(folder: Path) -> Iterator[tuple[str, str]]:
-    """What is wrong with the files of a folder of golden inputs and outputs: name, and what."""
+    """Find the faults of a folder of golden inputs and outputs: file name, and fault."""
     listed, faults = read_sums(folder)
     yield from ((SUMS, fault) for fault in faults)
     for name in sorted(set(paths.entries(folder)) - {SUMS} - {each.name for each in listed}):
@@ -118,7 +118,8 @@ def sums_of(folder: Path) -> Iterator[tuple[str, str]]:
 def read_sums(
     folder: Path, *, nested: bool = False
 ) -> tuple[tuple[ExpectedFile, ...], tuple[str, ...]]:
-    """What `SHA256SUMS` lists, and what is wrong with it: the format is that of `sha256sum`.
+    """Read `SHA256SUMS`, in the format of `sha256sum`: the listed files, and the faults of the
+    list.
 
     Args:
         folder: which has it.

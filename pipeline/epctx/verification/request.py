@@ -1,4 +1,4 @@
-"""What is asked of verification, as plain data: a job that crosses to a worker."""
+"""Request to verification, as plain data: a job that crosses to a worker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
 
 class ExpectedFile(Struct, frozen=True, kw_only=True):
-    """What a record (`SHA256SUMS`, the lock) says of a file. `name` is bare, `size` in bytes."""
+    """Entry of a record (`SHA256SUMS`, the lock) about a file. `name` is bare, `size` in bytes."""
 
     name: str
     digest: Digest
@@ -44,7 +44,7 @@ class ExpectedFile(Struct, frozen=True, kw_only=True):
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """What a model package says of a model, for ONNX Runtime to select it by.
+    """Claim of a model package about a model, by which ONNX Runtime selects it.
 
     Attributes:
         variant: `component/variant`.

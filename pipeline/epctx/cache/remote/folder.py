@@ -33,13 +33,13 @@ class FolderStore:
     """
 
     def __init__(self, url: str, folder: Path) -> None:
-        """Of an absolute path."""
+        """Take an absolute path."""
         self._url = url
         self._folder = folder
 
     @property
     def url(self) -> str:
-        """As it was given."""
+        """URL as the user gave it."""
         return self._url
 
     def read(self, name: str, most: int) -> bytes | None:
@@ -94,7 +94,7 @@ class FolderStore:
                 self._sweep(below)
 
     def _path(self, name: str) -> Path:
-        """Where a blob is. Raises StoreError where the way there leads out of the folder."""
+        """Return the place of a blob. Raises StoreError if a link leads out of the folder."""
         for below in ("v1", *_FOLDERS):
             with contextlib.suppress(FileNotFoundError):
                 if is_link((self._folder / below).lstat()):
@@ -136,7 +136,7 @@ class FolderStore:
             folder.chmod(self._folder.stat().st_mode & 0o7777)
 
     def _sweep(self, below: str) -> None:
-        """What a killed process left: its files are a day old or more."""
+        """Remove files of killed processes that are a day old or more."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder / below) as found:
             for each in found:
                 status = each.stat(follow_symlinks=False)
@@ -156,7 +156,7 @@ def _pieces(file: FileIO) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _telling() -> Iterator[None]:
-    """What the system refuses is a StoreError, but for FileNotFoundError inside."""
+    """Turn errors of the system into StoreError, except FileNotFoundError inside."""
     try:
         yield
     except OSError as error:

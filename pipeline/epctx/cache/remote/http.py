@@ -32,7 +32,7 @@ class HttpStore:
     """A folder of a server. Thread-safe."""
 
     def __init__(self, url: str, *, base: str, token: str | None, bazel: bool) -> None:
-        """Of a server that is not asked yet.
+        """Send no request yet.
 
         Args:
             url: as the user gave it.
@@ -47,7 +47,7 @@ class HttpStore:
 
     @property
     def url(self) -> str:
-        """As it was given."""
+        """URL as the user gave it."""
         return self._url
 
     def read(self, name: str, most: int) -> bytes | None:
@@ -124,7 +124,7 @@ class HttpStore:
         return repeatedly(attempt)
 
     def _length(self, method: str, name: str) -> int | None:
-        """What an answer's header tells; 0 too may be all that a proxy tells of HEAD."""
+        """Return the length in an answer's header; 0, too, may be all that a proxy tells of HEAD."""
 
         def attempt() -> int | None:
             with self._request(method, self._place(name)) as answer:
@@ -177,7 +177,7 @@ class HttpStore:
             return stack.enter_context(asked).status_code
 
     def _make_folders(self, name: str) -> None:
-        """What goes wrong is told by the next attempt at what is to be in them."""
+        """Make folders; the next attempt at a file in them reports what went wrong."""
         root, _, path = self._place(name).partition("://")[2].partition("/")
         begin = self._base.partition("://")[0]
         folders = itertools.accumulate(path.split("/")[:-1], "{}/{}".format)

@@ -40,7 +40,7 @@ _PART: Final = 8 << 20
 _PIECE: Final = 1 << 20
 _AT_ONCE: Final = 4
 _MOST_PARTS: Final = 9_000
-"""Of an upload: S3 takes 10,000."""
+"""Greatest number of parts of an upload: S3 takes 10,000."""
 _DELETED_AT_ONCE: Final = 1_000
 _STATUS: Final = re.compile(r"non-2xx status code: (\d{3}[ A-Za-z'-]{0,40})")
 _MISSING: Final = ("NoSuchBucket", "ContainerNotFound")
@@ -67,7 +67,8 @@ class ObjectStore:
     """A bucket or container, below a prefix. Thread-safe."""
 
     def __init__(self, url: str, *, allow_http: bool) -> None:
-        """Raises StoreError where the environment does not say enough for its client.
+        """Make a client. Raises StoreError if the environment lacks something that the client
+        needs.
 
         Args:
             url: `s3://bucket/prefix`, or `gs://`, `az://`.
@@ -80,7 +81,7 @@ class ObjectStore:
 
     @property
     def url(self) -> str:
-        """As it was given."""
+        """URL as the user gave it."""
         return self._url
 
     @cached_property
@@ -217,7 +218,7 @@ class ObjectStore:
 
 
 def _body(found: GetResult) -> Iterator[bytes]:
-    """Raises Passing where it breaks."""
+    """Give the bytes of an answer. Raises Passing where it breaks."""
     try:
         yield from found.stream(min_chunk_size=_PIECE)
     except (BaseError, OSError) as error:
@@ -238,7 +239,7 @@ def _retries() -> RetryConfig:
 
 @contextlib.contextmanager
 def _telling() -> Iterator[None]:
-    """What obstore raises is a StoreError, but FileNotFoundError: there is no such blob."""
+    """Turn obstore's errors into StoreError, except FileNotFoundError: there is no such blob."""
     try:
         yield
     except FileNotFoundError as error:
@@ -262,7 +263,7 @@ def _putting() -> Iterator[None]:
 
 
 def _error(error: Exception) -> StoreError:
-    """In words of ours: obstore's hold what the store said, and that may hold keys."""
+    """Put an error into epctx's own words: obstore's quote the store's answer, which may hold keys."""
     text = str(error)
     asked = text.partition(" - ")[0]  # what follows is the answer's
     if any(each in asked for each in _NO_CREDENTIALS):

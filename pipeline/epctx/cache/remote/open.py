@@ -20,7 +20,7 @@ from epctx.transfer.hosts import is_loopback
 TOKEN_VARIABLE: Final = "EPCTX_REMOTE_CACHE_TOKEN"
 _OBJECT_STORES: Final = ("s3", "gs", "az")
 _WORDS: Final = frozenset({"bazel", "insecure"})
-"""What may stand before `http` or `https`, with a `+`."""
+"""Words that may stand before `http` or `https`, with a `+`."""
 _ENDPOINTS: Final = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),

@@ -71,7 +71,7 @@ class _Payload(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def payload(key: Digest, action: StoredAction[msgspec.Raw]) -> bytes:
-    """What is signed of an action: always the same bytes."""
+    """Encode the signed part of an action: always the same bytes."""
     return codec.encode(
         _Payload(
             version=VERSION,
@@ -176,7 +176,7 @@ class Trust:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the keys, sorted."""
+        """Names of the keys, sorted."""
         return tuple(sorted(self._keys))
 
     def signer(self, key: Digest, action: StoredAction[msgspec.Raw]) -> str:
@@ -237,7 +237,7 @@ class Voucher:
 
     @cached_property
     def trust(self) -> Trust:
-        """Whom the user trusts.
+        """Trusted public keys.
 
         Raises:
             UsageError: what names them is no good.
@@ -248,7 +248,7 @@ class Voucher:
 
     @property
     def signs(self) -> bool:
-        """There is a signing key; nobody has looked at it."""
+        """Return whether a signing key is named; it is not read yet."""
         return bool(self._environment.get(SIGNING_VARIABLE, "").strip())
 
     @cached_property
@@ -302,7 +302,7 @@ def keygen(path: Path, name: str | None) -> tuple[Path, str]:
 
 
 def require() -> None:
-    """Raises UsageError where `cryptography` is not installed."""
+    """Raise UsageError if `cryptography` is not installed."""
     UsageError.if_missing("cryptography.hazmat.primitives.asymmetric.ed25519", "remote")
 
 
@@ -333,7 +333,8 @@ def _public_keys(words: Iterable[str], where: str, *, files: bool) -> Iterator[t
 
 
 def _printed(command: str) -> bytes:
-    """What a command prints that is a JSON list of a program and its arguments; no shell has it.
+    """Run a command, a JSON list of a program and its arguments, without a shell; return its
+    output.
 
     Raises:
         UsageError: it is none, fails, or takes too long; what it printed is not repeated.

@@ -1,4 +1,4 @@
-"""What a remote store is to the cache: blobs by name, put once and never changed."""
+"""Interface of remote stores: blobs by name, put once and never changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, without credentials."""
+        """URL without credentials."""
         ...
 
     def read(self, name: str, most: int) -> bytes | None:
@@ -70,7 +70,7 @@ class Store(Protocol):
 
 
 def is_name(name: str) -> bool:
-    """Whether a blob may be called so: no other name becomes a path or part of a URL."""
+    """Return whether a blob may have this name: no other becomes a path or part of a URL."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -86,6 +86,6 @@ def checked(name: str) -> str:
 
 
 def holds(store: Store, name: str, content: bytes) -> bool:
-    """Whether there is a blob of that name with this very content. Raises StoreError."""
+    """Return whether a blob has this very content. Raises StoreError."""
     size = len(content)
     return store.size(name) == size and store.read(name, size) == content

@@ -62,14 +62,14 @@ class Threads:
 
 
 def beside(call: Callable[[V], R], values: Iterable[V], most: int) -> list[R]:
-    """What a call makes of each value, `most` at a time; an interrupt waits for none of them."""
+    """Call a function for each value, `most` at a time; an interrupt waits for no call."""
     threads = Threads(most, "epctx-beside")
     futures = [threads.submit(partial(call, value)) for value in values]
     return [wait(future, until=math.inf, proceed=lambda: None) for future in futures]
 
 
 def wait(future: Future[R], *, until: float, proceed: Callable[[], None]) -> R:
-    """What comes of a call.
+    """Wait for the result of a call.
 
     Args:
         until: of `time.monotonic`; later it is not waited for any more.

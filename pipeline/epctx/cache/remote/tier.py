@@ -34,7 +34,7 @@ R = TypeVar("R")
 _DOWN: Final = 8
 _UP: Final = 4
 _FAILURES: Final = 3
-"""So many times a store may fail before it is left alone."""
+"""Number of failures after which a store is left alone."""
 _RATE: Final = 1 << 18
 """Bytes a second: a store that is slower takes too long."""
 _DELAY: Final = 1.0
@@ -55,7 +55,7 @@ def object_name(content: Digest) -> str:
 
 
 class _Compiled(Struct, frozen=True):
-    """Of the record of a compile: by whom."""
+    """EPs in the record of a compile."""
 
     class Provider(Struct, frozen=True):
         """An EP."""
@@ -104,7 +104,7 @@ class Tier:
 
     @property
     def store(self) -> Store:
-        """What is asked; opened now, if it is not.
+        """Store behind the local cache; opened at first use.
 
         Raises:
             UsageError: the URL is none.
@@ -126,7 +126,7 @@ class Tier:
         return trusted and not self._off
 
     def find(self, key: Digest) -> StoredAction[msgspec.Raw] | None:
-        """What it has of an action, if somebody who is trusted has signed it."""
+        """Return the stored result of an action if a trusted key signed it; else None."""
         if not self.reads or key in self._missing:
             return None
         name = record_name(key)
@@ -275,7 +275,7 @@ class Tier:
 
     @property
     def report(self) -> RemoteReport | None:
-        """What became of it; None: nothing was asked of it."""
+        """Report on its use; None if no request was sent."""
         if not (self._asked or self._counts or self._refused):
             return None
         with self._lock:
@@ -292,7 +292,7 @@ class Tier:
         size: int,
         proceed: Callable[[], None] = lambda: None,
     ) -> R | None:
-        """What a store answers; None: nothing, or it failed."""
+        """Return a store's answer; None if it has none, or failed."""
         begun = time.monotonic()
         until = begun + limits.REMOTE_ANSWER_SECONDS.value + size / _RATE
         try:

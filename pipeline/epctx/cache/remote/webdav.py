@@ -1,4 +1,4 @@
-"""What a WebDAV server lists of a folder: RFC 4918, PROPFIND."""
+"""Listing of a WebDAV folder: RFC 4918, PROPFIND."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PROPERTIES: Final = (
     b'<?xml version="1.0"?><propfind xmlns="DAV:"><prop>'
     b"<getcontentlength/><getlastmodified/></prop></propfind>"
 )
-"""What is asked for."""
+"""Body of the request."""
 _ENTRY_BYTES: Final = 1 << 10
 
 
 def most_bytes() -> int:
-    """What a listing may be long."""
+    """Return the greatest length of a listing."""
     return limits.REMOTE_NAMES.value * _ENTRY_BYTES
 
 

@@ -1,4 +1,4 @@
-"""What is in the context binaries, as far as their EPs can tell without loading them.
+"""Check of context binaries, as far as their EPs can read them without loading them.
 
 An EP may load a damaged binary and compute wrong numbers, or end the process (real-eps.md section
 5); without SHA256SUMS nothing else tells that a file is another one, like the pointer that Git LFS

@@ -44,7 +44,7 @@ CHECKS: Final = (
     ModelCheck("self_contained", "needs no file outside the folder", models.self_contained),
     ModelCheck("canonical", "is in canonical form", models.canonical_form, models.is_ours),
 )
-"""In the order of the report."""
+"""Checks of a model, in the order of the report."""
 
 
 @dataclass(frozen=True, kw_only=True)

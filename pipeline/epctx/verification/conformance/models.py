@@ -92,12 +92,12 @@ def self_contained(subject: Subject) -> Iterator[Fault]:
 
 
 def is_ours(subject: Subject) -> bool:
-    """Whether epctx made the model."""
+    """Return whether epctx made the model."""
     return subject.model.ours
 
 
 def canonical_form(subject: Subject) -> Iterator[Fault]:
-    """What epctx made is written the one way that it writes this graph."""
+    """Require that a model of epctx has the one form in which epctx writes its graph."""
     path = subject.folder.path / subject.model.file
     if not canonical.is_canonical(path):
         yield Fault(message="is not in canonical form: it was changed after it was built")

@@ -174,7 +174,7 @@ _PLACES: Final[dict[PrefixPlace, str]] = {
 
 
 def has_prefix(subject: Subject) -> bool:
-    """Whether the manifest asks for a prefix."""
+    """Return whether the manifest asks for a prefix."""
     return subject.folder.group is not None and bool(subject.folder.group.node_name_prefix)
 
 

@@ -1,4 +1,4 @@
-"""What the checks of one model look at, and how they say what is wrong."""
+"""Subjects of the checks of one model, and the faults that the checks find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epctx.verification.folder import ContextModel, GroupFolder
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """What is wrong with a model; or what could not be checked, and then why."""
+    """Fault of a model; or a check that could not be made, and why."""
 
     message: str
     remedy: str = REBUILD

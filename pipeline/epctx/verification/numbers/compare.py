@@ -1,4 +1,4 @@
-"""How far an output is from what it should be, and whether that is within limits (section 7).
+"""Comparison of an output with the right one, and of the difference with limits (section 7).
 
 Strings, booleans and integers are exact, unless a limit allows integers a difference.
 """
@@ -66,7 +66,7 @@ def compare(
 
 
 def excess(comparison: Comparison, tolerance: Tolerance) -> str | None:
-    """Why the comparison is not within the tolerance; None if it is.
+    """Return why the comparison exceeds the tolerance; None if it does not.
 
     A tolerance without any limit allows nothing but equality. Strings and booleans are always
     exact; integers are, unless `max_abs` allows a difference.
@@ -80,7 +80,7 @@ def excess(comparison: Comparison, tolerance: Tolerance) -> str | None:
 
 
 def is_floating(dtype: str) -> bool:
-    """Whether a dtype's differences are judged by relative error, cosine and SQNR."""
+    """Return whether a dtype's differences are judged by relative error, cosine and SQNR."""
     return dtype.startswith(("float", "bfloat", "complex"))
 
 
@@ -179,7 +179,9 @@ def _compare_integers(
 
 
 def _exact(expected: Array) -> float:
-    """What of an output could have failed that must be equal: all, unless all is one value."""
+    """Return the share of elements that could have failed where equality is required: all, unless
+    all have one value.
+    """
     first = expected.reshape(-1)[0]
     different = expected != first
     if expected.dtype.kind not in "OUSbiu":

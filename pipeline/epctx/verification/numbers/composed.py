@@ -73,7 +73,7 @@ def require_wirable(composition: Composition, models: Mapping[str, onnx.ModelPro
 
 
 def where(composition: Composition) -> str:
-    """How messages name a composition."""
+    """Return the name of a composition in messages."""
     return f"compose.{composition.name}"
 
 
@@ -85,7 +85,7 @@ def outputs_of(composition: Composition) -> Mapping[str, Port] | None:
 
 
 def inputs_of(composed: Composed, wired: Wiring, model: ContextModel) -> tuple[InputSpec, ...]:
-    """What the whole is fed, with what the parts' sources imply of it."""
+    """Return the inputs of the whole, with the hints of its parts' sources."""
     hints: dict[Port, Hint | None] = {}
     for built in composed.parts:
         for spec in sources.inputs(built.source):
@@ -132,7 +132,7 @@ def _sources(composed: Composed) -> Iterator[SourceModel]:
 def one_after_the_other(
     composed: Composed, wired: Wiring, given: Sequence[Feeds], run: RunPart
 ) -> list[Feeds]:
-    """What the parts give, by the whole's names of outputs, for each of `given`, by its inputs'."""
+    """Run the parts one after the other; return the whole's outputs for each of `given`."""
     known: list[dict[Port, Array]] = [
         {port: each[name] for name, ports in wired.inputs.items() for port in ports}
         for each in given

@@ -1,4 +1,4 @@
-"""How much a comparison could have told: what must differ so that an error is seen at all.
+"""Evidence of a comparison: the elements that could have shown an error.
 
 An element could have failed if a usual value of its output in its place would be told as wrong.
 Usual is the median of the elements that are not zero; of a zero, their median magnitude. What is
@@ -24,15 +24,16 @@ Array = npt.NDArray[np.generic]
 SAMPLE: Final = 1 << 20
 """Elements that are looked at; of a larger output every n-th one."""
 _FEW: Final = 4
-"""Of fewer elements the median tells nothing; 0 is the usual value then."""
+"""Number of elements below which the median tells nothing; the usual value is 0 then."""
 _ROWS: Final = 1 << 22
 """Elements of rows that are converted to float64 at a time."""
 _BEST: Final = 5
-"""So many of a row's elements, at most, are its best: as in top-5."""
+"""Greatest number of a row's best elements, as in top-5."""
 _CHANNELS: Final = 1024
 _EXPLAINED: Final = 16.0
-"""So many times the error of all elements explains another winner: QNN's, at most 3 times it in
-float models of the zoo, and 9 times in quantized ones."""
+"""Multiple of the error of all elements that explains another winner. QNN has at most 3 times it in
+float models of the zoo, and 9 times in quantized ones.
+"""
 
 
 def share(expected: Array, scale: Scale, tolerance: Tolerance) -> float:
@@ -65,7 +66,7 @@ def share(expected: Array, scale: Scale, tolerance: Tolerance) -> float:
 def top_k(
     expected: Array, actual: Array, scale: Scale, tolerance: Tolerance, noise: float
 ) -> TopK | None:
-    """Whether the largest elements of each row of scores are the same; None: there are no rows.
+    """Compare the largest elements of each row of scores; None if there are no rows.
 
     Scores lie in the last axis of two or three, or in the second one of more (images). A row is
     decided if between two of its largest elements is a gap that is wider than an error may be;
@@ -152,7 +153,7 @@ def _rows(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def _limits(tolerance: Tolerance, scales: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """From which error on an element fails by itself; infinity: never."""
+    """Return the error from which on an element fails by itself; infinity if it never does."""
     found = np.full(scales.shape, math.inf)
     if tolerance.max_abs is not None:
         found = np.minimum(found, tolerance.max_abs)
@@ -168,7 +169,9 @@ def _together(
     ordinary: npt.NDArray[np.bool_],
     tolerance: Tolerance,
 ) -> npt.NDArray[np.float64] | float:
-    """From which error on elements fail together, by cosine or SQNR; infinity: never."""
+    """Return the error from which on elements fail together, by cosine or SQNR; infinity if they
+    never do.
+    """
     units = scales[ordinary]
     scaled = values / units
     power = float(np.dot(scaled, scaled))

@@ -58,13 +58,15 @@ _CONSUMERS: Final = "inputs in the range of their consumers"
 REPEATS: Final = 8
 """Runs that tell whether an output of few elements is random."""
 _MOST_ELEMENTS: Final = 1 << 24
-"""Of an input set at sizes that are tried."""
+"""Greatest number of elements of an input set at sizes that are tried."""
 SIZES: Final = "sizes"
 RANDOM: Final = "random"
 REFUSAL: Final = "refusal"
 COVERAGE: Final = "coverage"
-"""Beside a source's outputs: sizes of its open dimensions; names of outputs that are random, once
-its first case was run; the finding that it cannot be run; that on nodes which inputs exercise."""
+"""Names of records beside a source's outputs: the sizes of its open dimensions; the names of random
+outputs, once its first case was run; the finding that it cannot be run; the finding about nodes
+that its inputs exercise.
+"""
 KERNELS: Final = "kernels"
 REFERENCE: Final = "reference"
 MAGNITUDES: Final = "magnitudes"
@@ -226,7 +228,9 @@ class Expected(Struct, dict=True):
         return Pieces(self.source.source, self.cuts)
 
     def _open(self) -> None:
-        """Raises NotHere; ModelError: no session can be made of it."""
+        """Open a session of the model. Raises NotHere, or ModelError if no session can be made of
+        it.
+        """
         if self._session is not None:
             return
         try:
@@ -240,7 +244,7 @@ class Expected(Struct, dict=True):
         return self._session(feeds, *keep, **how)
 
     def _blame(self, case: Case, error: Exception) -> Unfed | ModelError:
-        """Whose fault it is that an input set does not run: the model's, or the inputs'."""
+        """Blame the model or the inputs for an input set that does not run."""
         if not self.sets.generated:
             return self._refused(f"the source model does not run on {case.label}", error)
         works = self.ran or self.fallback(self.inputs)
@@ -251,7 +255,7 @@ class Expected(Struct, dict=True):
         return self._refused(f"the source model does not run: {tried}", error)
 
     def fallback(self, inputs: Sequence[InputSpec]) -> str | None:
-        """On which of ATTEMPTS it runs; None: on none."""
+        """Return the first of ATTEMPTS that it runs on; None if it runs on none."""
         for attempt in ATTEMPTS:
             with contextlib.suppress(Exception):  # onnxruntime's errors have no common class
                 self._run(_attempt(attempt, inputs))
@@ -305,7 +309,7 @@ def drawn(run: Callable[[], Mapping[str, Array]]) -> frozenset[str]:
 
 
 def tell_random(model: ContextModel, names: frozenset[str]) -> Iterator[Finding]:
-    """That outputs are random, if any are: what differs from itself is held against nobody."""
+    """Yield the finding that outputs are random, if any are; random outputs are not compared."""
     if names:
         listed = ", ".join(map(repr, sorted(names)))
         message = f"random: on the same inputs the source's kernels give other {listed} each time"

@@ -31,9 +31,9 @@ from epctx.verification.numbers.tasks import broken, finding, obstacle, unchecke
 from epctx.verification.request import Kept
 
 AGAIN: Final = "again"
-"""Beside a model's outputs: those of the second run on its first input set."""
+"""Name of the folder beside a model's outputs for the second run on its first input set."""
 LOADS: Final = "loads"
-"""Beside a model's outputs: the findings of loading it."""
+"""Name of the record beside a model's outputs for the findings of loading it."""
 SHORT: Final = 1.0
 """Seconds: a first run that takes less is repeated."""
 Started = Callable[[str, int, int], None]

@@ -1,4 +1,4 @@
-"""How far an output of a floating-point type is from what it should be.
+"""Comparison of an output of a floating-point type with the right one.
 
 Differences, norms and dot products are taken in float64, chunk by chunk, so that an output of any
 size is compared without a copy of the whole. What they are relative to is in `scale`.
@@ -21,11 +21,13 @@ from epctx.verification.numbers import scale as scales
 from epctx.verification.numbers.scale import Array, Floats, Magnitudes, Scale
 
 _END: Final = 0.99
-"""What an EP clamps to may be rounded: QNN's simulator gives 65536 for 65504."""
+"""Share of the largest number from which on a value counts as clamped: QNN's simulator gives 65536
+for 65504.
+"""
 _EDGES: Final = (np.nextafter(0.0, 1.0), *DECADES)
 """Nothing is below the first but an element that is equal."""
 _LEAST_SQNR: Final = -999.0
-"""In decibels: noise that is beyond float64 has no finite ratio."""
+"""Least SQNR in decibels: noise that is beyond float64 has no finite ratio."""
 
 
 class Fit(Struct, frozen=True):
@@ -216,7 +218,7 @@ def _second(expected: Array, actual: Array, scale: Scale, tolerance: Tolerance) 
 
 
 def _saturated(x: Floats, y: Floats, saturates_at: float | None) -> npt.NDArray[np.bool_]:
-    """What is beyond the range of the EP's type, and came out as its end or as infinite."""
+    """Find elements beyond the range of the EP's type that came out as its end or as infinite."""
     if saturates_at is None or x.dtype.kind == "c":
         return np.zeros(x.shape, np.bool_)
     beyond = np.isfinite(x) & (np.abs(x) > saturates_at)

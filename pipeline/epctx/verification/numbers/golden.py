@@ -225,7 +225,7 @@ def _golden(
 
 
 def _run(source: ModelSource, given: Sequence[Feeds], *, held: bool = False) -> list[Feeds]:
-    """What a source model gives, in one thread: how many there are changes last digits.
+    """Run a source model in one thread: the number of threads changes last digits.
 
     Where ONNX Runtime gives it two answers, that of the kernels is right, as in verification;
     `held`: verification has found two.
@@ -390,7 +390,9 @@ def as_computed(right: Outputs, actual: Outputs) -> Outputs:
 
 
 def _as(expected: Array, actual: Array | None) -> Array:
-    """In `.npy`, ml_dtypes lose their name, not their bits, and text has a fixed width."""
+    """Return an array in its own type: `.npy` keeps of ml_dtypes only the bits, and gives text a
+    fixed width.
+    """
     if actual is None or expected.dtype == actual.dtype:
         return expected
     if expected.dtype.kind == "V" and expected.dtype.itemsize == actual.dtype.itemsize:

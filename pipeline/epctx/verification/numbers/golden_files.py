@@ -58,7 +58,7 @@ class GoldenModel(Struct, frozen=True, kw_only=True):
 
 
 class Golden(Struct, frozen=True, kw_only=True):
-    """What golden.json holds: models by name."""
+    """Content of golden.json: models by name."""
 
     version: Literal[1] = 1
     models: Mapping[str, GoldenModel]
@@ -93,7 +93,7 @@ def _write(archive: zipfile.ZipFile, name: str, array: Array) -> None:
 
 
 def read_record(folder: Path) -> Golden:
-    """What golden.json of a golden folder says.
+    """Read the golden.json of a golden folder.
 
     Raises:
         VerificationError: it is missing or broken.

@@ -51,11 +51,11 @@ class InputSets:
 
     @property
     def generated(self) -> bool:
-        """Whether values are generated, not read."""
+        """Return whether values are generated, not read."""
         return not self._settings.files
 
     def problems(self, inputs: Sequence[InputSpec]) -> list[str]:
-        """Why a model's input sets cannot be generated; nothing if they can, or are read.
+        """Return why a model's input sets cannot be generated; nothing if they can, or are read.
 
         A dimension that is open is no reason: whoever asks for `cases` knows sizes.
         """
@@ -65,7 +65,7 @@ class InputSets:
         return feeds.problems(least, count=self._settings.count)
 
     def remedy(self, inputs: Sequence[InputSpec]) -> str:
-        """What to do where there are problems."""
+        """Return the remedy for problems."""
         never = (spec.remedy for spec in inputs)
         return next(filter(None, never), "give values with `verify.inputs.files`")
 
@@ -132,7 +132,8 @@ class InputSets:
         return Case(label=f"{label}, {sizes.words(at)}" if at else label, feeds=generated, sizes=at)
 
     def refuse_unused(self, others: Iterable[Sequence[InputSpec]] = ()) -> None:
-        """After all models of the group: everything in `verify.inputs` was for one of them.
+        """Require that everything in `verify.inputs` was for a model; call it after all models of
+        the group.
 
         Args:
             others: the inputs of each model of the group that no cases were asked for.
@@ -152,8 +153,8 @@ class InputSets:
                 raise self._misfits[values.label]
 
     def unknown(self) -> Iterator[tuple[str, str, ManifestError]]:
-        """What `ranges` and `dimensions` name that no model noted has: the key, the name, and the
-        error about it.
+        """Yield what `ranges` and `dimensions` name that no model has: the key, the name, and the
+        error.
         """
         for name in self._settings.ranges:
             if name not in self._inputs:

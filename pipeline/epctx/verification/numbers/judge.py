@@ -1,4 +1,4 @@
-"""From outputs to findings: each output compared, each comparison judged, each model summed up."""
+"""Judgement of outputs: compares each output, judges each comparison, sums up each model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Outputs = Mapping[str, Array]
 """A model's outputs, by name."""
 _SOURCE: Final = "the source model"
 _MOST: Final = 4
-"""So many slices are listed."""
+"""Number of slices that a message lists."""
 LITTLE: Final = 0.05
 """An output of which a smaller share could have failed is "not checkable"."""
 
@@ -245,7 +245,7 @@ class Judge:
             expected[name] = other
 
     def summary(self) -> Iterator[Finding]:
-        """After the last input set: what has passed, and what a comparison could not tell."""
+        """Sum up after the last input set: what has passed, and what a comparison could not tell."""
         if self.reference is not None:
             yield from self.reference[0].summary()
         if not self._judged:
@@ -377,7 +377,7 @@ class Judge:
 
 
 def _why(found: Comparison) -> str:
-    """Why a comparison tells little."""
+    """Return why a comparison tells little."""
     size = math.prod(found.shape)
     if not size:
         return "it is empty"

@@ -51,19 +51,20 @@ _SLICES: Final = 4
 LEAST_VALUES: Final = 16
 """The least number of slices, and of elements in each, that tell something of an axis."""
 SUM: Final = 0.02
-"""How far probabilities that were rounded may be from 1."""
+"""Greatest difference of the sum of rounded probabilities from 1."""
 _BLOCK_FLOOR: Final = 64.0
 """A block's scale is not less than this part of the whole's: neighbours share their noise."""
 _CHANCE: Final = 0.01
 """Probability that slices of few values are small by chance, from which on they are not named."""
 _NEARLY: Final = 2.5
-"""Up to so much of the error that is allowed, and half of the largest, slices have own scales."""
+"""Slices have own scales up to this multiple of the allowed error, and up to half of the largest.
+"""
 _HALF: Final = 0.5
 _COLUMNS: Final = 32
 _DENSE: Final = 4.0
 """Values of a normal distribution are so much denser at zero than ones spread evenly."""
 _APART: Final = 4.0
-"""On a second axis, hidden slices are so much smaller than the smallest other one."""
+"""Factor by which hidden slices on a second axis are smaller than the smallest other one."""
 _ROUNDINGS: Final = 8.0
 """Rounding within a model changes a value by so much more than rounding its inputs does."""
 
@@ -204,13 +205,13 @@ def widen(values: Array) -> Floats:
 
 
 def _exponents(magnitudes: Magnitudes) -> npt.NDArray[np.int64]:
-    """How many finite elements lie in which octave, by float64's biased exponent."""
+    """Count finite elements by octave, which is float64's biased exponent."""
     found = np.ascontiguousarray(magnitudes).view(np.int64) >> 52
     return np.bincount(found, minlength=_EXPONENTS)[: _EXPONENTS - 1]
 
 
 def _extremes(octaves: npt.NDArray[np.int64]) -> float:
-    """Where extreme magnitudes begin. Octave 0 holds zero, which tells nothing."""
+    """Return the magnitude where extreme ones begin. Octave 0 holds zero, which tells nothing."""
     found = math.inf
     occupied = [int(octave) for octave in np.flatnonzero(octaves) if octave > 0]
     total = int(octaves[1:].sum())

@@ -188,5 +188,5 @@ def _named(outputs: Sequence[ort.NodeArg | NodeArg], results: Sequence[object]) 
 
 
 def words(error: Exception) -> str:
-    """What ONNX Runtime's errors say, in one line without its source locations."""
+    """Return the message of an ONNX Runtime error in one line, without its source locations."""
     return first_line(error).rpartition("Status Message: ")[2].strip()

@@ -1,4 +1,4 @@
-"""What numbers need to know of a source model, read without its weights."""
+"""Source models in short, read without their weights."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
         )
 
     def interface_faults(self, model: ContextModel) -> list[str]:
-        """How the EPContext model's inputs and outputs are not those of its source."""
+        """Return how the EPContext model's inputs and outputs differ from those of its source."""
         faults = []
         for what, own, other in (
             ("inputs", [i.name for i in self.inputs], [i.name for i in model.inputs]),

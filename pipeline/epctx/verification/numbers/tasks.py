@@ -1,4 +1,4 @@
-"""What numbers run: a model, its source, its EPs and its input sets; or what is in the way."""
+"""Tasks of numbers: a model, its source, its EPs and its input sets; or the obstacle to a run."""
 
 from __future__ import annotations
 
@@ -116,7 +116,9 @@ class Preparation:
         return self.inputs.generated and not found[0] and bool(open_names(inputs))
 
     def refuse_unused_inputs(self) -> None:
-        """After all tasks: a misspelt range, or a file that fits no model, is a ManifestError."""
+        """Raise ManifestError for a misspelt range or a file that fits no model; call it after all
+        tasks.
+        """
         unfed = [source for file, source in self._sources.items() if file not in self._fed]
         self.inputs.refuse_unused(map(source_model.inputs, unfed))
 
@@ -150,7 +152,9 @@ class Preparation:
 
 
 def broken(model: ContextModel, earlier: Sequence[Finding]) -> Finding | None:
-    """What failed of a model's files before: nothing of it is loaded; None: nothing did."""
+    """Return the first failure of a model's files, which forbids to load them; None if nothing
+    failed.
+    """
     failed = (f for f in earlier if f.outcome == "fail" and f.subject in model.files)
     return next(failed, None)
 
@@ -188,7 +192,7 @@ def words(error: Exception) -> str:
 
 
 def obstacle(folder: GroupFolder, model: ContextModel, *, sharing: bool) -> tuple[str, str] | None:
-    """Why a model cannot be loaded here, and what to do; None: it may be tried.
+    """Return why a model cannot be loaded here, and the remedy; None if it may be tried.
 
     Args:
         sharing: its context is others' too.

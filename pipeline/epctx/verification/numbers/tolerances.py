@@ -1,4 +1,4 @@
-"""What a model's numbers may differ by: by EP and precision, unless the manifest says.
+"""Limits of a model's numbers: by EP and precision, unless the manifest says otherwise.
 
 A manifest's limits replace the defaults one by one; a limit that it does not name stays.
 """
@@ -31,7 +31,7 @@ _FLOORS: Final[Mapping[Precision, float]] = {"quantized": 0.02}
 _FLOOR: Final = 0.01
 """An error of a probability that is none, where an EP computes in less than the model's types."""
 _LOOSE: Final = 0.1
-"""From this `max_rel` on, it does."""
+"""Value of `max_rel` from which on an EP computes in less than the model's types."""
 
 # The order of sums counts in the larger types: it moves a ResNet-50 by 2**-14.
 _UNITS: Final[Mapping[Precision, float]] = {

@@ -1,4 +1,4 @@
-"""Whether ONNX Runtime gives a source model one answer, or two.
+"""Sources to which ONNX Runtime gives two answers, with and without its optimizations.
 
 A stock session folds constants and shapes before it runs anything, and where onnx infers another
 shape than the kernels make (`graph.prepare.arguments`), it computes something else than the
@@ -39,7 +39,7 @@ _PLAIN: Final = frozenset(
         "Unsqueeze",
     }
 )
-"""What exporters do to weights, and what every implementation folds alike."""
+"""Ops that exporters apply to weights, and that every implementation folds alike."""
 
 REMEDY: Final = (
     "write the source in a way that all read alike: see what onnxruntime warns of when it loads "
@@ -48,11 +48,11 @@ REMEDY: Final = (
     "`verify.tolerance` to what the answers differ by"
 )
 _OF_SHAPES: Final = ("Shape", "Size")
-"""What is folded where a shape is known, though its input is no constant."""
+"""Ops that are folded where a shape is known, though their input is no constant."""
 
 
 def folds(model: onnx.ModelProto) -> bool:
-    """Whether ONNX Runtime folds something of it that it may compute otherwise than its kernels."""
+    """Return whether ONNX Runtime folds something that it may compute otherwise than its kernels."""
     if numerics.dequantizes_in_blocks(model):
         return False  # the answers differ, and not for what is folded
     return any(_folds(graph, frozenset()) for graph in (model.graph, *model.functions))
