@@ -112,7 +112,7 @@ def of_stream(stream: Stream, algorithm: Algorithm = "blake3") -> Digest:
 
 
 def _pieces(stream: Stream, size: int) -> Iterator[memoryview]:
-    """Give the bytes of a stream; only the beginning, if it fills a buffer that is not the largest."""
+    """Give the bytes of a stream; only the beginning if they fill a buffer smaller than the largest."""
     buffer = memoryview(bytearray(size))
     while count := stream.readinto(buffer) or 0:
         yield buffer[:count]

@@ -116,7 +116,7 @@ if sys.platform == "linux":
         return not ctypes.CDLL(None).sync_file_range(descriptor, *whole, ctypes.c_uint(7))
 
     def tells(path: str | os.PathLike[str], text: str) -> bool:
-        """Return whether the file system of the file at `path`, of identity `text`, shows writes."""
+        """Return whether the file system of a file, of identity `text`, shows writes."""
         return _type(path, text.partition(":")[0]) in _TELLING
 
     def _type(place: int | str | os.PathLike[str], device: str) -> int:

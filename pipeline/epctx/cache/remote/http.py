@@ -124,7 +124,7 @@ class HttpStore:
         return repeatedly(attempt)
 
     def _length(self, method: str, name: str) -> int | None:
-        """Return the length in an answer's header; 0, too, may be all that a proxy tells of HEAD."""
+        """Return the length in an answer's header; a proxy may tell 0 of HEAD."""
 
         def attempt() -> int | None:
             with self._request(method, self._place(name)) as answer:

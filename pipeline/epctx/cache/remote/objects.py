@@ -263,7 +263,7 @@ def _putting() -> Iterator[None]:
 
 
 def _error(error: Exception) -> StoreError:
-    """Put an error into epctx's own words: obstore's quote the store's answer, which may hold keys."""
+    """Put an error into epctx's words: obstore's quote the answer, which may hold keys."""
     text = str(error)
     asked = text.partition(" - ")[0]  # what follows is the answer's
     if any(each in asked for each in _NO_CREDENTIALS):

@@ -245,7 +245,7 @@ class Judge:
             expected[name] = other
 
     def summary(self) -> Iterator[Finding]:
-        """Sum up after the last input set: what has passed, and what a comparison could not tell."""
+        """Sum up after the last input set: what passed, and what no comparison could tell."""
         if self.reference is not None:
             yield from self.reference[0].summary()
         if not self._judged:

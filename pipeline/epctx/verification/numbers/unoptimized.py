@@ -52,7 +52,7 @@ _OF_SHAPES: Final = ("Shape", "Size")
 
 
 def folds(model: onnx.ModelProto) -> bool:
-    """Return whether ONNX Runtime folds something that it may compute otherwise than its kernels."""
+    """Return whether ONNX Runtime folds what it may compute otherwise than its kernels."""
     if numerics.dequantizes_in_blocks(model):
         return False  # the answers differ, and not for what is folded
     return any(_folds(graph, frozenset()) for graph in (model.graph, *model.functions))
