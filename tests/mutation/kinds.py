@@ -19,10 +19,10 @@ import onnx
 from onnx import TensorProto
 
 from epctx.manifest import ModelSource, VerifyInputs
-from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.expected import Expected
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.source_model import SourceModel
+from epctx.verification.numbers.unoptimized import Rerun
 from tests.mutation import architectures, task
 from tests.mutation.architectures import FLOAT, Net
 from tests.mutation.liar.epctx_liar.faults import OF_CLASSES, OF_PROBABILITIES, Place
@@ -366,7 +366,7 @@ class Run:
 
     source: SourceModel
     outputs: Mapping[str, Outputs]
-    again: Again
+    again: Rerun
 
 
 FOLDER: Final = tempfile.TemporaryDirectory()
@@ -384,5 +384,5 @@ def prepared(head: str) -> Run:
     sets = InputSets(VerifyInputs(count=SETS))
     cases = {case.label: case for case in sets.cases(source.inputs)}
     expected = Expected(source, source.inputs, sets)
-    again = Again(lambda given, optimized: expected.compute(given, False), cases)
+    again = Rerun(lambda given, optimized: expected.compute(given, False), cases)
     return Run(source, {label: again.unoptimized(label) for label in cases}, again)

@@ -80,7 +80,7 @@ def judged(
         asked=Tolerance(),
         idle=constant(list(run.outputs.values())),
         known=run.outputs,
-        again=run.again,
+        rerun=run.again,
     )
     told: list[Finding | OutputNumbers] = []
     for (label, right), given in zip(run.outputs.items(), found, strict=True):

@@ -112,7 +112,7 @@ def of_stream(stream: Stream, algorithm: Algorithm = "blake3") -> Digest:
 
 
 def _pieces(stream: Stream, size: int) -> Iterator[memoryview]:
-    """Give the bytes of a stream; only the beginning if they fill a buffer smaller than the largest."""
+    """Give the bytes of a stream; only the first if they fill a buffer smaller than the largest."""
     buffer = memoryview(bytearray(size))
     while count := stream.readinto(buffer) or 0:
         yield buffer[:count]

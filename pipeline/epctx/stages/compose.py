@@ -25,7 +25,7 @@ from epctx.graph.serde import canonical, reader
 from epctx.graph.weights.data_file import DataFile
 from epctx.graph.wiring import Wiring
 from epctx.providers.base import ExecutionProvider
-from epctx.verification.eps import Providers
+from epctx.verification.folder import Providers
 from epctx.verification.numbers.composed import interfaces, outputs_of, where
 from epctx.verification.request import BuiltPart, Composed
 

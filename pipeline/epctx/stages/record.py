@@ -27,8 +27,7 @@ from epctx.manifest import ModelGroup, ModelSource, VerifyInputs
 from epctx.providers.base import Boundary, ExecutionProvider, PartitionedModel, Workspace
 from epctx.providers.onnxruntime.whole_model import GeneratingModel
 from epctx.stages.compile import CompiledGroup
-from epctx.verification.eps import Providers
-from epctx.verification.folder import open_folder, read_proto, summarize
+from epctx.verification.folder import Providers, open_folder, read_proto, summarize
 from epctx.verification.numbers import branches, pieces, recordings
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.recordings import Variant

@@ -6,13 +6,11 @@ conformance and compatibility, which need no run, then numbers.
 
 from __future__ import annotations
 
-from epctx.verification.claims import Claims
-from epctx.verification.compatibility import Compatibility
-from epctx.verification.conformance.check import Conformance
+from epctx.verification.compatibility import Claims, Compatibility
+from epctx.verification.conformance import Conformance
 from epctx.verification.device import OnDevice
-from epctx.verification.eps import Providers
 from epctx.verification.findings import Finding, FolderReport, OutputNumbers
-from epctx.verification.folder import GroupFolder, Policy, open_folder
+from epctx.verification.folder import GroupFolder, Policy, Providers, open_folder
 from epctx.verification.integrity import Integrity
 from epctx.verification.numbers.composed import ComposedNumbers
 from epctx.verification.numbers.golden import GoldenNumbers

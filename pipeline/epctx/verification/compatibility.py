@@ -1,7 +1,9 @@
-"""Compatibility: what a model says of the devices it fits, against what was asked and this host.
+"""Compatibility: devices that a model fits, against what was asked, this host and the package.
 
 Source: real-eps.md section 7. onnxruntime's Python sessions do not act on `ep_compatibility_info`,
-whatever it says; so it is checked here.
+whatever it says; so it is checked here. ONNX Runtime selects a variant of a package by its EP and
+its compatibility string: one that is not the model's own selects the model where it does not run,
+or nowhere.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from onnxruntime.capi import _pybind_state as native
 
 from epctx.errors import EpctxError, InvalidGraph, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
+from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, Outcome, Verdict
 from epctx.text import first_line
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder
+from epctx.verification.request import Claim
 
 _REMEDIES: Final = {
     "EP_SUPPORTED_PREFER_RECOMPILATION": "build it again with this host's toolchain for full speed",
@@ -122,3 +126,65 @@ def _unknown(message: str, remedy: str) -> Verdict:
 def _finding(model: ContextModel, check: str, verdict: Verdict) -> Finding:
     said = verdict.outcome, verdict.message, verdict.remedy
     return Finding("compatibility", check, model.file, *said)
+
+
+_REPACKAGE: Final = "package it again: ONNX Runtime selects by what the package says"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """Each claim: the EP has the model's nodes, and wrote the compatibility string."""
+
+    claims: tuple[Claim, ...]
+    name: PolicyName = field(default="compatibility", init=False)
+
+    def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Finding]:
+        """Look at each claim; a model that cannot be read was told before."""
+        models = {model.file: model for model in folder.models}
+        for claim in self.claims:
+            model = models.get(claim.model)
+            faults = []
+            if model is not None:
+                faults = [*_faults(claim, model, folder), *_astray(claim, model)]
+            for fault in faults:
+                yield Finding(
+                    "compatibility",
+                    "variant",
+                    claim.model,
+                    "fail",
+                    f"{fault} (variant {claim.variant})",
+                    _REPACKAGE,
+                )
+            if model is not None and not faults:
+                yield Finding(
+                    "compatibility",
+                    "variant",
+                    claim.model,
+                    "pass",
+                    f"is what variant {claim.variant} says",
+                )
+
+
+def _faults(claim: Claim, model: ContextModel, folder: GroupFolder) -> Iterator[str]:
+    found = {source: folder.providers.find(source) for source in model.sources}
+    names = {provider.name for provider in found.values() if provider is not None}
+    if claim.ep not in (names or {DEFAULT_EP}) and None not in found.values():
+        yield f"is said to be for {claim.ep}, and is for {', '.join(sorted(names)) or DEFAULT_EP}"
+    own = model.metadata.get(COMPATIBILITY + claim.ep)
+    if own != claim.compatibility:
+        yield f"is said to be compatible with {_shown(claim.compatibility)}, it says {_shown(own)}"
+
+
+def _astray(claim: Claim, model: ContextModel) -> Iterator[str]:
+    """QNN 2.7.0 and OpenVINO 1.8.1 look for context binaries where external data is."""
+    if claim.astray and model.contexts:
+        yield (
+            "has its external data elsewhere, and no `ep.context_file_path`: real EPs look for "
+            f"{model.contexts[0]} in the folder of the data"
+        )
+
+
+def _shown(text: str | None) -> str:
+    if text is None:
+        return "nothing"
+    return repr(text if len(text) <= 160 else f"{text[:159]}…")

@@ -1,16 +1,16 @@
-"""A group folder as the policies see it: its models in short, its files, what is expected of it."""
+"""Group folders as the policies see them: models in short, files, EPs, and what is expected."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 import onnx
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from epctx.errors import InvalidGraph, ModelError
+from epctx.errors import EpctxError, InvalidGraph, ModelError
 from epctx.files import paths
 from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS, context_file
 from epctx.graph import epcontext
@@ -18,9 +18,64 @@ from epctx.graph import inputs as graph_inputs
 from epctx.graph.epcontext import Cuts, EPContextNode
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import protos, reader
-from epctx.manifest import ModelGroup
-from epctx.verification.eps import Providers
+from epctx.manifest import ModelGroup, ProviderSpec
+from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName
+
+
+class Providers(Struct, kw_only=True):
+    """EPs by the `source` that they accept.
+
+    Attributes:
+        asked: the manifest's EPs, bound to their options, in priority order; None if there is no
+            manifest, then any installed EP counts with its default options.
+        missing: names of EPs of the manifest that this host does not have, and why.
+    """
+
+    asked: tuple[ExecutionProvider, ...] | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    _found: dict[str, ExecutionProvider | None] = field(default_factory=dict)
+
+    @classmethod
+    def of_group(cls, specs: Iterable[ProviderSpec]) -> Providers:
+        """The EPs that a model group asks for."""
+        asked: list[ExecutionProvider] = []
+        missing: dict[str, str] = {}
+        for spec in specs:
+            try:
+                asked.append(registry.create(spec))
+            except EpctxError as error:
+                missing[spec.provider] = str(error).replace("\n  -> ", "; ")
+        return cls(asked=tuple(asked), missing=missing)
+
+    def find(self, source: str) -> ExecutionProvider | None:
+        """The EP that takes nodes of this source; None if there is none here."""
+        if source not in self._found:
+            if self.asked is None:
+                self._found[source] = registry.accepting(source)
+            else:
+                takers = (provider for provider in self.asked if source in provider.sources)
+                self._found[source] = next(takers, None)
+        return self._found[source]
+
+    def of(self, sources: Iterable[str]) -> tuple[ExecutionProvider, ...]:
+        """The EPs that there are for nodes of these sources, each once."""
+        found = map(self.find, sources)
+        return tuple({id(each): each for each in found if each is not None}.values())
+
+    def why_not(self, source: str) -> str:
+        """Return the remedy for a source that `find` does not know."""
+        if self.missing:
+            return "; ".join(self.missing.values())
+        if self.asked is not None:
+            known = ", ".join(sorted(s for p in self.asked for s in p.sources)) or "none"
+            return f"the manifest's execution providers have the sources: {known}"
+        return (
+            "install the package of the EP that it is for, or give the EP's options "
+            f"with --manifest; installed are {', '.join(registry.names())}"
+        )
+
 
 PRODUCER = "epctx"
 
@@ -66,6 +121,11 @@ class ContextModel(Struct, frozen=True, kw_only=True):
     def sources(self) -> tuple[str, ...]:
         """The `source` of its EPContext nodes, each once, in order; "" for one without."""
         return tuple(dict.fromkeys(node.source or "" for node in self.nodes))
+
+    @property
+    def stem(self) -> str:
+        """File name without its endings."""
+        return self.file.removesuffix(".onnx").removesuffix("_ctx")
 
     @property
     def ours(self) -> bool:
@@ -246,3 +306,41 @@ def read_node(proto: onnx.NodeProto) -> EPContextNode | str:
 def context_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """The EPContext nodes of a model, in bodies of control flow too."""
     return (node for node in protos.nodes(model) if epcontext.is_epcontext(node))
+
+
+def sharing_sets(folder: GroupFolder) -> list[tuple[ContextModel, ...]]:
+    """The models that share a context, in the order that they are loaded in; singles last.
+
+    By the manifest's sharing groups; without a manifest, those that refer to one binary, the one
+    that the binary is named for first.
+    """
+    by_file = {model.file: model for model in folder.models}
+    if folder.group is not None:
+        listed = [
+            tuple(by_file[f] for f in map(context_file, members) if f in by_file)
+            for members in folder.group.sharing_groups.values()
+        ]
+    else:
+        listed = _by_binary(folder.models)
+    shared = [models for models in listed if len(models) > 1]
+    taken = {model.file for models in shared for model in models}
+    return shared + [(model,) for model in folder.models if model.file not in taken]
+
+
+def _by_binary(models: Sequence[ContextModel]) -> list[tuple[ContextModel, ...]]:
+    sets: list[tuple[set[str], list[ContextModel]]] = []
+    for model in models:
+        binaries, members = set(model.contexts), [model]
+        apart = []
+        for known, others in sets:
+            if known & binaries:
+                binaries, members = binaries | known, [*others, *members]
+            else:
+                apart.append((known, others))
+        sets = [*apart, (binaries, members)]
+    return [tuple(sorted(members, key=_names_binary)) for _, members in sets]
+
+
+def _names_binary(model: ContextModel) -> tuple[bool, str]:
+    names = (PurePosixPath(path).name for path in model.contexts)
+    return not any(name.startswith(f"{model.stem}_") for name in names), model.file

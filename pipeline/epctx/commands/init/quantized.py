@@ -65,7 +65,7 @@ def _printable(specs: Sequence[InputSpec]) -> str:
 def _precision(model: Path) -> str:
     """Return float32 if all outputs have it, else the precision of the first other one."""
     from epctx.graph.serde import reader
-    from epctx.verification.numbers.precision import precisions
+    from epctx.verification.numbers.tolerances import precisions
 
     each = precisions(reader.read(model)).values()
     return next((word for word in each if word != "float32"), "float32")

@@ -27,12 +27,16 @@ from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import ProviderSpec, Tolerance
 from epctx.providers import registry
 from epctx.providers.base import OnDevice
-from epctx.verification import layout
-from epctx.verification.eps import Providers
-from epctx.verification.folder import ContextModel, GroupFolder, open_folder
+from epctx.verification.folder import (
+    ContextModel,
+    GroupFolder,
+    Providers,
+    open_folder,
+    sharing_sets,
+)
 from epctx.verification.numbers import golden_files, tolerances
 from epctx.verification.numbers.golden_files import GoldenSet
-from epctx.verification.numbers.precision import of_output
+from epctx.verification.numbers.tolerances import of_output
 from epctx.verification.request import VerifyRequest
 
 _README: Final = """\
@@ -195,7 +199,7 @@ def _sets(
     folder = open_folder(
         request.folder, providers=_providers(bound), models=request.models, data=request.data
     )
-    for models in layout.sharing_sets(folder):
+    for models in sharing_sets(folder):
         eps, why_not = _eps(folder, models, bound)
         yield KitSet(
             models=tuple(_model(folder, model, place, files) for model in models),

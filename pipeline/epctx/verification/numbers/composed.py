@@ -26,11 +26,10 @@ from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
 from epctx.verification.numbers import (
     expected,
-    precision,
-    probabilities,
     recordings,
     sessions,
     sizes,
+    tolerances,
 )
 from epctx.verification.numbers import source_model as sources
 from epctx.verification.numbers.expected import REPEATS, drawn, tell_random
@@ -106,7 +105,7 @@ def precisions(composed: Composed, wired: Wiring) -> dict[str, Precision]:
         links = {to.name: p for to, p in wired.links.items() if to.part == built.part.name}
         fed = {name: found[port] for name, port in links.items() if port in found}
         with contextlib.suppress(ModelError):
-            own = precision.precisions(reader.read(built.source.path), fed)
+            own = tolerances.precisions(reader.read(built.source.path), fed)
             found |= {Port(part=built.part.name, name=name): each for name, each in own.items()}
     return {name: found[port] for name, port in wired.outputs.items() if port in found}
 
@@ -118,7 +117,7 @@ def probable(composed: Composed, wired: Wiring) -> frozenset[str]:
     for name, port in wired.outputs.items():
         with contextlib.suppress(ModelError):
             model = reader.read(sources[port.part].path)
-            found.update({name} if port.name in probabilities.outputs(model) else ())
+            found.update({name} if port.name in tolerances.probability_outputs(model) else ())
     return frozenset(found)
 
 

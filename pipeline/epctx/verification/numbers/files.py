@@ -21,9 +21,8 @@ from epctx.inference.feeds import Feeds
 from epctx.inference.session import Session
 from epctx.manifest import ModelSource
 from epctx.providers.base import ExecutionProvider
-from epctx.verification import layout
 from epctx.verification.findings import REBUILD, Finding
-from epctx.verification.folder import ContextModel, GroupFolder, summarize
+from epctx.verification.folder import ContextModel, GroupFolder, sharing_sets, summarize
 from epctx.verification.numbers import recordings, sessions
 from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.pieces import CHAIN, Pieces, Values
@@ -143,7 +142,7 @@ class Files:
             True if all of it was computed; False if nothing was, or a run failed.
         """
         ran = False
-        for models in layout.sharing_sets(self._folder):
+        for models in sharing_sets(self._folder):
             files = {model.file for model in models}
             if files <= self._passed or only not in {None, *files}:
                 continue

@@ -26,13 +26,11 @@ from epctx.graph.inputs import Array, InputSpec
 from epctx.inference import feeds
 from epctx.inference.feeds import Feeds, InputSet
 from epctx.manifest import ModelGroup, ModelSource, Tolerance, VerifySettings
-from epctx.verification import layout
 from epctx.verification.findings import Finding, PolicyName
-from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
+from epctx.verification.folder import ContextModel, GroupFolder, read_proto, sharing_sets, summarize
 from epctx.verification.numbers import (
     branches,
     golden_files,
-    nonfinite,
     recordings,
     sessions,
     sizes,
@@ -62,10 +60,10 @@ from epctx.verification.numbers.golden_files import (
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge, Outputs
 from epctx.verification.numbers.policy import Found, judged, loads
-from epctx.verification.numbers.precision import Precisions, of_output
 from epctx.verification.numbers.sizes import NotFound, Sizes
-from epctx.verification.numbers.source_model import SourceModel
+from epctx.verification.numbers.source_model import SourceModel, refuse_nonfinite
 from epctx.verification.numbers.tasks import finding, unchecked, words
+from epctx.verification.numbers.tolerances import Precisions, of_output
 from epctx.verification.request import Composed, Kept
 
 _finding: Final = partial(Finding, "numbers", "golden")
@@ -101,7 +99,7 @@ def make(
                 cases += branches.reaching(source, inputs, cases, more=input_sets.generated)[1]
             right = _run(source, [case.feeds for case in cases], held=held)
             for case, found in zip(cases, right, strict=True):
-                nonfinite.refuse(source, group.verify, case.label, found)
+                refuse_nonfinite(source, group.verify, case.label, found)
             of = model.precision, model.probabilities
             yield _golden(source.name, *of, group.verify, cases, right)
 
@@ -340,7 +338,7 @@ class GoldenNumbers:
         except VerificationError as error:
             yield _damaged(RECORD, str(error.why))
             return
-        for models in layout.sharing_sets(folder):
+        for models in sharing_sets(folder):
             for model in models:
                 golden = record.models.get(name_of(model))
                 wrong = next((failed[file] for file in model.files if file in failed), None)

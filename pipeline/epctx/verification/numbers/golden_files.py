@@ -26,7 +26,7 @@ from epctx.graph.inputs import Array
 from epctx.inference.feeds import Feeds
 from epctx.limits import Limit
 from epctx.manifest import Tolerance
-from epctx.verification.numbers.precision import Precisions
+from epctx.verification.numbers.tolerances import Precisions
 
 FOLDER: Final = outputs.GOLDEN
 RECORD: Final = "golden.json"

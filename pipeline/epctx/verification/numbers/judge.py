@@ -24,10 +24,10 @@ from epctx.verification.findings import (
     Sessions,
 )
 from epctx.verification.numbers import compare, floats, scale, tolerances, unoptimized
-from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.floats import Fit
-from epctx.verification.numbers.precision import Precisions, of_output
 from epctx.verification.numbers.scale import Scale
+from epctx.verification.numbers.tolerances import Precisions, of_output
+from epctx.verification.numbers.unoptimized import Rerun
 
 _QUANTIZED = (
     "give real inputs with `verify.inputs.files` (random ones may lie beyond what it was "
@@ -82,7 +82,7 @@ class Judge:
             model; empty: the first, of all of it.
         known: what is right, by the label of the input set, as far as it is known before; an
             output's scale is that of all of them.
-        again: runs the model that gave what is right once more; None: there is none to run.
+        rerun: runs the model that gave what is right once more; None: there is none to run.
         reference: judges the same outputs by those of another model, by the label of the input set.
         inputs: where the inputs come from.
     """
@@ -100,7 +100,7 @@ class Judge:
     variant: str = ""
     when: str = ""
     known: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
-    again: Again | None = None
+    rerun: Rerun | None = None
     reference: tuple[Judge, Mapping[str, Mapping[str, Array]]] | None = None
     inputs: Inputs = "generated"
     _judged: list[OutputNumbers] = field(default_factory=list, init=False)
@@ -116,9 +116,9 @@ class Judge:
             judge, outputs = self.reference
             yield from judge.judge(label, outputs[label], actual)
         given, expected = label, dict(expected)
-        if self.again is not None and self.again.held:
-            other = self.again.unoptimized(label)
-            expected |= {name: other[name] for name in self.again.held if name in other}
+        if self.rerun is not None and self.rerun.held:
+            other = self.rerun.unoptimized(label)
+            expected |= {name: other[name] for name in self.rerun.held if name in other}
         label = ", ".join(filter(None, (label, self.variant, self.when)))
         for name in sorted(actual.keys() - expected.keys()):
             yield self._finding("fail", f"{label}: output '{name}' is one too many", WRONG)
@@ -186,12 +186,12 @@ class Judge:
                 n: y for n, y in sets.items() if (y.shape, y.dtype) == (right.shape, right.dtype)
             }
             noise, rounded = tolerances.unit(of_output(name, self.precision), allowed), []
-            if self.again is not None and failed:
+            if self.rerun is not None and failed:
                 self._explained.add(key)
-                others = (self.again.rounded(label, noise) for label in alike)
+                others = (self.rerun.rounded(label, noise) for label in alike)
                 rounded = [outputs[name] for outputs in others if name in outputs]
             known = list(alike.values()) or [right]
-            blind = self.again is None or (failed and len(rounded) < len(known))
+            blind = self.rerun is None or (failed and len(rounded) < len(known))
             noise = 2 * noise if blind else 0.0
             allowed = replace(allowed, max_rel=0.0) if name in self.inner else allowed
             scales[right.shape] = scale.measure(known, allowed, noise=noise, rounded=rounded)
@@ -232,16 +232,16 @@ class Judge:
         """Hold an output that exceeds its limits to what the kernels compute, from now on, if ONNX
         Runtime's two answers differ by more than these limits, too.
         """
-        if self.again is None or name in self.again.held:
+        if self.rerun is None or name in self.rerun.held:
             return
-        other = self.again.unoptimized(label).get(name, expected[name])
+        other = self.rerun.unoptimized(label).get(name, expected[name])
         apart = compare.compare(other, expected[name], allowed, measured)
         difference = compare.excess(apart, allowed)
         if difference is not None:
-            if not self.again.held:
+            if not self.rerun.held:
                 which = ", ".join(filter(None, (label, self.when)))
                 yield unoptimized.two_answers(self.file, which, f"output '{name}': {difference}")
-            self.again.held.add(name)
+            self.rerun.held.add(name)
             expected[name] = other
 
     def summary(self) -> Iterator[Finding]:

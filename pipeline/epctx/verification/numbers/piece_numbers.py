@@ -21,13 +21,13 @@ from epctx.inference.split import SegmentStep
 from epctx.verification.findings import NOT_CHECKED, Finding, OutputNumbers
 from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import pieces, recordings
-from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.expected import Expected
 from epctx.verification.numbers.files import LOADS, name_of, words_of
 from epctx.verification.numbers.judge import Judge, Outputs
 from epctx.verification.numbers.pieces import CHAIN, PIECES, RIGHT, Values
-from epctx.verification.numbers.precision import precisions
 from epctx.verification.numbers.tasks import Task, budget, finding, unchecked
+from epctx.verification.numbers.tolerances import precisions
+from epctx.verification.numbers.unoptimized import Rerun
 from epctx.verification.request import Kept
 
 Found = Finding | OutputNumbers
@@ -121,8 +121,8 @@ def _alone(
             then = recordings.read(kept.files, f"{place}/{RIGHT}", case.feeds)
             now = values.read(case.feeds, names) if then is None else then
             known[case.label] = _as_numbers(now, zeros)
-        again = Again(partial(compute, number), cases)
-        own = dataclasses.replace(judge, when=which, known=known, again=again)
+        again = Rerun(partial(compute, number), cases)
+        own = dataclasses.replace(judge, when=which, known=known, rerun=again)
         for case, _ in task.ready:
             failed = recordings.failure(kept.files, place, case.feeds)
             actual = recordings.read(kept.files, place, case.feeds)

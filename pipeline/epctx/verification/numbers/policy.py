@@ -21,7 +21,6 @@ from epctx.graph.serde import protos
 from epctx.inference.feeds import assumed
 from epctx.manifest import ModelSource, VerifySettings
 from epctx.providers.base import Boundary
-from epctx.verification import layout
 from epctx.verification.findings import (
     GENERATED,
     NOT_CHECKED,
@@ -31,19 +30,16 @@ from epctx.verification.findings import (
     PolicyName,
     Sessions,
 )
-from epctx.verification.folder import ContextModel, GroupFolder
+from epctx.verification.folder import ContextModel, GroupFolder, sharing_sets
 from epctx.verification.numbers import (
-    boundaries,
     expected,
     headroom,
-    nonfinite,
     piece_numbers,
     recordings,
     sizes,
     tolerances,
     unoptimized,
 )
-from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.expected import Expected, tell_random
 from epctx.verification.numbers.files import AGAIN, LOADS, Feeding, name_of
 from epctx.verification.numbers.input_sets import Case
@@ -51,7 +47,7 @@ from epctx.verification.numbers.judge import Judge, Outputs, constant
 from epctx.verification.numbers.pieces import Values
 from epctx.verification.numbers.recordings import Variant
 from epctx.verification.numbers.sizes import Sizes
-from epctx.verification.numbers.source_model import SourceModel
+from epctx.verification.numbers.source_model import SourceModel, refuse_nonfinite
 from epctx.verification.numbers.tasks import (
     Impossible,
     Preparation,
@@ -61,6 +57,7 @@ from epctx.verification.numbers.tasks import (
     finding,
     unchecked,
 )
+from epctx.verification.numbers.unoptimized import Rerun
 from epctx.verification.request import Kept
 
 Found = Finding | OutputNumbers
@@ -147,7 +144,7 @@ class Numbers:
         group = folder.group
         wanted = [
             models
-            for models in layout.sharing_sets(folder)
+            for models in sharing_sets(folder)
             if not all(model.file in self.passed for model in models)
         ]
         if group is not None and group.verify.numbers != "off" and self.kept is not None:
@@ -163,7 +160,7 @@ class Numbers:
         if group is not None:
             reason = "the manifest says `numbers: off`"
             remedy = "set `verify.numbers` to full or generating"
-        for models in layout.sharing_sets(folder):
+        for models in sharing_sets(folder):
             for model in models:
                 yield unchecked(model, reason, remedy)
             for model in models if models in wanted else ():
@@ -351,7 +348,7 @@ class _Judging:
                 for each in left:
                     yield budget(task.model, self.settings.budget, each)
                 break
-            nonfinite.refuse(task.source.source, self.settings, case.label, outputs)
+            refuse_nonfinite(task.source.source, self.settings, case.label, outputs)
             misfit = self._misfit(task, case, outputs)
             if misfit is not None:
                 yield misfit
@@ -395,7 +392,7 @@ class _Judging:
         name, source = task.source.source.name, self.kept.source
         cases = {case.label: case for case in task.cases}
         runs = self._source_of(task)
-        task.again = Again(runs.compute, cases)
+        task.rerun = Rerun(runs.compute, cases)
         random = recordings.kept(source, name, expected.RANDOM, tuple[str, ...])
         task.random = frozenset(random or ())
         yield from tell_random(task.model, task.random)
@@ -421,10 +418,10 @@ class _Judging:
             message = "ONNX Runtime gives it one answer, with and without its optimizations"
             yield finding(task.model, "source", "pass", message)
             return
-        assert task.again is not None
-        task.again.held.update(kernels)
+        assert task.rerun is not None
+        task.rerun.held.update(kernels)
         task.expected[:] = (
-            kernels if each is case else dict(task.again.compute(each.feeds, False))
+            kernels if each is case else dict(task.rerun.compute(each.feeds, False))
             for each, _ in task.ready
         )
         yield unoptimized.two_answers(task.model.file, case.label, difference)
@@ -465,7 +462,7 @@ class _Judging:
             asked=asked.tolerance,
             right="the float model",
             known=task.reference,
-            again=Again(compute, {case.label: case for case in task.cases}),
+            rerun=Rerun(compute, {case.label: case for case in task.cases}),
         )
         for case, outputs in task.ready:
             yield from judge.judge(case.label, task.reference[case.label], outputs)
@@ -486,8 +483,8 @@ class _Judging:
             if more is not None and self._misfit(task, other, more) is None:
                 results.append(more)
                 task.other = other, more
-                if task.again is not None:
-                    task.again.cases[other.label] = other
+                if task.rerun is not None:
+                    task.rerun.cases[other.label] = other
         if len(results) < 2 or not task.inputs or not results[0]:
             return
         task.idle = constant(results)
@@ -558,7 +555,7 @@ class _Judging:
         self, task: Task, kept: Sequence[Boundary], variant: Variant
     ) -> Iterator[Finding]:
         """Tell whether the file's EPContext nodes are those that the generating sessions ran."""
-        found = list(boundaries.differences(self.folder.load(task.model), kept))
+        found = list(recordings.boundary_differences(self.folder.load(task.model), kept))
         wrong = "; ".join(found if variant.misfit is None else [*found, variant.misfit])
         if not kept:
             message = "its execution provider does not tell what its generating sessions take"
@@ -638,11 +635,11 @@ class _Judging:
     def _require_runs(self, task: Task | None, found: Sequence[Found]) -> None:
         """Raise ModelError where files do not load or run, nor do their source's own nodes."""
         fails = {f.check for f in found if isinstance(f, Finding) and f.outcome == "fail"}
-        if task is None or task.again is None or fails.isdisjoint(("loads", "runs")):
+        if task is None or task.rerun is None or fails.isdisjoint(("loads", "runs")):
             return
         for case, _ in task.ready:
             try:
-                task.again.compute(case.feeds, False)
+                task.rerun.compute(case.feeds, False)
             except Exception as error:  # onnxruntime's errors have no common class
                 raise unoptimized.needed(task.source.source, error) from error
 
@@ -659,7 +656,7 @@ class _Judging:
             random=task.random,
             variant=variant,
             known={case.label: outputs for case, outputs in task.ready},
-            again=task.again,
+            rerun=task.rerun,
         )
         reference = task.source.source.reference
         if reference is None or reference.of_source or not task.reference:
@@ -670,7 +667,7 @@ class _Judging:
             asked=reference.tolerance,
             right="its reference",
             known=task.reference,
-            again=None,
+            rerun=None,
         )
         return dataclasses.replace(judge, reference=(other, task.reference))
 

@@ -1,9 +1,10 @@
-"""Source models in short, read without their weights."""
+"""Source models in short, read without their weights, and what their outputs may not be."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,14 +13,14 @@ from epctx.errors import ModelError
 from epctx.graph import inputs as graph_inputs
 from epctx.graph import numerics
 from epctx.graph.decisions import Program
-from epctx.graph.inputs import InputSpec
+from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.prepare import functions
 from epctx.graph.serde import reader
-from epctx.manifest import ModelSource
+from epctx.manifest import ModelSource, VerifySettings
 from epctx.providers.base import Precision
 from epctx.verification.folder import ContextModel
-from epctx.verification.numbers import probabilities, unoptimized
-from epctx.verification.numbers.precision import precisions
+from epctx.verification.numbers import unoptimized
+from epctx.verification.numbers.tolerances import precisions, probability_outputs
 
 
 class SourceModel(Struct, frozen=True, kw_only=True):
@@ -53,7 +54,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
             inputs=_specs(source, model),
             outputs=tuple(info.name for info in model.graph.output),
             precision=precisions(model),
-            probabilities=probabilities.outputs(model),
+            probabilities=probability_outputs(model),
             may_draw=numerics.may_draw(model),
             folds=unoptimized.folds(model),
             prepacks=numerics.depends_on_prepacking(model),
@@ -125,3 +126,31 @@ def _fixed(spec: InputSpec, source: ModelSource) -> tuple[graph_inputs.Dim, ...]
     return tuple(
         source.dimensions.get(dim, dim) if isinstance(dim, str) else dim for dim in spec.shape
     )
+
+
+def refuse_nonfinite(
+    source: ModelSource, settings: VerifySettings, label: str, outputs: Mapping[str, Array]
+) -> None:
+    """Refuse a source model that computes NaN or infinities on a user's own inputs.
+
+    On generated inputs they are no fault: nobody says that the model is made for them.
+
+    Raises:
+        ModelError: an output has NaN or infinities on inputs that were read from a file.
+    """
+    if not settings.inputs.files or settings.allow_nonfinite:
+        return
+    for name, output in outputs.items():
+        if output.dtype.kind in "OUSbiu":
+            continue
+        nan = int(np.count_nonzero(np.isnan(output)))
+        infinite = int(np.count_nonzero(np.isinf(output)))
+        if nan or infinite:
+            raise ModelError(
+                f"computes {nan} NaN and {infinite} infinite of {output.size} elements in its "
+                f"output '{name}'",
+                file=str(source.path),
+                why=f"on the inputs of {label}, on ONNX Runtime's CPU EP",
+                remedy="give inputs that the model is made for; docs/numbers.md says how values "
+                "are declared that are meant, as in masks",
+            )

@@ -14,10 +14,10 @@ from epctx.providers.base import Outcome
 from epctx.verification.findings import NOT_CHECKED, REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import sessions, source_model
-from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.sizes import Sizes, open_names
 from epctx.verification.numbers.source_model import SourceModel
+from epctx.verification.numbers.unoptimized import Rerun
 
 
 class Task(Struct, kw_only=True):
@@ -31,7 +31,7 @@ class Task(Struct, kw_only=True):
         idle: outputs of which a comparison says nothing: they are what they are whatever happens.
         random: outputs that the source gives otherwise each time; nothing is compared with them.
         reference: what the reference gives, by the label of the case; empty: there is none.
-        again: runs the source once more.
+        rerun: runs the source once more.
         other: a case beside a single one, which shows whether outputs depend on inputs.
     """
 
@@ -43,7 +43,7 @@ class Task(Struct, kw_only=True):
     idle: frozenset[str] = frozenset()
     random: frozenset[str] = frozenset()
     reference: dict[str, dict[str, Array]] = field(default_factory=dict)
-    again: Again | None = None
+    rerun: Rerun | None = None
     other: tuple[Case, dict[str, Array]] | None = None
 
     @property

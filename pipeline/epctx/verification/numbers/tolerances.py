@@ -1,18 +1,151 @@
 """Limits of a model's numbers: by EP and precision, unless the manifest says otherwise.
 
-A manifest's limits replace the defaults one by one; a limit that it does not name stays.
+The precision of an output is that of the least exact value that it depends on. An output that holds
+probabilities has a floor, too: a small error of one is none, however small it is. A manifest's
+limits replace the defaults one by one; a limit that it does not name stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import onnx
 from msgspec.structs import asdict, replace
 
+from epctx.errors import ModelError
+from epctx.graph import structure
+from epctx.graph.prepare import functions
+from epctx.graph.serde import protos
 from epctx.manifest import Tolerance
 from epctx.providers.base import ExecutionProvider, Precision
+from epctx.inference import values
 from epctx.verification.numbers.compare import is_floating
+
+Precisions = Precision | Mapping[str, Precision]
+"""One precision for all outputs, or one for each, by name."""
+_RANKED: Final[tuple[Precision, ...]] = ("quantized", "bfloat16", "float16", "float32", "float64")
+"""The least exact first; a rank is a place here."""
+_EXACT: Final = len(_RANKED)
+"""The rank of what no floating-point number decides."""
+_OF_TYPES: Final[Mapping[int, int]] = {
+    onnx.TensorProto.BFLOAT16: 1,
+    onnx.TensorProto.FLOAT16: 2,
+    onnx.TensorProto.FLOAT: 3,
+    onnx.TensorProto.DOUBLE: 4,
+}
+
+
+def precisions(
+    model: onnx.ModelProto,
+    fed: Mapping[str, Precision] | None = None,
+    also: Iterable[str] = (),
+) -> dict[str, Precision]:
+    """Return the precision of each output, by the nodes that it depends on.
+
+    A node that quantizes makes it quantized; else the types of inputs, weights and casts decide.
+
+    Args:
+        fed: precisions of inputs, where their values are less exact than their types.
+        also: values of the main graph whose precision is returned, too.
+
+    Raises:
+        ModelError: local functions of the model cannot be inlined.
+    """
+    where = f"graph {model.graph.name}"
+    inlined = onnx.ModelProto()
+    inlined.CopyFrom(functions.inlined(model, where=where))
+    with contextlib.suppress(ModelError):  # not sorted, a pass below does little
+        structure.normalize(inlined, where=where)
+    ranks = {name: _RANKED.index(of) for name, of in (fed or {}).items()}
+    while (found := _ranks(inlined.graph, ranks)) != ranks:  # nodes may come before their inputs
+        ranks = found
+    names = [*(info.name for info in model.graph.output), *also]
+    return {name: (*_RANKED, "float32")[ranks.get(name, _EXACT)] for name in names}
+
+
+def of_output(output: str, of: Precisions) -> Precision:
+    """Return the precision of an output, or of the sequence or map that `output` is a part of."""
+    if isinstance(of, str):
+        return of
+    wholes = (name for name in of if values.suffix(output, name) is not None)
+    return of[output] if output in of else of.get(next(wholes, ""), "float32")
+
+
+def _ranks(graph: onnx.GraphProto, known: Mapping[str, int]) -> dict[str, int]:
+    """Return the ranks of a graph's values, and those that are known of values around it."""
+    types = {i.name: i.type.tensor_type.elem_type for i in (*graph.output, *graph.input)}
+    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    own = {name: _OF_TYPES.get(kind, _EXACT) for name, kind in types.items()}
+    found = {**known, **{name: min(rank, known.get(name, rank)) for name, rank in own.items()}}
+    for node in graph.node:
+        rank = min((*_own(node), *(found.get(name, _EXACT) for name in node.input)), default=_EXACT)
+        ranks = [_EXACT if node.op_type in ("Shape", "Size") else rank] * len(node.output)
+        for body in protos.subgraphs(node):
+            inner = _ranks(body, {**found, **{info.name: rank for info in body.input}})
+            ends = [inner.get(info.name, _EXACT) for info in body.output]
+            if node.op_type != "If":  # a loop feeds all that its body makes to the next turn
+                ends = [min(ends, default=_EXACT)] * len(ranks)
+            ranks = list(map(min, ranks, ends))
+        made = zip(node.output, ranks, strict=False)
+        found.update((name, min(rank, own.get(name, _EXACT))) for name, rank in made if name)
+    return found
+
+
+def _own(node: onnx.NodeProto) -> Iterator[int]:
+    """The ranks that a node has by itself: it quantizes, casts, or is a constant."""
+    op = node.op_type
+    if "QuantizeLinear" in op or op.startswith("QLinear") or op.endswith("Integer"):
+        yield 0
+    kinds = [a.i for a in node.attribute if a.name in ("dtype", "to")]
+    kinds += [t.data_type for a in node.attribute for t in protos.tensors_of(a)]
+    yield from (_OF_TYPES.get(kind, _EXACT) for kind in kinds)
+
+
+_MAKE: Final = frozenset({"Sigmoid", "HardSigmoid", "Softmax"})
+_KEEP: Final = frozenset(
+    {
+        *("Cast", "Clip", "Compress", "Concat", "DepthToSpace", "DequantizeLinear", "Dropout"),
+        *("Expand", "Flatten", "Gather", "GatherElements", "GatherND", "GlobalAveragePool"),
+        *("GlobalMaxPool", "Identity", "Max", "MaxPool", "Pad", "QuantizeLinear", "ReduceMax"),
+        *("ReduceMean", "ReduceMin", "Reshape", "Resize", "ScatterND", "Slice", "SpaceToDepth"),
+        *("Split", "Squeeze", "Tile", "TopK", "Transpose", "Unsqueeze", "Upsample", "Where"),
+    }
+)
+"""Move, select or average values: of one probability among their inputs they make others."""
+_PRODUCTS: Final = frozenset({"Min", "Mul"})
+"""Need probabilities only: a Mul of a Sigmoid and its own input is an activation."""
+
+
+def probability_outputs(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the names of the outputs that a Sigmoid or a Softmax ends in, if only in parts.
+
+    Raises:
+        ModelError: local functions of the model cannot be inlined.
+    """
+    model = functions.inlined(model, where=f"graph {model.graph.name}")
+    found = _probabilities(model.graph, frozenset())
+    return frozenset(info.name for info in model.graph.output if info.name in found)
+
+
+def _probabilities(graph: onnx.GraphProto, outer: frozenset[str]) -> frozenset[str]:
+    """Return the names of a graph's probabilities, and of those around it."""
+    found = set(outer)
+    for node in graph.node:
+        given = [name in found for name in node.input if name]
+        if (
+            node.op_type in _MAKE
+            or (node.op_type in _KEEP and any(given))
+            or (node.op_type in _PRODUCTS and given and all(given))
+        ):
+            found.update(node.output)
+        for body in protos.subgraphs(node) if node.op_type == "If" else ():
+            inner = _probabilities(body, frozenset(found))
+            pairs = zip(body.output, node.output, strict=False)
+            found.update(name for info, name in pairs if info.name in inner)
+    return frozenset(found)
+
 
 DEFAULTS: Final[dict[Precision, Tolerance]] = {
     "float64": Tolerance(cosine_min=0.999999, max_rel=1e-9),

@@ -16,15 +16,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import numpy as np
 import onnx
+from msgspec import Struct, field
 
 from epctx.errors import ModelError
 from epctx.graph import numerics
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos
 from epctx.manifest import ModelSource, Tolerance
+from epctx.inference.feeds import Feeds
 from epctx.verification.findings import Finding
 from epctx.verification.numbers import compare, scale, sessions
+from epctx.verification.numbers.compare import is_floating
+from epctx.verification.numbers.input_sets import Case
 
 _PLAIN: Final = frozenset(
     {
@@ -116,3 +121,50 @@ def two_answers(file: str, label: str, difference: str) -> Finding:
         f"ORT_DISABLE_ALL: {difference}. The files are held to the latter"
     )
     return Finding("numbers", "source", file, "not checkable", message, REMEDY)
+
+
+class Rerun(Struct):
+    """Second run of a model on an input set where a comparison has failed; no outputs if it fails.
+
+    Attributes:
+        compute: runs the model on inputs, in a stock session or, if False, its own kernels.
+        cases: its input sets, by label.
+        held: outputs that are judged by what its kernels compute.
+    """
+
+    compute: Callable[[Feeds, bool], Mapping[str, Array]]
+    cases: dict[str, Case]
+    held: set[str] = field(default_factory=set)
+    _answers: dict[str, Mapping[str, Array]] = field(default_factory=dict)
+
+    def unoptimized(self, label: str) -> Mapping[str, Array]:
+        """Return what its kernels compute."""
+        if label not in self._answers:
+            self._answers[label] = self._run(self.cases[label].feeds, False)
+        return self._answers[label]
+
+    def rounded(self, label: str, unit: float) -> Mapping[str, Array]:
+        """Return the outputs for `perturbed` inputs; nothing if no input is floating-point."""
+        feeds = self.cases[label].feeds
+        if not any(is_floating(str(each.dtype)) for each in feeds.values()):
+            return {}
+        return self._run(perturbed(feeds, unit), True)
+
+    def _run(self, feeds: Feeds, optimized: bool) -> Mapping[str, Array]:
+        try:
+            return self.compute(feeds, optimized)
+        except Exception:  # onnxruntime's errors have no common class
+            return {}
+
+
+def perturbed(feeds: Feeds, unit: float) -> Feeds:
+    """Return inputs of which each float is off by `unit` of itself, up or down."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for name, each in feeds.items():
+        signs = rng.choice((-1.0, 1.0), size=each.shape)
+        floating = is_floating(str(each.dtype))
+        found[name] = (
+            (each.astype(np.float64) * (1 + unit * signs)).astype(each.dtype) if floating else each
+        )
+    return found

@@ -11,8 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.manifest import ModelSource, Reference, VerifyInputs
-from epctx.verification.eps import Providers
-from epctx.verification.folder import ContextModel, GroupFolder, open_folder
+from epctx.verification.folder import ContextModel, GroupFolder, Providers, open_folder
 from epctx.verification.numbers import files
 from epctx.verification.numbers.files import Feeding, Files
 from epctx.verification.numbers.input_sets import Case as InputCase

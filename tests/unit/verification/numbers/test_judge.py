@@ -10,9 +10,9 @@ from epctx.files.hashing import SMALL
 from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
 from epctx.verification.findings import Finding, OutputNumbers
-from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.judge import Judge, constant
+from epctx.verification.numbers.unoptimized import Rerun
 
 
 def test_large_outputs_are_told_in_order_each_with_its_own_error() -> None:
@@ -67,7 +67,7 @@ def told(one: Judge, *actual: Mapping[str, Array]) -> list[tuple[str, str]]:
     return [*names, *((str(f.outcome), "") for f in one.summary())]
 
 
-def again(answer: Callable[[], Mapping[str, Array]], asked: list[str] | None = None) -> Again:
+def again(answer: Callable[[], Mapping[str, Array]], asked: list[str] | None = None) -> Rerun:
     """A source whose kernels give `answer`; the input sets are asked for by their numbers."""
 
     def compute(feeds: Mapping[str, Array], optimized: bool) -> Mapping[str, Array]:
@@ -77,26 +77,26 @@ def again(answer: Callable[[], Mapping[str, Array]], asked: list[str] | None = N
         return answer()
 
     cases = {f"set {n}": Case(label=f"set {n}", feeds={"n": np.array(n)}) for n in range(3)}
-    return Again(compute, cases)
+    return Rerun(compute, cases)
 
 
 def test_of_two_answers_the_other_one_is_right_where_the_stock_one_is_not() -> None:
     asked: list[str] = []
     source = again(lambda: KERNELS, asked)
     given = {"a": KERNELS["a"], "b": STOCK["b"]}
-    found = told(judge(again=source), STOCK, given, given)
+    found = told(judge(rerun=source), STOCK, given, given)
     assert found == [("not checkable", "a"), ("pass", "")]
     assert asked[0] == "set 1" and source.held == {"a"}, "not on the set on which nothing failed"
-    generating = judge(again=source, sessions="generating")
+    generating = judge(rerun=source, sessions="generating")
     assert told(generating, given) == [("pass", "")], "it is told once for a model"
     wrong = {"a": KERNELS["a"] * np.float32(1.01), "b": STOCK["b"]}
-    assert told(judge(again=source), wrong) == [("fail", "a")]
-    assert told(judge(again=again(lambda: KERNELS)), wrong) == [
+    assert told(judge(rerun=source), wrong) == [("fail", "a")]
+    assert told(judge(rerun=again(lambda: KERNELS)), wrong) == [
         ("not checkable", "a"),
         ("fail", "a"),
     ]
     both = {"a": KERNELS["a"], "b": KERNELS["a"]}
-    assert told(judge(again=again(lambda: both)), both) == [("not checkable", "a"), ("pass", "")]
+    assert told(judge(rerun=again(lambda: both)), both) == [("not checkable", "a"), ("pass", "")]
 
 
 def test_answers_that_agree_let_nobody_off() -> None:
@@ -105,8 +105,8 @@ def test_answers_that_agree_let_nobody_off() -> None:
     def refused() -> Mapping[str, Array]:
         raise RuntimeError("no kernel")
 
-    assert told(judge(again=again(lambda: KERNELS)), wrong) == [("fail", "b")]
-    assert told(judge(again=again(refused)), wrong) == [("fail", "b")]
+    assert told(judge(rerun=again(lambda: KERNELS)), wrong) == [("fail", "b")]
+    assert told(judge(rerun=again(refused)), wrong) == [("fail", "b")]
 
 
 NPU = Tolerance(cosine_min=0.99, max_rel=0.2)
@@ -209,11 +209,11 @@ def test_what_rounding_explains_is_no_failure() -> None:
         return {"y": rounded if optimized else right}
 
     cases = {"set 0": Case(label="set 0", feeds={"x": np.ones(3, np.float32)})}
-    found = summed_up(judge(asked=NPU, known=known, again=Again(compute, cases)), (right, noisy))
+    found = summed_up(judge(asked=NPU, known=known, rerun=Rerun(compute, cases)), (right, noisy))
     assert [f.outcome for f in found] == ["not checkable", "pass"]
     assert "as noise is: 4 (" in found[0].message
-    steady = Again(lambda feeds, optimized: {"y": right}, cases)
-    found = summed_up(judge(asked=NPU, known=known, again=steady), (right, noisy))
+    steady = Rerun(lambda feeds, optimized: {"y": right}, cases)
+    found = summed_up(judge(asked=NPU, known=known, rerun=steady), (right, noisy))
     assert found[0].outcome == "fail"
 
 

@@ -1,11 +1,17 @@
+"""Sources to which ONNX Runtime gives two answers, and second runs."""
+
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
+from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
+from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.tolerances import of_type
-from epctx.verification.numbers.unoptimized import difference, folds
+from epctx.verification.numbers.unoptimized import Rerun, difference, folds
 from tests.kit import onnx_text
 
 FOLDS = {
@@ -68,3 +74,30 @@ def test_another_answer_is_one(name: str, value: np.ndarray) -> None:
     one = {"y": np.array([1, 2, 3], np.float32), "n": np.array([1])}
     found = difference(one, one | {name: value}, limits)
     assert found is not None and found.startswith(f"output '{name}': ")
+
+
+CASES = {
+    "floats": Case(label="floats", feeds={"x": np.ones(3, np.float32), "n": np.array([7])}),
+    "integers": Case(label="integers", feeds={"n": np.array([7])}),
+}
+
+
+def test_kernels_run_once_on_an_input_set() -> None:
+    runs: list[bool] = []
+
+    def compute(feeds: Mapping[str, Array], optimized: bool) -> Mapping[str, Array]:
+        runs.append(optimized)
+        return {"y": feeds["n"]}
+
+    again = Rerun(compute, CASES)
+    assert again.unoptimized("floats") is again.unoptimized("floats")
+    assert again.rounded("floats", 0.1)["y"] == 7 and runs == [False, True]
+
+
+@pytest.mark.parametrize("label", ["floats", "integers"])
+def test_what_does_not_run_says_nothing(label: str) -> None:
+    def compute(feeds: Mapping[str, Array], optimized: bool) -> Mapping[str, Array]:
+        raise RuntimeError("no kernel")
+
+    again = Rerun(compute, CASES)
+    assert again.unoptimized(label) == again.rounded(label, 0.1) == {}

@@ -1,23 +1,44 @@
-"""Checks of EPContext nodes: spec/ep-context-design.md, "EPContext Op Schema" and what follows."""
+"""Conformance of EPContext nodes, by the op schema in spec/ep-context-design.md."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
 import onnx
+from msgspec import Struct
 
 from epctx.files import paths
 from epctx.graph import epcontext
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.partition import borders
 from epctx.graph.serde import protos
-from epctx.providers.base import ExecutionProvider, PrefixPlace
+from epctx.providers.base import ExecutionProvider, Outcome, PrefixPlace
 from epctx.text import nearest
-from epctx.verification.conformance.subject import Fault, Subject
-from epctx.verification.folder import context_nodes
+from epctx.verification.findings import REBUILD
+from epctx.verification.folder import ContextModel, GroupFolder, context_nodes
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """Fault of a model; or a check that could not be made, and why."""
+
+    message: str
+    remedy: str = REBUILD
+    outcome: Outcome = "fail"
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """A model, whole and in short, in its folder."""
+
+    folder: GroupFolder
+    model: ContextModel
+    proto: onnx.ModelProto
+
+
+Check = Callable[[Subject], Iterator[Fault]]
+"""Yields what is wrong; a model of which it yields nothing has passed."""
 
 
 def attributes(subject: Subject) -> Iterator[Fault]:
