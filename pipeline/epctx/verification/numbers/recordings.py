@@ -31,8 +31,8 @@ from epctx.graph.epcontext import EPContextNode
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos
 from epctx.inference import feeds as feeds_
-from epctx.inference.values import NodeArg
 from epctx.inference.feeds import Feeds
+from epctx.inference.values import NodeArg
 from epctx.providers.base import Boundary, Port
 from epctx.verification.findings import Finding
 from epctx.verification.folder import context_nodes

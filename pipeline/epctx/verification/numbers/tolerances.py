@@ -18,9 +18,9 @@ from epctx.errors import ModelError
 from epctx.graph import structure
 from epctx.graph.prepare import functions
 from epctx.graph.serde import protos
+from epctx.inference import values
 from epctx.manifest import Tolerance
 from epctx.providers.base import ExecutionProvider, Precision
-from epctx.inference import values
 from epctx.verification.numbers.compare import is_floating
 
 Precisions = Precision | Mapping[str, Precision]

@@ -24,8 +24,8 @@ from epctx.errors import ModelError
 from epctx.graph import numerics
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos
-from epctx.manifest import ModelSource, Tolerance
 from epctx.inference.feeds import Feeds
+from epctx.manifest import ModelSource, Tolerance
 from epctx.verification.findings import Finding
 from epctx.verification.numbers import compare, scale, sessions
 from epctx.verification.numbers.compare import is_floating
