@@ -30,7 +30,7 @@ from epctx.errors import EpctxError, ManifestError, UsageError, VerificationErro
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import SUMS
 from epctx.lockfile.types import LockedFile
-from epctx.providers.onnxruntime.openvino import options as openvino_options
+from epctx.providers.onnxruntime.openvino import provider
 from epctx.verification.findings import VerifyReport
 from epctx.verification.numbers import golden_files
 from epctx.worker import protocol
@@ -122,8 +122,8 @@ def load_configs(data: bytes) -> None:
     read: list[object] = []
     for inline, file in ((data.decode(errors="replace"), None), (None, str(path))):
         try:
-            config = openvino_options.config_of(inline, file)
-            read.append(openvino_options.properties_of(config, "CPU"))
+            config = provider.config_of(inline, file)
+            read.append(provider.properties_of(config, "CPU"))
         except ManifestError as error:
             assert error.remedy
             read.append(None)

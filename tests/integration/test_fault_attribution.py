@@ -21,7 +21,7 @@ from epctx.cli.app import app
 from epctx.files.digest import Buffer
 from epctx.graph.passes import registry
 from epctx.graph.serde import canonical
-from epctx.providers.onnxruntime.staging import Staging
+from epctx.providers.onnxruntime.exchange import Staging
 from tests.kit import command_line, onnx_text
 from tests.kit.inline import Inline
 

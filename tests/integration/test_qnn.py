@@ -350,11 +350,11 @@ def test_silent_failures_are_errors(tmp_path: Path, sources: dict[str, str], fai
 
 def test_a_crash_ends_one_process(tmp_path: Path, sources: dict[str, str]) -> None:
     """A dimension of 0 divides by zero inside QNN; whoever started the process sees the signal."""
-    from epctx.providers.onnxruntime import crash
+    from epctx.providers.onnxruntime import native_process
 
     answer = qnn(tmp_path, "empty batch", sources=sources)
     assert answer.exit_code == -8
-    assert "SIGFPE" in (crash.describe(answer.exit_code) or "")
+    assert "SIGFPE" in (native_process.describe_end(answer.exit_code) or "")
     assert not any((tmp_path / "out").iterdir())
 
 

@@ -27,7 +27,7 @@ from epctx.inference.pipeline import ModelSource, Pipeline, PipelineBuilder
 from epctx.inference.selection import Claim, claim
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, Kernel, SharedContexts
-from epctx.providers.onnxruntime.native_log import Mark
+from epctx.providers.onnxruntime.session import Mark
 
 SHARED = SharedContexts()
 """The contexts that sessions of this process share (`ep.share_ep_contexts`)."""

@@ -20,7 +20,7 @@ from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.parsing.rules import options
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.onnxruntime.native_log import Mark
+from epctx.providers.onnxruntime.session import Mark
 
 ProviderArgument = str | tuple[str, Mapping[str, OptionValue]]
 """An EP by its name, or with its options."""

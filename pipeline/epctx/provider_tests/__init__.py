@@ -14,9 +14,7 @@ EPContext models asks of an EP, and for what real EPs were seen to do wrong.
 
 import pytest
 
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{part}" for part in ("compiling", "identity", "loading", "sharing", "subject"))
-)
+pytest.register_assert_rewrite(f"{__name__}.conformance")
 
 # After the line above: what is imported already is not rewritten.
 from epctx.provider_tests.conformance import ExecutionProviderConformance  # noqa: E402

@@ -25,7 +25,7 @@ from epctx.actions.action import Action, StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, LogTail, TimedOut
 from epctx.graph.native import Allowance, Work
-from epctx.providers.onnxruntime import crash, host
+from epctx.providers.onnxruntime import host, native_process
 from epctx.providers.onnxruntime.native_process import NativeProcess
 from epctx.worker import protocol, watchdog
 from epctx.worker.protocol import Message
@@ -333,7 +333,7 @@ class _Job:
 def exit_words(code: int) -> str:
     """An exit code in words: the signal and what it means, or the number."""
     number = f"exit code {code:#x}" if code > 0xFFFF else f"exit code {code}"
-    return crash.describe(code) or number
+    return native_process.describe_end(code) or number
 
 
 KEPT_VARIABLES = (

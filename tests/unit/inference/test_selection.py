@@ -13,7 +13,7 @@ from epctx.errors import CompileError, ManifestError, ModelError, ProviderUnavai
 from epctx.inference import selection
 from epctx.inference.selection import bind, pairs
 from epctx.inference.session import Session
-from epctx.providers.onnxruntime.native_log import Mark
+from epctx.providers.onnxruntime.session import Mark
 from epctx.runtime import InferenceSession
 from tests.kit.building import build, mlp, normal, reference
 from tests.kit.fake_providers import Fake
@@ -52,7 +52,7 @@ def test_options_are_given_once() -> None:
         pairs([(REFERENCE, {"source": "one"})], [{"source": "two"}])
 
 
-REFERENCE, QNN = "ReferenceExecutionProvider", "QNNExecutionProvider"
+QNN = "QNNExecutionProvider"
 
 
 class Native(Fake):

@@ -37,7 +37,7 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, Failure, ProviderUnavailable, StorageError
 from epctx.manifest import ENTRY_POINTS
 from epctx.providers import registry
-from epctx.providers.onnxruntime import crash, native_process, packages, plugins
+from epctx.providers.onnxruntime import native_process, packages, plugins
 from epctx.providers.reference import options as reference
 from epctx.worker import process
 from epctx.worker.process import environment
@@ -152,7 +152,9 @@ def ask(name: str) -> list[ProviderDiagnosis]:
         # Its exit code is believed over its answer: a library may crash when it is unloaded.
         if ended.returncode == 0:
             return codec.decode(ended.stdout, list[ProviderDiagnosis])
-        words = crash.describe(ended.returncode) or process.exit_words(ended.returncode)
+        words = native_process.describe_end(ended.returncode) or process.exit_words(
+            ended.returncode
+        )
         return [_broken(name, f"crashed the process that asked it, {words}", log)]
 
 

@@ -1,10 +1,12 @@
 """Real execution providers, driven through ONNX Runtime.
 
-    session.py      one generating session, its errors in words
-    staging.py      the model as such a session gets it
-    workspace.py    the sessions of a session group, their files checked and handed on
-    provider.py     what all EPs of onnxruntime have in common
-    qnn.py, openvino.py, builtin.py     each EP's own knowledge, with the version it was measured on
+    ep.py, provider.py              what all EPs of onnxruntime have in common
+    qnn/, openvino/, builtin.py     each EP's own knowledge, with the version it was measured on
+    capability.py                   which nodes an EP takes, asked before a compile
+    workspace.py                    the sessions of a session group
+    session.py, exchange.py         one session and its log; the files that it reads and writes
+    whole_model.py                  a model run through its sessions
+    supervisor.py, native_process.py, job_object.py     processes that may crash
 
 What these modules guard against was measured: real-eps.md.
 """

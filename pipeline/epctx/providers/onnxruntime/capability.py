@@ -1,24 +1,41 @@
-"""Which nodes an EP of ONNX Runtime is given.
+"""Which nodes an EP of ONNX Runtime takes, asked before anything is compiled.
 
 ONNX Runtime asks the EP itself, node by node, inside the compile, and says afterwards what was
 taken; there is no list to be had before (real-eps.md section 4). So an EP is given every node but
 those that it cannot take, and those that make ONNX Runtime fail when they stay on the CPU.
+
+With `session.disable_model_compile` ONNX Runtime stops after the EP's answer, and says no more than
+that something would be compiled. Asked of a model of one node, that is the answer. It leaves no
+trace in what the process compiles afterwards (section 1). QNN says of each node in its verbose log
+whether it takes it; OpenVINO says nothing, and is asked node by node, once for those that differ in
+no more than their weights and sizes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
 from typing import Final
 
+import onnx
 import onnx_ir as ir
+from msgspec.structs import replace
+from onnx import inliner, numpy_helper
 
 from epctx.error_codes import Code
-from epctx.errors import ModelError
-from epctx.graph import epcontext
+from epctx.errors import CompileError, ModelError
+from epctx.graph import epcontext, soundness
 from epctx.graph.dataflow import captured, subgraphs
+from epctx.graph.model import Partition, Refusal
+from epctx.graph.partition import surgery
 from epctx.graph.serde.types import MapType
+from epctx.graph.weights import tensors
 from epctx.providers.base import Capability
+from epctx.providers.onnxruntime import exchange, session
+from epctx.providers.onnxruntime.ep import OrtEp
 
 SMALL_WEIGHT: Final = 127
 """Bytes. A larger constant in the body of a control-flow node that stays on the CPU makes ONNX
@@ -150,3 +167,243 @@ def require_static_shapes(model: ir.Model, *, provider: str) -> None:
 def _mapping(entries: Mapping[str, str]) -> str:
     listed = (f"{json.dumps(name)}: {entry}" for name, entry in entries.items())
     return f"{{{', '.join(listed)}}}"
+
+
+def left_by_log(
+    model: ir.Model, partition: Partition, provider: OrtEp
+) -> Mapping[ir.Node, Refusal]:
+    """The nodes that the EP's verbose log says it does not take, why, and what would change it.
+
+    Raises:
+        CompileError: onnxruntime or the EP failed on the partition.
+    """
+    with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
+        path = write_probe(model, partition, Path(folder))
+        log = session.ask_verbosely(str(path), provider)
+    reasons = provider.reasons(log)
+    named = {name_of(node): node for node in partition.nodes}
+    refused = {named[name]: why for name, why in reasons.items() if name in named}
+    helpless = [node for node, why in refused.items() if not why.remedy]
+    found = remedies(model, helpless, provider)
+    return {node: replace(why, remedy=found.get(node, why.remedy)) for node, why in refused.items()}
+
+
+def left_one_by_one(
+    model: ir.Model, partition: Partition, provider: OrtEp
+) -> Mapping[ir.Node, str]:
+    """The nodes that the EP does not take where each is a model of its own."""
+    known: dict[Hashable, bool] = {}
+    for node in partition.nodes:
+        kind = kind_of(node)
+        if kind not in known:
+            known[kind] = _takes(model, node, provider)
+    why = f"{provider.name} did not take it, and does not say why"
+    return {node: why for node in partition.nodes if not known[kind_of(node)]}
+
+
+def _takes(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
+    try:
+        return takes_whole(model, node, provider)
+    except (CompileError, ModelError):
+        return True  # alone it is no model; in the whole one it may well be taken
+
+
+_FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+_NUMBERS: Final = (ir.DataType.INT32, ir.DataType.FLOAT)
+_bodies: Final = attrgetter("all_function_opset_versions")  # which onnx's stubs do not know
+
+
+def remedies(model: ir.Model, nodes: Sequence[ir.Node], provider: OrtEp) -> Mapping[ir.Node, str]:
+    """What would change it, for those nodes of which something is known.
+
+    An EP is asked once for nodes that differ in no more than their weights and sizes.
+
+    Args:
+        model: is not changed; no weight of it is read.
+    """
+    known: dict[Hashable, str] = {}
+    for node in nodes:
+        kind = kind_of(node)
+        if kind not in known:
+            known[kind] = _remedy(model, node, provider)
+    return {node: known[kind_of(node)] for node in nodes if known[kind_of(node)]}
+
+
+def _remedy(model: ir.Model, node: ir.Node, provider: OrtEp) -> str:
+    """Return what the EP takes in place of the node alone; empty if nothing is known."""
+    with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
+        path = write_probe(model, part_of(node), Path(folder))
+        # One that is taken alone is left for what is around it, or ONNX Runtime wrote it otherwise.
+        for old, new in () if _takes_file(path, provider) else _changes(node):
+            if _retype(path, old, new) and _takes_file(path.with_stem("retyped"), provider):
+                return (
+                    f"another data type: {provider.name} says that it takes it with "
+                    f"{new.name.lower()} in place of {old.name.lower()}"
+                )
+        if _inline(path, node) and _takes_file(path.with_stem("inlined"), provider):
+            return (
+                "other operators, by which ONNX defines it: `onnx.inliner.inline_selected_functions"
+                f'(model, [("{node.domain}", "{node.op_type}")], inline_schema_functions=True)`'
+            )
+    return ""
+
+
+def _changes(node: ir.Node) -> Iterator[tuple[ir.DataType, ir.DataType]]:
+    values = (value for value in (*node.inputs, *node.outputs) if value is not None)
+    for old in dict.fromkeys(value.dtype for value in values):
+        if old is None or old.is_string() or str(old).startswith("COMPLEX"):
+            continue
+        others = _FLOATS if old.is_floating_point() else _NUMBERS
+        yield from ((old, new) for new in others if new != old)
+
+
+def _takes_file(path: Path, provider: OrtEp) -> bool:
+    try:
+        return session.needs_compilation(str(path), provider)
+    except CompileError:
+        return False
+
+
+def _retype(path: Path, old: ir.DataType, new: ir.DataType) -> bool:
+    """Write the model anew with one type for another; not where weights lie in files."""
+    proto = onnx.load(path, load_external_data=False)
+    graph = proto.graph
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if info.type.tensor_type.elem_type == old:
+            info.type.tensor_type.elem_type = int(new)
+    for tensor in graph.initializer:
+        if tensor.data_type == old:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL or old.bitwidth < 8:
+                return False
+            values = numpy_helper.to_array(tensor).astype(new.numpy())
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    onnx.save(proto, path.with_stem("retyped"))
+    return True
+
+
+def _inline(path: Path, node: ir.Node) -> bool:
+    """Write the model anew with the operators that ONNX defines the node by, if there are any."""
+    known = node.version or onnx.defs.onnx_opset_version()
+    if not onnx.defs.has(node.op_type, known, node.domain):
+        return False
+    if not _bodies(onnx.defs.get_schema(node.op_type, known, node.domain)):
+        return False
+    named = [(node.domain, node.op_type)]
+    try:
+        proto = inliner.inline_selected_functions(
+            onnx.load(path, load_external_data=False), named, inline_schema_functions=True
+        )
+    except RuntimeError:  # it does not know the type of an initializer
+        return False
+    onnx.save(proto, path.with_stem("inlined"))
+    return True
+
+
+_NOT_LOADED: Final = "Load model from"
+"""Words in each error about a model that ONNX Runtime does not load, with any EP."""
+_STANDS: Final = 4096
+"""Bytes from which on a weight's content is left out: an EP decides by type and shape."""
+_WEIGHTS: Final = "zeros.weights"
+
+
+def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
+    """Whether the EP takes a node of the main graph, with everything in its bodies.
+
+    Args:
+        model: is not changed; no weight of it is read.
+
+    Raises:
+        CompileError: onnxruntime or the EP failed on it.
+        ModelError: ONNX Runtime does not load it: at fixed sizes a body may be wrong.
+        ProviderUnavailable: as from `add_to`.
+    """
+    # The path's string matters to nothing here: no byte of it is kept.
+    with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
+        path = write_probe(model, part_of(node), Path(folder))
+        try:
+            return session.needs_compilation(str(path), provider)
+        except CompileError as error:
+            if _NOT_LOADED not in error.reason:
+                raise
+            raise ModelError(
+                f"ONNX Runtime does not load its {node.op_type} with these sizes fixed",
+                node=name_of(node),
+                why=soundness.words(error.reason),
+                remedy="give `dimensions` and `shapes` that all branches fit, or export the model "
+                "with the branch alone that they are for",
+            ) from error
+
+
+def write_probe(model: ir.Model, partition: Partition, folder: Path) -> Path:
+    """A partition as a model for questions: of large weights it has type and shape alone.
+
+    Args:
+        model: is not changed; no weight of it is read.
+        folder: an empty folder; the model is in it.
+    """
+    alone = surgery.extract(model, partition)
+    exchange.sink_captured_initializers(alone)
+    for node in alone.graph:
+        node.name = name_of(node)
+    _leave_out_weights(alone, folder)
+    path = folder / "probe.onnx"
+    exchange.write_model(alone, path)
+    return path
+
+
+def name_of(node: ir.Node) -> str:
+    """What a node is called in such a model: one without a name after what it makes."""
+    return node.name or "unnamed_" + "_".join(v.name for v in node.outputs if v.name)
+
+
+def kind_of(node: ir.Node) -> Hashable:
+    """What nodes have in common of which one answer is enough."""
+    if any(True for _ in subgraphs(node)):
+        return id(node)
+    attributes = tuple(
+        (name, str(attribute.value) if attribute.type != ir.AttributeType.TENSOR else "")
+        for name, attribute in sorted(node.attributes.items())
+    )
+    edges = tuple(map(_edge, (*node.inputs, None, *node.outputs)))
+    return (node.domain, node.op_type, attributes, edges)
+
+
+def _edge(value: ir.Value | None) -> Hashable:
+    if value is None:
+        return None
+    rank = None if value.shape is None else len(value.shape)
+    return (value.dtype, rank, value.is_initializer())
+
+
+def part_of(node: ir.Node) -> Partition:
+    """A node of the main graph as a partition, with everything in its bodies."""
+    own = {value for graph in subgraphs(node) for value in _made_in(graph)}
+    used = dict.fromkeys(
+        value for value in (*node.inputs, *captured(node)) if value is not None and value not in own
+    )
+    return Partition(
+        provider=0,
+        nodes=(node,),
+        inputs=tuple(value for value in used if not value.is_initializer()),
+        outputs=tuple(value for value in node.outputs if value.name),
+        initializers=tuple(value for value in used if value.is_initializer()),
+    )
+
+
+def _made_in(graph: ir.Graph) -> list[ir.Value]:
+    made = [value for node in graph for value in node.outputs]
+    return [*made, *graph.inputs, *graph.initializers.values()]
+
+
+def _leave_out_weights(model: ir.Model, folder: Path) -> None:
+    """Let every large weight be zeros of one sparse file, as long as the largest."""
+    longest = 0
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes < _STANDS:
+                continue
+            longest = max(longest, tensor.nbytes)
+            value.const_value = tensors.external(tensor, _WEIGHTS, 0, tensor.nbytes, folder=folder)
+    with (folder / _WEIGHTS).open("wb") as stream:
+        stream.truncate(longest)

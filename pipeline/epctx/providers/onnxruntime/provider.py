@@ -22,8 +22,11 @@ class OrtProvider(OrtEp):
         Raises:
             ModelError: inputs have no static shape, and it compiles nothing then.
         """
-        from epctx.providers.onnxruntime.capability import capability, require_static_shapes
-        from epctx.providers.onnxruntime.probe import takes_whole
+        from epctx.providers.onnxruntime.capability import (
+            capability,
+            require_static_shapes,
+            takes_whole,
+        )
 
         if self.static_shapes:
             require_static_shapes(model, provider=self.name)

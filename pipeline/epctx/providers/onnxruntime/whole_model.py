@@ -23,7 +23,7 @@ from epctx.graph.partition.assign import PLAIN, components, needs_of, segments
 from epctx.graph.partition.borders import type_name
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import PartitionedModel
-from epctx.providers.onnxruntime.staging import Staging
+from epctx.providers.onnxruntime.exchange import Staging
 
 if TYPE_CHECKING:
     Values = Mapping[str, ort.OrtValue]

@@ -33,11 +33,10 @@ from epctx.providers.base import (
     SessionGroupSpec,
     Workspace,
 )
-from epctx.providers.onnxruntime import fragment, session
-from epctx.providers.onnxruntime.binaries import Binaries
+from epctx.providers.onnxruntime import exchange, session
 from epctx.providers.onnxruntime.ep import OrtEp
+from epctx.providers.onnxruntime.exchange import Binaries, Staging
 from epctx.providers.onnxruntime.session import Generated
-from epctx.providers.onnxruntime.staging import Staging
 
 _UNKNOWN: Final = Port(name="")
 _EXTERNAL_FROM: Final = 1 << 30
@@ -242,7 +241,7 @@ class OrtWorkspace(Workspace):
 
     def _left_out(self, part: Part) -> Mapping[ir.Node, str | Refusal]:
         nodes = part.partition.nodes
-        left = nodes if part.fragment is None else fragment.left(part.fragment, nodes)
+        left = nodes if part.fragment is None else exchange.left_on_cpu(part.fragment, nodes)
         known = {node: self._provider.why_left(node) for node in left}
         if None not in known.values():
             return {node: why or "" for node, why in known.items()}
@@ -315,13 +314,13 @@ class OrtWorkspace(Workspace):
             raise
         made = None
         if generated.model is not None:
-            made = fragment.read(
+            made = exchange.read_fragment(
                 generated.model, partition, self._provider.sources, provider=self._provider.name
             )
-            if fragment.contexts(made):
+            if exchange.context_nodes(made):
                 self._binaries.name(made)
                 if epcontext.OVERRIDES in self._provider.extra_attributes:
-                    for node in fragment.contexts(made):
+                    for node in exchange.context_nodes(made):
                         node.meta[epcontext.ENDS] = epcontext.ends(node)
             else:
                 made = None
@@ -380,7 +379,7 @@ class OrtWorkspace(Workspace):
     def _place_prefix(self, parts: Sequence[Part]) -> None:
         prefix = self._spec.node_name_prefix
         fragments = [part.fragment for part in parts if part.fragment is not None]
-        nodes = [node for made in fragments for node in fragment.contexts(made)]
+        nodes = [node for made in fragments for node in exchange.context_nodes(made)]
         self._refuse_prefix(several_graphs=len(nodes) > 1, error=CompileError)
         for node in nodes:
             self._provider.place_prefix(node, prefix)
@@ -403,7 +402,7 @@ def _alone(part: Part, provider: OrtEp, spec: SessionGroupSpec, into: Path) -> P
             code=Code.NOTHING_COMPILED,
         )
     sources = provider.sources
-    made = fragment.read(generated.model, part.partition, sources, provider=provider.name)
+    made = exchange.read_fragment(generated.model, part.partition, sources, provider=provider.name)
     return replace(part, generated=generated, fragment=made)
 
 
@@ -424,7 +423,7 @@ def _boundaries(live: ort.InferenceSession, made: ir.Model) -> Iterator[Boundary
         )
         for arg in (*live.get_inputs(), *live.get_outputs())
     }
-    for node in fragment.contexts(made):
+    for node in exchange.context_nodes(made):
         read = EPContextNode.from_ir(node)
         ports = [
             [replace(known.get(n, _UNKNOWN), name=read.own_names.get(n, n)) for n in names]

@@ -53,7 +53,7 @@ import msgspec
 from msgspec import Struct
 
 from epctx.files.digest import Digest, of_bytes
-from epctx.providers.reference.versions import Toolchain
+from epctx.providers.reference.options import Toolchain
 
 MAGIC: Final = b"\x89EPCTX\r\n"
 FORMAT_VERSION: Final = 1
@@ -152,3 +152,21 @@ def pack_prefix(sections: Sequence[Section], size: int) -> bytes:
     )
     header = HEADER.pack(MAGIC, FORMAT_VERSION, len(sections), size, zeros, raw(of_bytes(table)))
     return header + table
+
+
+class Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `notes` holds, as canonical JSON.
+
+    Attributes:
+        graph: the digest of the node's graph with its weights: a binary of another build, found
+            at the same place, is not taken for the node's own.
+        notes: the option `notes`.
+    """
+
+    graph: str
+    notes: str
+
+    @property
+    def text(self) -> str:
+        """The attribute's value."""
+        return msgspec.json.encode(self, order="sorted").decode()

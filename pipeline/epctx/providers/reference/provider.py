@@ -29,8 +29,7 @@ from epctx.providers.base import (
 )
 from epctx.providers.default import CpuKernels, registered
 from epctx.providers.reference.layout import FORMAT_VERSION, MAGIC
-from epctx.providers.reference.options import NAME, ReferenceOptions
-from epctx.providers.reference.versions import Toolchain, check
+from epctx.providers.reference.options import NAME, ReferenceOptions, Toolchain, check_versions
 from epctx.text import nearest
 
 if TYPE_CHECKING:
@@ -140,9 +139,9 @@ class ReferenceExecutionProvider(ExecutionProvider):
         Raises:
             InvalidGraph: it is broken.
         """
-        from epctx.providers.reference import matching
+        from epctx.providers.reference import loading
 
-        yield from matching.misfits(path, nodes)
+        yield from loading.misfits(path, nodes)
 
     def cannot_load(
         self,
@@ -160,7 +159,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
                 or self.options.hardware_architecture,
             )
             try:
-                check(needed, self.options.toolchain, where=f"node {node.name!r}")
+                check_versions(needed, self.options.toolchain, where=f"node {node.name!r}")
             except InvalidGraph as error:
                 return f"its context {error.what}"
         return None

@@ -2,26 +2,228 @@
 
 Source: spec/ep-context-design.md, "Implementation Guidelines for EPContext Model Generation with
 Weight Sharing" and "EP Context Cache Model Generation Guidelines".
+
+A partition as a graph of the context binary: its weights taken out, by content.
+
+What stays in the graph is small, or may be read by ONNX Runtime before weights are bound: shapes,
+axes, splits. Weights inside control-flow bodies and Constant nodes come out too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
 
 import msgspec
+import onnx_ir as ir
+from msgspec import Struct, field
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError
+from epctx.files.digest import Buffer, Digest, of_bytes
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
+from epctx.graph.serde import canonical
+from epctx.graph.weights import tensors
 from epctx.providers import contexts
 from epctx.providers.base import ContextBinary, PartitionedModel, SessionGroupSpec, Workspace
-from epctx.providers.reference.layout import Meta
-from epctx.providers.reference.lowering import lower
-from epctx.providers.reference.notes import Notes
+from epctx.providers.reference.layout import (
+    KINDS,
+    NO_CHECKSUM,
+    PREFIX_SIZE,
+    REFERENCE_PREFIX,
+    SECTION_ALIGNMENT,
+    TENSOR,
+    TENSOR_ALIGNMENT,
+    GraphEntry,
+    Meta,
+    Notes,
+    Section,
+    TensorEntry,
+    align,
+    pack_json,
+    pack_prefix,
+    pack_tensors,
+    raw,
+)
 from epctx.providers.reference.options import ReferenceOptions
-from epctx.providers.reference.writer import ContextWriter, Graph
+
+Chunks = Callable[[], Iterator[Buffer]]
+
+
+class Weight(Struct, frozen=True, kw_only=True):
+    """A tensor's bytes, by content: `length` > 0, and where they come from."""
+
+    digest: Digest
+    length: int
+    chunks: Chunks
+
+
+class Graph(Struct, frozen=True, kw_only=True):
+    """A graph to be stored: its ModelProto, and the weights that it refers to by digest."""
+
+    name: str
+    model: str
+    proto: bytes
+    weights: tuple[Weight, ...]
+
+    @property
+    def digest(self) -> Digest:
+        """Identifies the graph with its weights."""
+        return of_bytes(self.proto)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights, each content once."""
+        return sum({w.digest: w.length for w in self.weights}.values())
+
+
+class ContextWriter(Struct, kw_only=True):
+    """The graphs and weights of one context. The same graphs in the same order: the same bytes."""
+
+    meta: Meta
+    graphs: list[Graph] = field(default_factory=list)
+
+    def chunks(self) -> Iterator[Buffer]:
+        """The file, in pieces; no weight is held. `layout` says what it is made of."""
+        weights = self._weights()
+        contents = [pack_json(self.meta), pack_json(self._entries()), self._protos()]
+        lengths = [*map(len, contents), TENSOR.size * len(weights)]
+        offsets = _place(PREFIX_SIZE, lengths, SECTION_ALIGNMENT)
+        data = align(offsets[-1] + lengths[-1], TENSOR_ALIGNMENT)
+        tensors = _tensors(data, weights)
+        size = tensors[-1].end if tensors else data
+        contents.append(pack_tensors(tensors))
+        sections = [
+            Section(kind=kind, offset=offset, length=len(content), digest=raw(of_bytes(content)))
+            for kind, offset, content in zip(KINDS, offsets, contents, strict=False)
+        ]
+        sections.append(
+            Section(kind=KINDS[-1], offset=data, length=size - data, digest=NO_CHECKSUM)
+        )
+        yield pack_prefix(sections, size)
+        position = PREFIX_SIZE
+        for section, content in zip(sections, [*contents, b""], strict=True):
+            yield bytes(section.offset - position)
+            yield content
+            position = section.offset + len(content)
+        for entry, weight in zip(tensors, weights, strict=True):
+            yield bytes(entry.offset - position)
+            yield from weight.chunks()
+            position = entry.end
+
+    def _weights(self) -> list[Weight]:
+        """Every weight once, in the order of first use."""
+        return list({w.digest: w for graph in self.graphs for w in graph.weights}.values())
+
+    def _protos(self) -> bytes:
+        return b"".join(graph.proto for graph in self.graphs)
+
+    def _entries(self) -> list[GraphEntry]:
+        offset = 0
+        entries = []
+        for graph in self.graphs:
+            length = len(graph.proto)
+            entries.append(
+                GraphEntry(
+                    name=graph.name,
+                    model=graph.model,
+                    offset=offset,
+                    length=length,
+                    weights=graph.weight_bytes,
+                )
+            )
+            offset += length
+        return entries
+
+
+def _place(start: int, lengths: Sequence[int], alignment: int) -> list[int]:
+    """Offsets of parts of these lengths, one after the other, each aligned."""
+    offsets = []
+    for length in lengths:
+        offsets.append(align(start, alignment))
+        start = offsets[-1] + length
+    return offsets
+
+
+def _tensors(start: int, weights: Sequence[Weight]) -> list[TensorEntry]:
+    offsets = _place(start, [weight.length for weight in weights], TENSOR_ALIGNMENT)
+    return [
+        TensorEntry(offset=offset, length=weight.length, digest=weight.digest)
+        for offset, weight in zip(offsets, weights, strict=True)
+    ]
+
+
+INLINE_BYTES = 1024
+"""Tensors smaller than this stay in the graph."""
+
+INLINE_INDICES = 8192
+"""One-dimensional integers up to this many stay in the graph: shape inference may need them."""
+
+_STORED_WIDTHS = frozenset({2, 4, 8, 16, 32, 64})
+"""Bits of an element that ONNX Runtime takes from a buffer."""
+_NOT_STORED = frozenset({ir.DataType.STRING, ir.DataType.COMPLEX64})
+
+
+def lower(subgraph: ir.Model, *, name: str, model: str) -> Graph:
+    """Take the weights out of a partition's model, which is changed.
+
+    Args:
+        subgraph: a model of the partition alone.
+        name: the graph's name in the context.
+        model: file name of the model that it is a part of.
+    """
+    LiftConstantsToInitializersPass(size_limit=INLINE_BYTES // 8)(subgraph)
+    _hoist(subgraph)
+    subgraph.graph.name = name
+    weights = []
+    for value in subgraph.graph.initializers.values():
+        tensor = value.const_value
+        if tensor is not None and is_stored(tensor):
+            digest, chunks = tensors.content_digest(tensor), partial(tensors.chunks, tensor)
+            weights.append(Weight(digest=digest, length=tensor.nbytes, chunks=chunks))
+            value.const_value = tensors.external(tensor, REFERENCE_PREFIX + digest.hex)
+    proto = canonical.serialize(subgraph)
+    return Graph(name=name, model=model, proto=proto, weights=tuple(weights))
+
+
+def is_stored(tensor: ir.TensorProtocol) -> bool:
+    """Whether a tensor goes into the table of tensors."""
+    if tensor.dtype in _NOT_STORED or tensor.dtype.bitwidth not in _STORED_WIDTHS:
+        return False
+    integers = tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64)
+    if integers and tensor.shape.rank() == 1 and tensor.size <= INLINE_INDICES:
+        return False
+    return tensor.nbytes >= INLINE_BYTES
+
+
+def _hoist(model: ir.Model) -> None:
+    """Move the weights of control-flow bodies to the main graph, where they can be bound."""
+    fresh = _fresh_names(model)
+    for graph in model.graphs():
+        if graph is model.graph:
+            continue
+        for name, value in tuple(graph.initializers.items()):
+            tensor = value.const_value
+            edge = value.is_graph_input() or value.is_graph_output()
+            if tensor is None or edge or not is_stored(tensor):
+                continue
+            del graph.initializers[name]
+            value.name = next(fresh)
+            model.graph.register_initializer(value)
+
+
+def _fresh_names(model: ir.Model) -> Iterator[str]:
+    """Names that no value of any graph has, always the same for the same model."""
+    taken: set[str | None] = set()
+    for graph in model.graphs():
+        taken.update(value.name for value in (*graph.inputs, *graph.initializers.values()))
+        taken.update(value.name for node in graph for value in node.outputs)
+    return (name for name in (f"hoisted_{i}" for i in count()) if name not in taken)
+
 
 LARGEST_PAYLOAD = 2**31 - 2**20
 """Bytes: what protobuf holds, less room for the model around the payload."""

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from epctx.providers.onnxruntime import alternatives, builtin, session
+from epctx.providers.onnxruntime import builtin, capability, session
 from tests.kit.onnx_text import model
 
 PROVIDER = builtin.BuiltInProvider("SomeExecutionProvider", {})
@@ -33,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 
 def told(text: str) -> dict[str, str]:
     whole = model(text)
-    found = alternatives.remedies(whole, list(whole.graph), PROVIDER)
+    found = capability.remedies(whole, list(whole.graph), PROVIDER)
     return {str(node.name): why for node, why in found.items()}
 
 

@@ -1,3 +1,5 @@
+"""Which nodes EPs of ONNX Runtime take, asked before a compile."""
+
 from __future__ import annotations
 
 import json
@@ -11,15 +13,15 @@ import pytest
 from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx.errors import ModelError
+from epctx.errors import CompileError, ModelError
+from epctx.graph.dataflow import Dataflow
 from epctx.manifest import ModelSource
-from epctx.providers.onnxruntime.capability import (
-    SMALL_WEIGHT,
-    capability,
-    require_static_shapes,
-)
+from epctx.providers.onnxruntime import capability
+from epctx.providers.onnxruntime.capability import SMALL_WEIGHT, require_static_shapes
+from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
 from epctx.stages import load
 from tests.kit import onnx_text
+from tests.kit.onnx_text import model
 
 
 def never(node: ir.Node) -> bool:
@@ -28,7 +30,7 @@ def never(node: ir.Node) -> bool:
 
 def test_an_ep_is_given_everything_that_it_may_take() -> None:
     model = onnx_text.model("g (float[2, 3] x) => (float[2, 3] y) { h = Abs (x) y = Relu (h) }")
-    found = capability(model, never)
+    found = capability.capability(model, never)
     assert [node.op_type for node in found.nodes] == ["Abs", "Relu"]
     assert not found.declined
 
@@ -62,7 +64,7 @@ def test_what_no_ep_of_onnxruntime_takes_stays_behind(body: str, reason: str) ->
         opsets='"" : 21, "acme" : 1, "com.microsoft" : 1, "ai.onnx.ml" : 1',
         infer="acme" not in body,
     )
-    declined = capability(model, never).declined
+    declined = capability.capability(model, never).declined
     assert any(why.startswith(reason) for why in declined.values()), declined
 
 
@@ -97,11 +99,11 @@ def branching(size: int, where: str) -> ir.Model:
 def test_control_flow_with_weights_is_asked_about(where: str) -> None:
     """Of 127 bytes ONNX Runtime can write it wherever it runs; beyond, only inside an EP."""
     assert SMALL_WEIGHT == 127
-    small = capability(branching(31, where), never)
+    small = capability.capability(branching(31, where), never)
     assert [node.op_type for node in small.nodes] == ["If"]
-    taken = capability(branching(32, where), lambda node: True)
+    taken = capability.capability(branching(32, where), lambda node: True)
     assert [node.op_type for node in taken.nodes] == ["If"]
-    left = capability(branching(32, where), lambda node: False)
+    left = capability.capability(branching(32, where), lambda node: False)
     assert not left.nodes
     assert "its body holds weights" in next(iter(left.declined.values()))
 
@@ -143,7 +145,7 @@ def test_an_input_that_is_no_tensor_has_no_shape_to_fix() -> None:
     text = "g (seq(float[n]) s, int64 i, float[3] x) => (float[n] t, float[3] y) "
     model = onnx_text.model(text + "{ t = SequenceAt (s, i)  y = Relu (x) }")
     require_static_shapes(model, provider="QNN")
-    assert [node.op_type for node in capability(model, never).nodes] == ["Relu"]
+    assert [node.op_type for node in capability.capability(model, never).nodes] == ["Relu"]
 
 
 def test_a_default_value_has_its_shape() -> None:
@@ -151,3 +153,61 @@ def test_a_default_value_has_its_shape() -> None:
         "g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Add (x, w) }"
     )
     require_static_shapes(model, provider="QNN")
+
+
+TEXT = """
+g (float[2] x, float[3] z) => (float[2] c, float[3] d, float[1, 2] f, float[2] g) {
+    [one] a = Relu(x)
+    [two] c = Relu(a)
+    [three] d = Relu(z)
+    [four] e = LeakyRelu <alpha = 0.1> (x)
+    [five] shape = Constant <value_ints = [1, 2]> ()
+    [six] f = Reshape(e, shape)
+    [seven] g = LeakyRelu <alpha = 0.2> (x)
+}"""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A mock of the question: a real EP is asked in tests/integration/test_two_eps.py."""
+    found: list[str] = []
+
+    def takes_whole(model: ir.Model, node: ir.Node, provider: object) -> bool:
+        found.append(str(node.name))
+        if node.op_type == "Constant":
+            raise CompileError("a model without inputs", remedy="none")
+        return node.op_type != "LeakyRelu"
+
+    monkeypatch.setattr(capability, "takes_whole", takes_whole)
+    return found
+
+
+def test_nodes_alike_are_asked_about_once(asked: list[str]) -> None:
+    from epctx.providers.onnxruntime import builtin
+
+    whole = model(TEXT)
+    flow = Dataflow(whole)
+    partition = flow.cut(0, range(len(flow.nodes)))
+    provider = builtin.BuiltInProvider("SomeExecutionProvider", {})
+    left = capability.left_one_by_one(whole, partition, provider)
+    assert asked == ["one", "four", "five", "six", "seven"], "sizes do not matter, attributes do"
+    assert [node.name for node in left] == ["four", "seven"]
+    assert set(left.values()) == {"SomeExecutionProvider did not take it, and does not say why"}
+
+
+MODEL = """g (bool c, float[1,5] x) => (float[1,m] y) {
+    y = If (c) <
+        then_branch = a () => (float[1,n] p) { p = Relu(x) },
+        else_branch = b () => (float[1,k] q) <float[3,1] w = {1, 2, 3}> { q = MatMul(x, w) }
+    >
+}"""
+
+
+@pytest.mark.needs_device("QNNExecutionProvider")
+def test_a_branch_that_sizes_do_not_fit_is_told_with_its_node() -> None:
+    model = ir.from_proto(onnx_text.proto(MODEL))
+    (node,) = model.graph
+    node.name = "which"
+    with pytest.raises(ModelError, match="does not load its If with these sizes fixed") as caught:
+        capability.takes_whole(model, node, QNNExecutionProvider({"soc_model": "60"}))
+    assert caught.value.node == "which" and "MatMul" in str(caught.value.why)

@@ -1,4 +1,4 @@
-"""A process and what it starts; on Windows a job does it, of which see test_job_object.py."""
+"""Processes that run native code, and how they ended."""
 
 from __future__ import annotations
 
@@ -131,3 +131,24 @@ def test_its_end_is_waited_for_no_longer_than_asked(
             process.wait(timeout=0.1)
         process.end()
         assert process.wait(timeout=60) == process.wait(timeout=0) != 0
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (-11, "ended by SIGSEGV, an invalid memory access"),
+        (-8, "ended by SIGFPE, an integer division by zero: does a tensor have a dimension of 0?"),
+        (-6, "ended by SIGABRT"),
+        (-9, "when memory runs out"),
+        (0xC0000005, "ended by SIGSEGV (status 0xc0000005)"),
+        (-1073741819, "ended by SIGSEGV (status 0xc0000005)"),
+        (-250, "ended by signal 250"),
+    ],
+)
+def test_signals_and_statuses_in_words(code: int, words: str) -> None:
+    assert words in (native_process.describe_end(code) or "")
+
+
+@pytest.mark.parametrize("code", [0, 1, 137])
+def test_a_process_that_ended_by_itself_did_not_crash(code: int) -> None:
+    assert native_process.describe_end(code) is None

@@ -1,7 +1,11 @@
+"""Generating sessions: options, errors in words, and the log that is quoted."""
+
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +17,7 @@ import pytest
 from epctx.errors import CompileError, ManifestError, ProviderUnavailable
 from epctx.parsing.schema import apply
 from epctx.providers.onnxruntime import session
-from epctx.providers.onnxruntime.native_log import Mark
+from epctx.providers.onnxruntime.session import Mark
 from tests.kit.building import mlp
 
 
@@ -137,3 +141,32 @@ def test_an_ep_that_takes_nothing_needs_no_compilation(tmp_path: Path) -> None:
     path = str(tmp_path / "m.onnx")
     provider: Any = SimpleNamespace(name="EP", add_to=lambda options: None)
     assert not session.needs_compilation(path, provider)
+
+
+SCRIPT = """
+import sys
+from epctx.providers.onnxruntime.session import Mark
+print("[E:onnxruntime:, before.cc:1 F] before", file=sys.stderr, flush=True)
+mark = Mark.here()
+for line in (
+    "\\x1b[1;31m2026-11-20 10:58:23 [E:onnxruntime:, qnn.cc:2290 GetCapabilityImpl] bad SoC\\x1b[m",
+    "2026-11-20 10:58:23 [W:onnxruntime:, qnn.cc:1 F] a warning",
+    "[E:onnxruntime:Default, ov.cc:1 F] JSON parsing error",
+    "[E:onnxruntime:, qnn.cc:2290 GetCapabilityImpl] bad SoC",
+):
+    print(line, file=sys.stderr, flush=True)
+print(mark.errors())
+"""
+
+
+def test_errors_since_the_mark_are_read_back(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=log, check=True
+        )
+    assert done.stdout.decode().strip() == "['bad SoC', 'JSON parsing error']"
+
+
+def test_a_pipe_cannot_be_read_back() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "[]"

@@ -25,9 +25,8 @@ from epctx.providers.base import (
 )
 from epctx.providers.onnxruntime import session, workspace
 from epctx.providers.onnxruntime.ep import OrtEp
-from epctx.providers.onnxruntime.native_log import Mark
 from epctx.providers.onnxruntime.provider import OrtProvider
-from epctx.providers.onnxruntime.session import Generated
+from epctx.providers.onnxruntime.session import Generated, Mark
 from epctx.providers.onnxruntime.workspace import OrtWorkspace
 from tests.kit import onnx_text
 
@@ -357,7 +356,7 @@ def test_weights_left_on_the_cpu_are_the_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not onnxruntime's copies of them."""
-    from epctx.providers.onnxruntime import fragment
+    from epctx.providers.onnxruntime import exchange
 
     weight = ir.tensor(np.arange(4, dtype=np.float32), name="w")
     model = onnx_text.model(
@@ -367,7 +366,7 @@ def test_weights_left_on_the_cpu_are_the_sources(
     flow = Dataflow(model)
     path = tmp_path / "m_ctx.onnx"
     onnx.save(ir.to_proto(model), path)
-    read = fragment.read(path, flow.cut(0, [0]), frozenset({"FAKE"}), provider="Fake")
+    read = exchange.read_fragment(path, flow.cut(0, [0]), frozenset({"FAKE"}), provider="Fake")
     assert read.graph.initializers["w"].const_value is weight
     assert weight.dtype == ir.DataType.FLOAT
 

@@ -1,4 +1,4 @@
-"""Loading with the reference EP: a node gets the graph it was built with, or INVALID_GRAPH."""
+"""Loading EPContext nodes of the reference EP, and running them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from msgspec.structs import replace
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import InvalidGraph
 from epctx.files.digest import of_bytes
@@ -19,9 +19,9 @@ from epctx.graph.epcontext import EPContextNode, read_all
 from epctx.graph.weights.data_file import DataFile
 from epctx.providers.base import Kernel
 from epctx.providers.reference import ReferenceExecutionProvider
-from epctx.providers.reference.layout import Meta
-from epctx.providers.reference.notes import Notes
-from epctx.providers.reference.writer import ContextWriter, Graph, Weight
+from epctx.providers.reference.layout import Meta, Notes
+from epctx.providers.reference.workspace import ContextWriter, Graph, Weight
+from tests.kit import onnx_text, passing
 from tests.kit.building import assert_close, build, cpu, mlp, normal, reference
 
 Nodes = tuple[EPContextNode, ...]
@@ -323,3 +323,22 @@ def test_quantized_weights_are_read_from_the_map(
     (kernel,) = load(crafted(tmp_path, model, raw), tmp_path)
     (y,) = kernel.compute([ort.OrtValue.ortvalue_from_numpy(x)])
     np.testing.assert_array_equal(y.numpy(), wanted[0])
+
+
+TURNED = """g (float[1, 16, 4, 16] x) => (float[1, 16, 4, 16] y) {
+    turned = Transpose <perm = [0, 2, 1, 3]> (x)
+    rotated = Mul (turned, w)
+    shifted = Add (rotated, turned)
+    y = Transpose <perm = [0, 2, 1, 3]> (shifted)
+}"""
+
+
+def test_a_weight_between_transposes_is_what_the_model_says(tmp_path: Path) -> None:
+    model = onnx_text.proto(TURNED)
+    weight = np.arange(256, dtype=np.float32).reshape(1, 1, 16, 16) / 256
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    feeds = {"x": normal((1, 16, 4, 16))}
+    wanted = passing.stock(path, feeds)
+    assert_close(passing.through(path, tmp_path, feeds, "basic"), wanted)

@@ -13,9 +13,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from epctx.errors import InvalidGraph, ManifestError
-from epctx.providers.reference import versions
-from epctx.providers.reference.options import ReferenceOptions
-from epctx.providers.reference.versions import Toolchain
+from epctx.providers.reference import options
+from epctx.providers.reference.options import ReferenceOptions, Toolchain
 from tests.kit.building import mlp, reference
 
 SCHEMA = Path(__file__).parents[4] / "schemas/providers/ReferenceExecutionProvider.options.json"
@@ -103,7 +102,7 @@ def needs(**changes: str) -> Toolchain:
     ],
 )
 def test_a_host_loads_what_it_can(needed: Toolchain) -> None:
-    versions.check(needed, HOST, where="a.bin")
+    options.check_versions(needed, HOST, where="a.bin")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,7 @@ def test_a_mismatch_is_an_invalid_graph_that_names_both_and_the_remedy(
     needed: Toolchain, words: list[str]
 ) -> None:
     with pytest.raises(InvalidGraph) as raised:
-        versions.check(needed, HOST, where="a.bin")
+        options.check_versions(needed, HOST, where="a.bin")
     for word in words:
         assert word in str(raised.value)
     assert str(raised.value).startswith("INVALID_GRAPH: a.bin: ")

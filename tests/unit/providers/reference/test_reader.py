@@ -13,7 +13,7 @@ from epctx.errors import InvalidGraph
 from epctx.files.digest import of_bytes
 from epctx.providers.reference import layout, reader
 from epctx.providers.reference.layout import ENTRY, HEADER, PREFIX_SIZE, TENSOR, Meta
-from epctx.providers.reference.writer import ContextWriter, Graph, Weight
+from epctx.providers.reference.workspace import ContextWriter, Graph, Weight
 
 META = Meta(
     sdk_version="1.2.3", driver_version="4.5", hardware_architecture="generic", source="ref"

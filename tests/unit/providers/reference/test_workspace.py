@@ -15,8 +15,8 @@ from epctx.graph.epcontext import EPContextNode, read_all
 from epctx.manifest import Tolerance
 from epctx.providers.base import SessionGroupSpec
 from epctx.providers.reference import ReferenceExecutionProvider, reader, workspace
-from epctx.providers.reference.lowering import lower
-from epctx.providers.reference.notes import Notes
+from epctx.providers.reference.layout import Notes
+from epctx.providers.reference.workspace import lower
 from tests.kit.building import build, mlp, model_of, partitioned, reference
 
 OPTIONS = {

@@ -30,6 +30,7 @@ from epctx.providers.base import (
     BinaryInfo,
     DeviceKind,
     Fingerprint,
+    KnownFault,
     OnDevice,
     Precision,
     PrefixPlace,
@@ -38,14 +39,114 @@ from epctx.providers.base import (
 from epctx.providers.onnxruntime import host, packages
 from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.openvino import binary as openvino_binary
-from epctx.providers.onnxruntime.openvino.faults import FAULTS
-from epctx.providers.onnxruntime.openvino.options import config_of, properties_of
 from epctx.providers.onnxruntime.plugins import Plugin, describe
 from epctx.providers.onnxruntime.provider import OrtProvider
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import onnxruntime as ort
+
+
+def config_of(inline: str | None, file: str | None) -> Mapping[str, Mapping[str, object]]:
+    """The properties by device, out of JSON text or a JSON file; none without either.
+
+    Raises:
+        ManifestError: both are given; the file cannot be read; it is no object of objects.
+    """
+    if inline is not None and file is not None:
+        raise ManifestError(
+            "load_config and load_config_file are both given",
+            remedy="leave one of them out",
+            code=Code.OPTIONS_DISAGREE,
+        )
+    if file is not None:
+        try:
+            inline = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ManifestError(
+                f"load_config_file {file} cannot be read",
+                why=str(error),
+                remedy="write the path of a JSON file",
+                code=Code.WRONG_OPTION_VALUE,
+            ) from error
+    if inline is None:
+        return {}
+    where = "load_config" if file is None else f"load_config_file {file}"
+    try:
+        config = json.loads(inline)
+    except (ValueError, RecursionError) as error:
+        raise _bad_config(where, str(error)) from error
+    if not isinstance(config, dict) or not all(isinstance(v, dict) for v in config.values()):
+        raise _bad_config(where, "it is no object of objects")
+    return config
+
+
+def properties_of(config: Mapping[str, Mapping[str, object]], device: str) -> Mapping[str, object]:
+    """The device's own properties.
+
+    Raises:
+        ManifestError: there are some that OpenVINO would ignore, or that epctx must decide.
+    """
+    kind = device.partition(".")[0]
+    for name, properties in config.items():
+        if name not in (kind, device):
+            raise ManifestError(
+                f"load_config has properties of {name}, but device_type is {device}",
+                why="OpenVINO ignores the properties of other devices",
+                remedy=f"put them under {device}, or set device_type: {name}",
+                code=Code.OPTIONS_DISAGREE,
+            )
+        if "CACHE_DIR" in properties:
+            raise ManifestError(
+                "load_config sets CACHE_DIR",
+                why="epctx has its own cache; OpenVINO's would decide what the build is",
+                remedy="leave CACHE_DIR out",
+                code=Code.OWNED_SETTING,
+            )
+    return {**config.get(kind, {}), **config.get(device, {})}
+
+
+def _bad_config(where: str, why: str) -> ManifestError:
+    return ManifestError(
+        f"{where} is no configuration of OpenVINO",
+        why=why,
+        remedy='write JSON like {"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}',
+    )
+
+
+def _is_decoding(node: ir.Node) -> bool:
+    """Attention of a decoder at sequence 1: scores of a single row, to which a bias was added."""
+    scores = node.inputs[0]
+    if scores is None or scores.shape is None or len(scores.shape) < 2:
+        return False
+    producer = scores.producer()
+    return scores.shape[-2] == 1 and producer is not None and producer.op_type == "Add"
+
+
+def _in_bfloat16(node: ir.Node) -> bool:
+    given = node.inputs[0]
+    single = given is not None and given.dtype is not None and given.dtype.name == "FLOAT"
+    return single and "amx_bf16" in host.cpu().flags
+
+
+FAULTS: Final = (
+    KnownFault(
+        op_type="Softmax",
+        concerns=_is_decoding,
+        what="on a CPU with AMX OpenVINO computes attention at sequence 1 wrongly where its bias "
+        "is an input: cosine 0.18 to 0.55, or NaN",
+        remedy="keep Softmax, or the Add before it, off OpenVINO",
+    ),
+    *(
+        KnownFault(
+            op_type=op_type,
+            concerns=_in_bfloat16,
+            what="on a CPU with AMX OpenVINO computes float32 in bfloat16: errors of 3e-3 to 3e-2",
+            remedy='set load_config: \'{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}\'',
+        )
+        for op_type in ("MatMul", "Gemm", "Conv")
+    ),
+)
 
 
 _INSTALL: Final = 'pip install "epctx[openvino]"'
@@ -213,9 +314,9 @@ class OpenVINOExecutionProvider(OrtProvider):
 
     def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
         """What it would leave of a partition, node by node: its log does not tell."""
-        from epctx.providers.onnxruntime import fallback
+        from epctx.providers.onnxruntime import capability
 
-        return fallback.one_by_one(model, partition, self)
+        return capability.left_one_by_one(model, partition, self)
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         """Every node's partition is a blob of the binary, and the other way round."""

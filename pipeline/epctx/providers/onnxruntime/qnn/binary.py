@@ -21,7 +21,7 @@ from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files.identity import of_content
 from epctx.providers.base import BinaryGraph
-from epctx.providers.onnxruntime import crash
+from epctx.providers.onnxruntime import native_process
 from epctx.providers.onnxruntime.qnn import binary_reader
 
 
@@ -122,7 +122,7 @@ def _asked(library: Path, binary: Path) -> QnnBinary:
         raise _unusable(library, words)
     if process.returncode == binary_reader.REFUSED:
         raise _broken(binary, words)
-    ended = crash.describe(process.returncode)
+    ended = native_process.describe_end(process.returncode)
     raise _broken(binary, f"the QNN system library was {ended}" if ended else words)
 
 

@@ -23,6 +23,7 @@ allocations that are zeroed and 4 KB too long, nor fixed addresses make the othe
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 import sys
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
+from epctx.errors import CompileError, EpctxError, InvalidGraph, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY, OVERRIDES, EPContextNode
 from epctx.graph.model import Partition, Refusal
 from epctx.manifest import OptionValue, Tolerance
@@ -52,8 +53,7 @@ from epctx.providers.onnxruntime import packages, session
 from epctx.providers.onnxruntime.plugins import Plugin
 from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
-from epctx.providers.onnxruntime.qnn import compatibility, dlc, match, socs, stop
-from epctx.providers.onnxruntime.qnn import log as qnn_log
+from epctx.providers.onnxruntime.qnn import dlc, faults, match, socs
 from epctx.providers.onnxruntime.qnn.faults import FAULTS, KEPT_OFF, kept_off, why_unstable
 from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
 
@@ -82,6 +82,28 @@ _COMPILERS: Final = re.compile(
 )
 """Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools. On
 Linux for x86-64 libQnnHtp.so has in it what libHtpPrepare.so, as large, has elsewhere (2.7.0)."""
+
+
+_STOP = "stop.onnx"
+_STOP_MODEL = """
+<ir_version: 9, opset_import: ["": 17]>
+stop (float[1, 4] x) => (float[1, 4] y)
+<
+    float scale = {0.5}, uint8 zero = {128},
+    uint8[4, 4] weight = {
+        129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129
+    }
+>
+{
+    xq = QuantizeLinear (x, scale, zero)
+    xd = DequantizeLinear (xq, scale, zero)
+    wd = DequantizeLinear (weight, scale, zero)
+    m = MatMul (xd, wd)
+    mq = QuantizeLinear (m, scale, zero)
+    y = DequantizeLinear (mq, scale, zero)
+}
+"""
+"""One quantized MatMul, which every chip compiles."""
 
 
 class QNNExecutionProvider(OrtProvider):
@@ -262,17 +284,31 @@ class QNNExecutionProvider(OrtProvider):
 
     def reasons(self, log: str) -> Mapping[str, Refusal]:
         """Why QNN did not take a node, as it logs it when it is verbose."""
-        return qnn_log.refusals(log)
+        return faults.refusals(log)
 
     def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str | Refusal]:
         """What it would leave of a partition: its log tells of each node, before it compiles."""
-        from epctx.providers.onnxruntime import fallback
+        from epctx.providers.onnxruntime import capability
 
-        return fallback.by_log(model, partition, self)
+        return capability.left_by_log(model, partition, self)
 
     def abandon(self) -> None:
-        """Let a tiny session stop sharing: else the process ends with SIGABRT."""
-        stop.stop_sharing(self)
+        """Compile a tiny model as the last of the group, in the current folder.
+
+        Sessions that shared and were never stopped end the process with SIGABRT when it exits
+        (real-eps.md section 6). What this one writes is thrown away with the folder. If it fails
+        there is nothing more to be done, and the error that brought it about matters more.
+        """
+        import onnx
+
+        onnx.save(onnx.parser.parse_model(_STOP_MODEL), _STOP)
+        with contextlib.suppress(EpctxError):
+            session.generate(
+                _STOP,
+                self,
+                embed_mode=0,
+                entries={"ep.share_ep_contexts": "1", "ep.stop_share_ep_contexts": "1"},
+            )
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         """Graphs, inputs, outputs and chip of the binary against the nodes that refer to it."""
@@ -370,7 +406,7 @@ class QNNExecutionProvider(OrtProvider):
     ) -> Sequence[Verdict]:
         """The chip, architecture and VTCM that the model says it is for, against the options."""
         key = COMPATIBILITY + self.name
-        return (compatibility.verdict(info, self._options, key=key),)
+        return (match.compatibility_verdict(info, self._options, key=key),)
 
     def cannot_load(
         self,

@@ -6,7 +6,7 @@ import pytest
 
 from epctx.providers.onnxruntime import host
 from epctx.providers.onnxruntime.host import Cpu
-from epctx.providers.onnxruntime.openvino.faults import FAULTS
+from epctx.providers.onnxruntime.openvino.provider import FAULTS
 from tests.kit import onnx_text
 
 

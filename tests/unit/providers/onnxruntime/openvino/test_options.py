@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from epctx.errors import ManifestError
-from epctx.providers.onnxruntime.openvino.options import config_of, properties_of
+from epctx.providers.onnxruntime.openvino.provider import config_of, properties_of
 
 BF16 = '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}'
 

@@ -14,7 +14,7 @@ from epctx.graph.dataflow import Dataflow
 from epctx.graph.partition import surgery
 from epctx.graph.serde import canonical
 from epctx.manifest import ModelSource
-from epctx.providers.onnxruntime.staging import Staging, sink_captured_initializers
+from epctx.providers.onnxruntime.exchange import Staging, sink_captured_initializers
 from epctx.stages import load
 from tests.kit import onnx_text
 from tests.kit.building import mlp
