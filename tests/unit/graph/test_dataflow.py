@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from epctx.errors import ModelError
-from epctx.graph.dataflow import Dataflow, subgraphs
+from epctx.graph.dataflow import Dataflow
 from tests.kit.onnx_text import model, names
 
 BRANCHES = """
@@ -29,13 +29,6 @@ def value_names(values: tuple[ir.Value, ...]) -> list[str | None]:
     return [value.name for value in values]
 
 
-def test_what_subgraphs_capture_at_any_depth_is_an_input_of_the_node() -> None:
-    flow = Dataflow(model(BRANCHES))
-    assert names(flow.nodes) == ["relu", "if", "add"]
-    assert value_names(flow.uses[1]) == ["c", "h", "w", "x", "v"]
-    assert flow.predecessors == [[], [0], [1]]
-
-
 def test_a_partition_names_its_border_in_fixed_order() -> None:
     flow = Dataflow(model(BRANCHES))
     partition = flow.cut(3, [1])
@@ -48,22 +41,6 @@ def test_a_partition_names_its_border_in_fixed_order() -> None:
     assert names(whole.nodes) == ["relu", "if", "add"]
     assert value_names(whole.inputs) == ["x", "c"]
     assert value_names(whole.outputs) == ["y"]
-
-
-def test_outputs_are_what_others_use_and_what_the_model_gives() -> None:
-    flow = Dataflow(
-        model("""g (float[4] x) => (float[2] b, float[4] r) {
-            a, b = Split <num_outputs = 2> (x)
-            [r] r = Relu(x)
-            n = Neg(r)
-            d = Abs(a)
-        }""")
-    )
-    assert value_names(flow.cut(0, [0]).outputs) == ["a", "b"]
-    assert value_names(flow.cut(0, [0, 3]).outputs) == ["b"]
-    assert value_names(flow.cut(0, [1]).outputs) == ["r"]
-    assert value_names(flow.cut(0, [1, 2]).outputs) == ["r"]
-    assert flow.exposed() == [True, True, False, False]
 
 
 def test_an_initializer_that_the_caller_can_replace_is_an_input() -> None:
@@ -107,8 +84,3 @@ def test_a_value_that_nothing_makes_is_refused() -> None:
     source.graph[0].replace_input_with(1, ir.Value(name="ghost"))
     with pytest.raises(ModelError, match='node a \\(Add\\): nothing makes "ghost"'):
         Dataflow(source)
-
-
-def test_subgraphs_come_before_those_inside_them() -> None:
-    node = model(BRANCHES).graph[1]
-    assert [graph.name for graph in subgraphs(node)] == ["t", "tt", "te", "e"]

@@ -110,21 +110,6 @@ def test_what_no_pass_touched_is_a_reference_and_what_passes_made_is_in_the_fold
     assert (folder / "folded.data").stat().st_size == 4 * WIDTH * WIDTH
 
 
-def test_digests_of_weights_come_along(
-    sources: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from epctx.graph.weights.data_file import DataFile
-
-    optimized = stored(sources, folder)
-    again = store.read(folder)
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("a weight was read to be hashed")
-
-    monkeypatch.setattr(DataFile, "chunks", refuse)
-    assert canonical.digest(again.model) == optimized.digest
-
-
 def test_the_folder_says_nothing_of_the_host_but_in_places(
     sources: Path, folder: Path, tmp_path: Path
 ) -> None:

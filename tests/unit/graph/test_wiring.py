@@ -50,13 +50,6 @@ def refused(*parts: Interface, outputs: Mapping[str, Port] | None = None) -> Epc
     return caught.value
 
 
-def test_outputs_go_to_inputs_of_the_same_name() -> None:
-    found = wire(part("a", "x", "h"), part("b", "h mask", "f"), part("c", "f", "y"))
-    assert found.links == {port("b.h"): port("a.h"), port("c.f"): port("b.f")}
-    assert found.inputs == {"x": (port("a.x"),), "mask": (port("b.mask"),)}
-    assert found.outputs == {"y": port("c.y")}
-
-
 def test_what_the_manifest_says_comes_before_names() -> None:
     second = part("b", "x", "y", "b_", links={"x": port("a.y")})
     found = wire(part("a", "x", "y"), second)

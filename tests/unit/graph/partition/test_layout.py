@@ -65,11 +65,6 @@ def test_bytes_that_cross_each_place() -> None:
     assert [layout.name_before(place) for place in layout.candidates] == list("hgcdab")
 
 
-def test_a_node_that_leads_to_no_output_makes_no_piece() -> None:
-    source = model("g (float[2] x) => (float[2] y) { u = Neg(x) v = Abs(u) y = Relu(x) }")
-    assert Layout(source).candidates == []
-
-
 HEADS = {
     "Relu": "m = Relu(p)",
     "small weight": "m = Add(p, small)",

@@ -32,22 +32,6 @@ def test_every_node_is_there_with_its_owner_and_what_it_needs(tmp_path: Path) ->
     assert sizes == [len(part.nodes) for part in model.partitions]
 
 
-def test_a_node_without_a_name_and_one_of_another_domain(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("Gelu", ["r"], ["y"], name="g", domain="com.microsoft"),
-    ]
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", values[:1], values[1:]),
-        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)],
-    )
-    outline = Outlined(ir.from_proto(model), partition.name_of).owned(())
-    assert outline.names == ("-> r", "g")
-    assert outline.op_types == ("Relu", "com.microsoft::Gelu")
-    assert outline.owners == (-1, -1)
-
-
 @pytest.mark.parametrize(("name", "owners"), [("relu0", (0,)), ("made by the EP", (-1,))])
 def test_a_node_that_has_become_another_object_is_known_by_its_name(
     tmp_path: Path, name: str, owners: tuple[int, ...]

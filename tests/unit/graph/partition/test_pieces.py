@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -16,24 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx.errors import ManifestError, ModelError
 from epctx.graph.model import CutPlan, CutPoint, Partition
 from epctx.graph.partition import pieces, surgery
-from epctx.graph.partition.pieces import Blocks, balance, fewest
+from epctx.graph.partition.pieces import Blocks, balance
 from epctx.graph.serde import types
-from tests.kit.onnx_text import model, names, reorder, run
-
-SHARED: Blocks = [{"a": 5}, {"b": 5}, {"a": 5}, {"a": 5, "c": 1}]
+from tests.kit.onnx_text import model, names, run
 
 
 def even(count: int) -> Blocks:
     return [{place: 1} for place in range(count)]
-
-
-def test_an_item_counts_once_in_a_run() -> None:
-    assert [fewest(SHARED, limit) for limit in (5, 6, 10, 11)] == [None, 3, 2, 1]
-    assert balance(SHARED, [0] * 4, 2) == [2]
-
-
-def test_one_run_has_no_cut() -> None:
-    assert balance(SHARED, [0] * 4, 1) == []
 
 
 def test_a_run_within_five_percent_of_the_smallest_may_save_tolls() -> None:
@@ -44,11 +31,6 @@ def test_a_run_within_five_percent_of_the_smallest_may_save_tolls() -> None:
     assert balance(even(40), tolls, 2, ceiling=20) == [20]
     tolls[18] = 0
     assert balance(even(40), tolls, 2) == [19], "two less are more than five percent"
-
-
-def test_blocks_without_items_are_never_left_out() -> None:
-    assert balance([{"a": 1}, {}, {}], [0, 3, 4], 3) == [1, 2]
-    assert balance([{}, {"a": 1}, {}], [0, 3, 4], 2) == [1]
 
 
 def test_a_run_next_to_nothing_is_not_cut_off_to_save_tolls() -> None:
@@ -146,67 +128,6 @@ def feeds(source: ir.Model) -> dict[str, np.ndarray]:
 # --- layers ---
 
 
-def test_a_model_of_layers_is_cut_between_layers() -> None:
-    source = llm()
-    plan = choose(source, count=4)
-    assert after(plan) == ["h9", "h19", "h29"]
-    assert {(cut.values, cut.bytes, cut.recomputed) for cut in plan.cuts} == {
-        ((name,), 4 * 8 * 4, ("mask",)) for name in after(plan)
-    }
-    assert plan.memory == (1000 + 10 * 256,) * 4
-    assert plan.cuts[0].why.startswith("the fewest bytes cross")
-    partitions = pieces.divide(source, plan)
-    assert [len(partition.nodes) for partition in partitions] == [52] * 4
-    assert [v.name for v in partitions[1].inputs] == [
-        "positions", *(f"past{n}" for n in range(10, 20)), "h9"
-    ]  # fmt: skip
-    assert [v.name for v in partitions[1].outputs] == [
-        *(f"present{n}" for n in range(10, 20)), "h19"
-    ]  # fmt: skip
-    assert {"negative.piece2", "mask.piece2"} <= set(names(partitions[1].nodes))
-    clone = partitions[1].nodes[names(partitions[1].nodes).index("mask.piece2")].outputs[0]
-    assert (clone.name, clone.dtype, clone.shape) == (
-        "mask.piece2", ir.DataType.FLOAT, ir.Shape([4, 1])
-    )  # fmt: skip
-
-
-def test_the_order_of_the_file_is_no_matter() -> None:
-    plain, shuffled = llm(), llm()
-    reorder(shuffled, seed=1)
-    assert names(list(plain.graph)) != names(list(shuffled.graph))
-    assert choose(shuffled, count=7) == choose(plain, count=7)
-
-
-def test_pieces_compute_what_the_model_does() -> None:
-    source = llm(layers=40)
-    values = feeds(source)
-    wanted = run(source, values)
-    partitions = pieces.divide(source, choose(source, count=5))
-    made = chained(source, partitions, values)
-    for value, right in zip(source.graph.outputs, wanted, strict=True):
-        np.testing.assert_array_equal(made[str(value.name)], right)
-
-
-def test_in_a_small_model_a_mask_crosses() -> None:
-    plan = choose(llm(layers=4), count=2)
-    assert [cut.values for cut in plan.cuts] == [("mask", "h1")]
-    assert plan.cuts[0].recomputed == ()
-
-
-def test_one_piece_is_the_whole_model() -> None:
-    source = llm(layers=2)
-    plan = choose(source, count=1)
-    assert plan.cuts == () and plan.memory == (1000 + 2 * 256,)
-    (partition,) = pieces.divide(source, plan)
-    assert set(partition.nodes) == set(source.graph)
-
-
-def test_the_limit_of_memory_takes_as_few_pieces_as_fit() -> None:
-    plan = choose(llm(), max_memory=1000 + 14 * 256)
-    assert len(plan.memory) == 3 and max(plan.memory) <= 1000 + 14 * 256
-    assert {cut.after[0] for cut in plan.cuts} == {"h"}
-
-
 def test_a_limit_too_small_is_refused_with_the_smallest_that_is_not() -> None:
     error = refusal(llm(), max_memory=1255)
     assert error.where == "partition.pieces.max_memory"
@@ -222,13 +143,6 @@ def test_more_pieces_than_places_are_refused() -> None:
     assert error.why == "places at which it can be cut: 2"
     assert error.remedy == "write a count of at most 3"
     assert after(choose(source, count=3)) == ["a", "b"]
-
-
-def test_without_weights_pieces_have_equally_many_nodes() -> None:
-    source = llm(layers=16)
-    plan = pieces.choose({"m": source}, base=5, cost=lambda value: 0, count=4)["m"]
-    assert after(plan) == ["h3", "h7", "h11"]
-    assert plan.memory == (5,) * 4
 
 
 def test_tied_weights_count_in_every_piece_that_uses_them() -> None:
@@ -462,25 +376,3 @@ def test_weights_that_differ_are_named() -> None:
 
 
 # --- effort ---
-
-
-def calls(nodes: int) -> int:
-    """Count the calls, of C functions too, that a chain of nodes takes."""
-    body = " ".join(f"v{n} = Neg(v{n - 1})" for n in range(1, nodes))
-    source = model(f"g (float[1] v0) => (float[1] v{nodes - 1}) {{ {body} }}")
-    count = 0
-
-    def profile(frame: FrameType, event: str, arg: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(profile)
-    try:
-        pieces.divide(source, choose(source, count=8))
-    finally:
-        sys.setprofile(None)
-    return count
-
-
-def test_the_effort_grows_with_the_model_not_faster() -> None:
-    assert calls(10_000) < 13 * calls(1_000)

@@ -43,10 +43,6 @@ def fragment_of(body: str, *, opsets: str = '"" : 21, "com.microsoft" : 1') -> i
     return model(body, opsets=opsets, infer=False)
 
 
-def copied(partition: Partition, source: ir.Model) -> Replacement:
-    return Replacement(partition=partition, fragment=surgery.extract(source, partition))
-
-
 def context(partition: Partition, name: str) -> Replacement:
     """One EPContext node in the place of a partition."""
     inputs = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in partition.inputs]
@@ -73,43 +69,6 @@ def text(source: ir.Model) -> bytes:
 # --- extract ---
 
 
-def test_an_extract_is_a_valid_model_that_computes_the_partition() -> None:
-    source = model(CHAIN)
-    before = text(source)
-    extracted = surgery.extract(source, cut(source, 1, 2))
-    onnx.checker.check_model(ir.serde.serialize_model(extracted), full_check=True)
-    assert [value.name for value in extracted.graph.inputs] == ["h"]
-    assert [value.name for value in extracted.graph.outputs] == ["j"]
-    assert names(list(extracted.graph)) == ["b", "c"]
-    assert extracted.graph.outputs[0].shape == ir.Shape([2])
-    assert extracted.graph.outputs[0].dtype == ir.DataType.FLOAT
-    assert extracted.opset_imports == {"": 21}
-    assert extracted.graph.name == "g"
-    np.testing.assert_array_equal(run(extracted, {"h": X})[0], [3.0, 0.0])
-    assert text(source) == before, "the source stays as it is"
-
-
-def test_an_extract_refers_to_the_same_tensors() -> None:
-    source = model(CHAIN)
-    extracted = surgery.extract(source, cut(source, 0, 1, 2))
-    assert list(extracted.graph.initializers) == ["w", "v"]
-    for name, value in extracted.graph.initializers.items():
-        assert value is not source.graph.initializers[name]
-        assert value.const_value is source.graph.initializers[name].const_value
-
-
-def test_an_extract_takes_subgraphs_with_what_they_capture() -> None:
-    source = model(BRANCHES)
-    extracted = surgery.extract(source, cut(source, 1))
-    onnx.checker.check_model(ir.serde.serialize_model(extracted), full_check=True)
-    assert extracted.graph.name == source.graph.name
-    assert [value.name for value in extracted.graph.inputs] == ["c", "h"]
-    assert list(extracted.graph.initializers) == ["w"]
-    for flag, wanted in ((True, [2.0, 0.0]), (False, [5.0, -12.0])):
-        found = run(extracted, {"c": np.array(flag), "h": X})[0]
-        np.testing.assert_array_equal(found, wanted)
-
-
 def test_a_default_of_the_source_is_no_default_of_the_extract() -> None:
     source = model("g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> { y = Add(x, w) }")
     source.graph.inputs.append(source.graph.initializers["w"])
@@ -120,39 +79,6 @@ def test_a_default_of_the_source_is_no_default_of_the_extract() -> None:
 
 
 # --- splice ---
-
-
-@pytest.mark.parametrize(
-    "parts", [[[0]], [[0, 1]], [[1, 2]], [[0], [1], [2], [3]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]]
-)
-def test_copies_put_back_are_the_same_model(parts: list[list[int]]) -> None:
-    source = model(CHAIN)
-    wanted = run(source, {"x": X})
-    listing = str(list(source.graph))
-    flow = Dataflow(source)
-    surgery.splice(source, [copied(flow.cut(0, part), source) for part in parts])
-    onnx.checker.check_model(ir.serde.serialize_model(source), full_check=True)
-    assert str(list(source.graph)) == listing, "names, order, types and shapes"
-    assert sorted(source.graph.initializers) == ["v", "w"]
-    np.testing.assert_array_equal(run(source, {"x": X}), wanted)
-
-
-def test_subgraphs_put_back_are_the_same_model() -> None:
-    source = model(BRANCHES)
-    listing = str(list(source.graph))
-    flow = Dataflow(source)
-    surgery.splice(source, [copied(flow.cut(0, [1]), source), copied(flow.cut(0, [0]), source)])
-    assert str(list(source.graph)) == listing
-    np.testing.assert_array_equal(run(source, {"x": X, "c": np.array(True)})[0], [3.0, 4.0])
-
-
-def test_what_is_taken_out_uses_nothing_any_more() -> None:
-    source = model(BRANCHES)
-    surgery.splice(source, [context(cut(source, 1), "ctx")])
-    stays = set(source.graph)
-    values = [*source.graph.inputs, *source.graph.initializers.values()]
-    values += [value for node in source.graph for value in node.outputs]
-    assert {user.node for value in values for user in value.uses()} <= stays
 
 
 def test_one_epcontext_node_takes_the_place_of_a_partition() -> None:
@@ -175,17 +101,6 @@ def test_graph_outputs_keep_their_names_and_order() -> None:
     surgery.splice(source, [context(cut(source, 0, 1), "ctx")])
     assert [value.name for value in source.graph.outputs] == ["r", "n", "r"]
     assert [value.producer() for value in source.graph.outputs] == [source.graph[0]] * 3
-
-
-def test_a_partition_whose_nodes_are_not_side_by_side() -> None:
-    source = model("""g (float[2] x) => (float[2] y) {
-        [a] h = Relu(x) [b] i = Neg(x) [c] j = Abs(h) [d] k = Exp(i) [e] y = Add(j, k) }""")
-    surgery.splice(source, [context(cut(source, 0, 2), "ctx")])
-    assert names(list(source.graph)) == ["b", "ctx", "d", "e"]
-    source = model("""g (float[2] x) => (float[2] y, float[2] z) {
-        [a] h = Relu(x) [b] z = Neg(h) [c] j = Abs(x) [d] y = Add(h, j) }""")
-    surgery.splice(source, [context(cut(source, 0, 2, 3), "ctx")])
-    assert names(list(source.graph)) == ["ctx", "b"], "sorted: b needs what the context makes"
 
 
 def test_an_initializer_that_a_context_took_is_gone_and_its_name_is_free() -> None:
@@ -303,15 +218,6 @@ def test_two_epcontext_nodes_of_one_name_are_refused() -> None:
         surgery.splice(source, [context(flow.cut(0, [p]), "n") for p in (0, 2)])
 
 
-def test_a_fragment_that_leaves_an_input_unused() -> None:
-    source = model("""g (float[2] x, float[2] z) => (float[2] y) {
-        [a] h = Neg(z) [b] y = Sub(x, h) }""")
-    fragment = fragment_of("g (float[2] x, float[2] h) => (float[2] y) { y = Neg(x) }")
-    surgery.splice(source, [Replacement(partition=cut(source, 1), fragment=fragment)])
-    assert [value.name for value in source.graph.inputs] == ["x", "z"]
-    np.testing.assert_array_equal(run(source, {"x": X, "z": X})[0], -X)
-
-
 def test_an_output_that_the_ep_found_to_be_constant() -> None:
     source = model(CHAIN)
     fragment = fragment_of("g () => (float[2] y) <float[2] y = {8.0, 9.0}> { }")
@@ -403,10 +309,3 @@ def test_compatibility_information_is_taken_over() -> None:
         replacement.fragment.metadata_props[key] = f"v{version}"
     with pytest.raises(CompileError, match="different ep_compatibility_info"):
         surgery.splice(source, pair)
-
-
-def test_nothing_to_put_in_changes_nothing() -> None:
-    source = model(CHAIN)
-    before = text(source)
-    surgery.splice(source, [])
-    assert text(source) == before

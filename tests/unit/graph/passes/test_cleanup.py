@@ -75,42 +75,6 @@ def test_names_of_both_graphs_stay_apart() -> None:
     assert len(set(names)) == len(names) == 6
 
 
-def test_the_branch_that_is_not_taken_holds_on_to_nothing() -> None:
-    model = onnx_text.model(
-        "g (float[3] x) => (float[3] y) <bool c = {1}> { a = Sin(x) "
-        " y = If(c) <then_branch = t () => (float[3] u) { u = Neg(x) },"
-        " else_branch = e () => (float[3] v) { v = Cos(a) }> }"
-    )
-    result = optimizing.check(model, X)
-    assert optimizing.ops(result) == {"Neg": 1}
-
-
-def test_branches_in_branches_and_branches_that_only_pass_on() -> None:
-    model = onnx_text.model(
-        "g (float[3] x) => (float[3] y) <bool c = {1}, bool d = {0}, float[3] k = {7,8,9}> {"
-        " y = If(c) <then_branch = t () => (float[3] u) {"
-        "   u = If(d) <then_branch = tt () => (float[3] p) { p = Sin(x) },"
-        "              else_branch = te () => (float[3] q) { q = Identity(k) }> },"
-        " else_branch = e () => (float[3] v) { v = Cos(x) }> }"
-    )
-    result = optimizing.check(model, X)
-    assert optimizing.ops(result) == {"Identity": 1}
-    assert optimizing.changes(result)["resolve-branches"] == {"If": 2}
-
-
-def test_a_branch_in_a_loop() -> None:
-    model = onnx_text.model(
-        "g (int64 n, float[3] x) => (float[3] y) <bool go = {1}> {"
-        " y = Loop(n, go, x) <body = b (int64 i, bool c, float[3] s)"
-        "   => (bool d, float[3] t) { d = Identity(c)"
-        "     t = If(go) <then_branch = p () => (float[3] u) { u = Neg(s) },"
-        "                 else_branch = q () => (float[3] v) { v = Cos(s) }> }> }"
-    )
-    result = optimizing.check(model, {"n": np.array(3), **X})
-    (body,) = result.model.graph.subgraphs()
-    assert [node.op_type for node in body] == ["Identity", "Neg"]
-
-
 def test_a_condition_that_is_fed_stays() -> None:
     model = onnx_text.model(
         "g (bool c, float[3] x) => (float[3] y) {"
@@ -146,26 +110,6 @@ def test_what_only_a_removed_branch_used_goes_too() -> None:
     result = optimizing.check(model, {"c": np.array(True), **THREE}, "remove-dead-code")
     assert optimizing.ops(result) == {"Abs": 1}
     assert not result.model.graph.initializers
-
-
-def test_removes_inside_subgraphs() -> None:
-    model = onnx_text.model(
-        "g (bool c, float[3] x) => (float[3] y) { y = If(c) <"
-        " then_branch = t () => (float[3] u) <float[3] w = {1,2,3}> { a = Add(x, w) u = Neg(x) },"
-        " else_branch = e () => (float[3] v) { v = Cos(x) }> }"
-    )
-    result = optimizing.check(model, {"c": np.array(True), **THREE}, "remove-dead-code")
-    assert optimizing.changes(result) == {"remove-dead-code": {"nodes": 1, "initializers": 1}}
-
-
-def test_outputs_that_are_left_out_stay_left_out() -> None:
-    model = onnx_text.model(
-        "g (float[1,1,4] p) => (int64[1,1,2] i) {"
-        " a, i = MaxPool<kernel_shape = [2], strides = [2]>(p) }"
-    )
-    feeds = {"p": np.array([[[1, 2, 4, 3]]], np.float32)}
-    result = optimizing.check(model, feeds, "remove-dead-code")
-    assert optimizing.changes(result) == {}
 
 
 def test_removes_imports_that_nothing_uses() -> None:

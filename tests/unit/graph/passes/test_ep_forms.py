@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx.graph.passes import registry
 from epctx.graph.serde import canonical
 from tests.kit import onnx_text, optimizing
 
@@ -172,11 +171,6 @@ def test_strings_are_let_alone(op: str, indices: Indices) -> None:
     assert optimizing.ops(result) == {op: 1, "Transpose": 1}
 
 
-def test_every_second_place_is_a_slice() -> None:
-    model = gather("Gather", "int64", (3, 9), np.array([[1, 3], [5, -2]]), axis=-1)
-    assert ops_after(model, "int64", (3, 9), PASS) == {"Slice": 1, "Reshape": 1, "Transpose": 1}
-
-
 @pytest.mark.parametrize(
     "indices", [[2, 1, 0], [0, 1, 3], [0]], ids=["backwards", "uneven", "a single one"]
 )
@@ -192,10 +186,6 @@ def test_a_type_that_tile_may_not_have_is_not_repeated() -> None:
     )
     result = optimizing.check(model, {"x": np.arange(4, dtype=np.uint16)}, PASS)
     assert optimizing.ops(result)["Gather"] == 1
-
-
-def test_no_level_runs_it() -> None:
-    assert all(PASS not in registry.LEVELS[level] for level in registry.LEVELS)
 
 
 @st.composite

@@ -12,7 +12,6 @@ import pytest
 
 from epctx.errors import ManifestError
 from epctx.graph.passes import registry
-from epctx.graph.passes.base import CountingPass
 from epctx.graph.passes.scratch import Scratch
 
 Install = Callable[..., Path]
@@ -46,21 +45,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         return file
 
     return make
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_every_built_in_pass_can_be_made(name: str, tmp_path: Path) -> None:
-    made = registry.create(name, Scratch(tmp_path))
-    assert isinstance(made, CountingPass)
-    assert registry.owner(name) is None
-
-
-def test_levels_name_passes_that_exist() -> None:
-    for level in registry.LEVELS.values():
-        for step in level:
-            loop = isinstance(step, registry.Loop)
-            registry.check((*step.passes, step.follow) if loop else (step,))  # type: ignore[union-attr,arg-type]
-    registry.check((registry.FIRST,))
 
 
 def test_a_misspelt_name_is_an_error_that_knows_better() -> None:

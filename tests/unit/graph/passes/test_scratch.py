@@ -107,16 +107,6 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_small_tensors_stay_in_memory_and_hold_on_to_nothing(folder: Path) -> None:
-    place = Scratch(folder)
-    whole = numbers((1000, 100))
-    tensor = place.tensor(whole[3:5], FLOAT, "small")
-    assert isinstance(tensor, ir.Tensor)
-    assert not np.shares_memory(tensor.numpy(), whole)
-    place.write_out(model(tensor))
-    assert files(folder) == []
-
-
 def test_a_reshaped_or_cut_weight_of_a_source_is_a_reference_to_the_source(
     folder: Path, source: MappedTensor
 ) -> None:
@@ -183,17 +173,6 @@ def test_what_is_in_memory_is_written_when_there_is_too_much_of_it(
     assert [tensor.name for tensor in mapped] == [f"w{i}" for i in range(5)]
 
 
-def test_what_nobody_needs_any_more_is_not_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scratches, "HELD", 300_000)
-    place = Scratch(folder)
-    for seed in range(20):
-        place.tensor(numbers(seed=seed), FLOAT, "dropped at once")
-    place.write_out(model())
-    assert files(folder) == []
-
-
 def test_a_file_that_nobody_uses_is_deleted_and_one_used_in_part_written_anew(folder: Path) -> None:
     place = Scratch(folder)
     arrays = [numbers(seed=seed) for seed in range(3)]
@@ -245,12 +224,6 @@ def test_tensors_of_elements_under_a_byte_are_written_packed(folder: Path) -> No
     (mapped,) = settled(folder, place, ir.Tensor(values, ir.DataType.INT4, name="w"))
     assert mapped.nbytes == 1 << 17
     np.testing.assert_array_equal(mapped.numpy(), values)
-
-
-def test_strings_stay_in_the_graph(folder: Path) -> None:
-    texts = ir.StringTensor([b"x" * 1000] * 1000, shape=ir.Shape([1000]), name="w")
-    Scratch(folder).write_out(model(texts))
-    assert files(folder) == []
 
 
 def test_a_disk_that_refuses_is_an_error_that_says_so(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from epctx.graph.passes.shapes import InferShapesPass, NodeInference
@@ -43,17 +42,6 @@ def test_infers_without_reading_weights_and_puts_them_back() -> None:
     assert not InferShapesPass()(model).modified
 
 
-def test_infers_in_subgraphs() -> None:
-    model = bare(
-        "g (bool c, float[2,3] x) => (float[N,M] y) { y = If(c) <"
-        " then_branch = t () => (float[N,M] u) { a = Neg(x) u = Relu(a) },"
-        " else_branch = e () => (float[N,M] v) { b = Abs(x) v = Relu(b) }> }"
-    )
-    InferShapesPass()(model)
-    shapes = {v.name: v.shape for node in model.graph.all_nodes() for v in node.outputs}
-    assert shapes["a"] == shapes["b"] == shapes["y"] == ir.Shape([2, 3])
-
-
 def test_keeps_what_is_known_and_names_of_dimensions() -> None:
     model = onnx_text.model("g (float[batch,3] x) => (float[batch,3] y) { a = Relu(x) y = Neg(a) }")
     model.graph[0].outputs[0].shape = ir.Shape([7, None])
@@ -90,16 +78,6 @@ def test_one_node_that_is_unknown_or_wrong_infers_nothing() -> None:
     )
     inference = NodeInference(model)
     assert [inference.infer(node) for node in model.graph] == [[], []]
-
-
-def test_sequences_have_types_too() -> None:
-    model = bare(
-        "g (float[2] x) => (float[2] y) <int64 i = {0}>"
-        " { s = SequenceConstruct(x, x) y = SequenceAt(s, i) }"
-    )
-    InferShapesPass()(model)
-    assert isinstance(model.graph[0].outputs[0].type, ir.SequenceType)
-    assert np.dtype(np.float32) == model.graph.outputs[0].dtype.numpy()  # type: ignore[union-attr]
 
 
 def test_a_node_whose_types_no_operator_has_is_left_alone() -> None:

@@ -28,11 +28,6 @@ def _run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return np.asarray(session.run(None, {"x": x})[0])
 
 
-def test_a_model_without_functions_is_returned_as_it_is() -> None:
-    model = onnx.parser.parse_model(HEAD + "{ z = Relu(x) }")
-    assert functions.inline(model, where="m.onnx") is model
-
-
 def test_calls_become_nodes_with_attributes_and_names_of_their_own() -> None:
     model = _inline(
         HEAD
@@ -81,13 +76,6 @@ def test_an_optional_output_that_is_not_asked_for() -> None:
     assert _run(model, np.array([1], np.float32)).tolist() == [-1]
 
 
-def test_functions_of_an_opset_that_means_the_same_are_inlined() -> None:
-    model = _inline(
-        HEAD + '{ z = l.f(x) } <domain: "l", opset_import: ["":18]> f (x) => (y) { y = Relu(x) }'
-    )
-    assert [node.op_type for node in model.graph.node] == ["Relu"]
-
-
 def test_an_opset_that_only_a_function_imports_is_imported() -> None:
     model = _inline(
         HEAD
@@ -106,13 +94,6 @@ def test_symbols_of_a_function_are_not_those_around() -> None:
     inlined = functions.inline(model, where="m.onnx")
     symbols = {d.dim_param for v in inlined.graph.value_info for d in v.type.tensor_type.shape.dim}
     assert "N" not in symbols
-
-
-def test_nodes_of_a_function_are_of_the_opset_of_the_model() -> None:
-    inlined = _inline(
-        HEAD + '{ z = l.f(x) } <domain: "l", opset_import: ["":11]> f (x) => (y) { y = Relu(x) }'
-    )
-    assert {each.domain: each.version for each in inlined.opset_import} == {"": 17, "l": 1}
 
 
 def test_recursion_is_refused_with_its_circle() -> None:
@@ -149,10 +130,6 @@ def test_functions_that_double_at_every_level_are_refused_before_they_are_inline
 
 def test_a_long_chain_of_functions_is_refused_before_the_stack_is_full() -> None:
     assert "200 deep" in _refused(_chain(3000, 1))
-
-
-def test_a_chain_within_the_limit_is_inlined() -> None:
-    assert len(_inline(_chain(150, 1)).graph.node) == 1
 
 
 def test_a_call_with_more_inputs_than_the_function_has_is_refused() -> None:

@@ -91,21 +91,6 @@ def _dims(model: onnx.ModelProto) -> dict[str, list[object]]:
     }
 
 
-def test_types_and_shapes_are_inferred() -> None:
-    model = infer(_model("g (float[4, 8] x) => (float z) { y = Transpose(x) z = Relu(y) }"))
-    assert _dims(model) == {"x": [4, 8], "y": [8, 4], "z": [8, 4]}
-    assert model.graph.value_info[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-
-
-def test_the_given_model_stays_as_it_is() -> None:
-    model = _model(
-        "g (float[4, 8] x) => (float[1, 8] z) <float[1, 8] y> { y = Relu(x) z = Relu(y) }"
-    )
-    before = model.SerializeToString()
-    infer(model)
-    assert model.SerializeToString() == before
-
-
 def test_sizes_from_before_the_dimensions_were_fixed_are_replaced() -> None:
     model = infer(
         _model("g (float[4, 8] x) => (float[1, 8] z) <float[1, 8] y> { y = Relu(x) z = Relu(y) }")
@@ -161,11 +146,6 @@ def test_what_is_declared_completes_what_is_inferred() -> None:
     assert _dims(model)["z"] == [8, 3]
 
 
-def test_a_name_of_an_output_stays() -> None:
-    model = infer(_model("g (float[N, 8] x) => (float[batch, 8] z) { z = Relu(x) }"))
-    assert _dims(model)["z"] == ["batch", 8]
-
-
 @pytest.mark.parametrize(("declared", "told"), [("[5, 5]", True), ("[4]", True), ("[N, 3]", False)])
 def test_a_declared_shape_that_contradicts_is_told_and_not_mixed_in(
     declared: str, told: bool, caplog: pytest.LogCaptureFixture
@@ -203,26 +183,6 @@ def test_shapes_inside_subgraphs_are_inferred() -> None:
     )
     dims = _dims(model)
     assert dims["i"] == dims["o"] == dims["p"] == dims["z"] == [8, 4]
-
-
-def test_small_constants_are_read() -> None:
-    model = _model("g (float[4, 8] x) => (float z) <int64[2] s = {2, -1}> { z = Reshape(x, s) }")
-    assert _dims(infer(model))["z"] == [2, 16]
-
-
-def test_shapes_computed_by_nodes_are_followed() -> None:
-    model = _model(
-        "g (float[4, 8] x, float[2, 16] y) => (float z) { s = Shape(y) z = Reshape(x, s) }"
-    )
-    assert _dims(infer(model))["z"] == [2, 16]
-
-
-def test_weights_that_are_elsewhere_are_not_needed() -> None:
-    model = _model("g (float[N, 8] x) => (float z) { z = MatMul(x, w) }")
-    weight = model.graph.initializer.add(name="w", data_type=1, dims=[8, 3])
-    weight.data_location = onnx.TensorProto.EXTERNAL
-    weight.external_data.add(key="location", value="nowhere")
-    assert _dims(infer(model))["z"] == ["N", 3]
 
 
 def test_where_inference_gives_up_the_declared_model_is_left(

@@ -12,15 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import ModelError
-from epctx.graph import soundness, structure
 from epctx.graph.prepare import normalize
 from epctx.graph.serde import reader
 from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import DataFolder
 from tests.kit import oddities, onnx_text
-
-_UNKNOWN = ("layer normalization before opset 17", "simplified layer normalization")
-"""Operators that onnx does not have: they are as they were."""
 
 
 def _plain(model: onnx.ModelProto, folder: Path) -> tuple[onnx.ModelProto, list[str]]:
@@ -38,23 +34,6 @@ def _model(body: str, *weights: onnx.TensorProto, opsets: str = '"" : 17') -> on
 
 def _same(name: str, value: float, count: int) -> onnx.TensorProto:
     return numpy_helper.from_array(np.full(count, value, np.float32), name)
-
-
-@pytest.mark.parametrize("name", [n for n in oddities.FORBIDDEN if n.split()[0] != "an"])
-def test_onnx_has_nothing_against_what_it_is_now(name: str, tmp_path: Path) -> None:
-    plain, _ = _plain(oddities.FORBIDDEN[name](), tmp_path)
-    structure.normalize(plain, where="m.onnx")
-    objection = soundness.objection(plain)
-    known = name not in _UNKNOWN and not name.startswith("a sparse constant")
-    assert (objection is None) == known, objection
-
-
-def test_a_plain_model_stays_as_it_is(tmp_path: Path) -> None:
-    model = _model("c = Constant <value = float[1] {1}> () y = Add(x, c)")
-    before = model.SerializeToString()
-    plain, notes = _plain(model, tmp_path)
-    assert plain.SerializeToString() == before
-    assert not notes
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,6 @@ def test_a_dimension_is_fixed_wherever_the_main_graph_names_it() -> None:
     }
 
 
-def test_without_wishes_nothing_changes() -> None:
-    model = _model(TWO + "{ z = Relu(x) }")
-    before = model.SerializeToString()
-    assert _fix(model).SerializeToString() == before
-
-
 def test_a_shape_fixes_the_names_in_it_everywhere() -> None:
     model = _fix(_model(TWO + "{ z = Relu(x) }"), shapes_={"x": (3, 5, 8)})
     assert _dims(model) == {"x": [3, 5, 8], "m": [3, 4], "z": [3, 5, "out"]}
@@ -91,17 +85,6 @@ def test_a_shape_gives_a_rank_where_there_is_none(shape: tuple[int, ...]) -> Non
     _fix(model, shapes_={"x": shape})
     assert model.graph.input[0].type.tensor_type.HasField("shape")
     assert _dims(model)["x"] == list(shape)
-
-
-def test_a_static_shape_may_be_repeated() -> None:
-    model = _model("g (float[2, 3] x) => (float[2, 3] z) { z = Relu(x) }")
-    before = model.SerializeToString()
-    assert _fix(model, shapes_={"x": (2, 3)}).SerializeToString() == before
-
-
-def test_dimensions_and_shapes_may_agree() -> None:
-    model = _fix(_model(TWO + "{ z = Relu(x) }"), {"batch": 3}, {"x": (3, 5, 8), "m": (3, 4)})
-    assert _dims(model)["m"] == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -140,11 +123,6 @@ def test_wishes_that_cannot_be_met(
 def test_a_nameless_dimension_is_at_least_one() -> None:
     model = _model("g (float[?] x) => (float[?] z) { z = Relu(x) }")
     assert "sizes are 1 or more" in _refused(model, shapes_={"x": (0,)})
-
-
-def test_a_model_without_symbolic_dimensions_says_so() -> None:
-    model = _model("g (float[2] x) => (float[2] z) { z = Relu(x) }")
-    assert "it has no symbolic dimension" in _refused(model, {"batch": 1})
 
 
 def test_an_input_that_is_no_tensor_has_no_shape() -> None:

@@ -196,18 +196,6 @@ def test_placed_tensors_still_have_their_content(source: Path) -> None:
     assert content[tensor.offset :][: tensor.length] == W.tobytes()
 
 
-def test_the_files_are_a_function_of_the_graph(source: Path, tmp_path: Path) -> None:
-    proto = _proto()
-    proto.graph.initializer.reverse()
-    onnx.save(proto, tmp_path / "other.onnx")
-    results = []
-    for path in (source, tmp_path / "other.onnx"):
-        out = tmp_path / f"out of {path.name}"
-        out.mkdir()
-        results.append(write(_load(path), out / "m.onnx", "w.data"))
-    assert results[0] == results[1]
-
-
 @pytest.mark.parametrize("location", ["", "../w.data", "/w.data", "a\\b", "C:w", "a/../../b"])
 def test_a_location_is_inside_the_folder(source: Path, out: Path, location: str) -> None:
     with pytest.raises(ManifestError, match="file of external initializers"):

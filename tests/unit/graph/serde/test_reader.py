@@ -87,16 +87,6 @@ def save(path: Path, *tensors: onnx.TensorProto, **fields: object) -> Path:
     return path
 
 
-def test_large_weights_are_left_out_and_small_ones_read(tmp_path: Path) -> None:
-    small = numpy_helper.from_array(np.arange(3), "small")
-    large = numpy_helper.from_array(np.zeros(10_000, np.float32), "large")
-    model = reader.read(save(tmp_path / "m.onnx", small, large))
-    kept, stripped = model.graph.initializer
-    assert numpy_helper.to_array(kept).tolist() == [0, 1, 2]
-    assert not stripped.raw_data and list(stripped.dims) == [10_000]
-    assert not reader.is_external(kept) and not reader.is_external(stripped)
-
-
 def test_what_really_is_in_another_file_is_told_apart(tmp_path: Path) -> None:
     other = TensorProto(name="w", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
     other.external_data.add(key="location", value="w.data")
@@ -296,15 +286,3 @@ def test_what_is_no_model_is_called_what_it_is(
     message = _refused(tmp_path, data)
     assert what in message
     assert remedy in message.split("->")[1]
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
-def test_a_truncated_model_is_damaged(tmp_path: Path, share: float) -> None:
-    data = _weighted(numpy_helper.from_array(BIG, "w")).SerializeToString()
-    assert "damaged" in _refused(tmp_path, data[: int(len(data) * share)])
-
-
-def test_a_model_without_a_graph_is_none(tmp_path: Path) -> None:
-    assert "it has no graph" in _refused(
-        tmp_path, onnx.ModelProto(ir_version=8).SerializeToString()
-    )

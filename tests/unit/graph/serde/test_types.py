@@ -59,21 +59,6 @@ def test_the_canonical_form_has_maps_and_is_read_again() -> None:
     assert canonical.serialize(types.from_proto(again)) == data
 
 
-def test_maps_inside_bodies_are_read_and_written() -> None:
-    body = "{ y = ai.onnx.ml.ZipMap <classlabels_int64s = [1, 2]> (x) }"
-    proto = parsed(
-        "g (bool c, float[1,2] x) => (seq(map(int64,float)) y) { y = If (c) <"
-        f"then_branch = a () => (seq(map(int64,float)) y) {body}, "
-        f"else_branch = b () => (seq(map(int64,float)) y) {body}> }}",
-    )
-    model = types.from_proto(proto)
-    node = model.graph[0]
-    inner = node.attributes["then_branch"].as_graph().outputs[0].type
-    assert inner == node.outputs[0].type and types.holds_map(inner)
-    written = types.to_proto(model).graph.node[0].attribute[0].g.output[0]
-    assert written.type == proto.graph.output[0].type
-
-
 def test_maps_differ_by_keys_and_values() -> None:
     floats, doubles = ir.TensorType(ir.DataType.FLOAT), ir.TensorType(ir.DataType.DOUBLE)
     one = types.MapType(ir.DataType.INT64, floats)

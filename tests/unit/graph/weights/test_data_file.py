@@ -56,13 +56,6 @@ def test_digests_of_a_file_and_its_parts_come_from_one_pass(
     assert file.sha1() == hashlib.sha1(data, usedforsecurity=False).hexdigest()
 
 
-def test_an_empty_file_has_a_digest_and_no_bytes(tmp_path: Path) -> None:
-    file = _file(tmp_path, b"")
-    assert file.size == 0
-    assert file.digest().hex == _blake3(b"")
-    assert bytes(file.view()) == b""
-
-
 @pytest.mark.parametrize(("offset", "length"), [(-1, 4), (97, 4), (101, 0)])
 def test_a_view_outside_the_file_is_refused(tmp_path: Path, offset: int, length: int) -> None:
     with pytest.raises(ValueError, match="outside"):
@@ -169,17 +162,6 @@ def changed(*offsets: int) -> memoryview:
 @pytest.mark.parametrize("offset", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, SIZE - 1])
 def test_the_first_difference(offset: int) -> None:
     assert data_file.first_difference(changed(), changed(offset, SIZE - 1)) == offset
-
-
-def test_no_difference() -> None:
-    assert data_file.first_difference(changed(5), changed(5)) is None
-    assert data_file.first_difference(memoryview(b""), memoryview(b"")) is None
-    assert data_file.difference(changed(5), changed(5)) is None
-
-
-def test_a_part_of_the_other_ends_where_they_differ() -> None:
-    assert data_file.first_difference(memoryview(b"abc"), memoryview(b"abcd")) == 3
-    assert data_file.count_differences(memoryview(b"abX"), memoryview(b"abcd")) == 2
 
 
 def test_words() -> None:

@@ -26,13 +26,6 @@ def _tensor(file: DataFile, offset: int, dtype: ir.DataType, *shape: int) -> Map
     return MappedTensor(file, offset, dtype, shape=ir.Shape(shape), name="w")
 
 
-def test_a_part_is_digested_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = _file(tmp_path, bytes(100))
-    first = _tensor(file, 0, ir.DataType.UINT8, 40).digest()
-    monkeypatch.setattr(DataFile, "chunks", None)
-    assert _tensor(file, 0, ir.DataType.FLOAT, 10).digest() == first
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -91,13 +84,6 @@ def test_release_of_a_tensor_keeps_its_values(tmp_path: Path) -> None:
     tensor = _tensor(_file(tmp_path, bytes(16)), 0, ir.DataType.FLOAT, 4)
     tensor.release()
     assert (tensor.numpy() == 0).all()
-
-
-def test_onnx_ir_writes_a_reference_that_it_resolves_itself(tmp_path: Path) -> None:
-    file = _file(tmp_path, np.arange(8, dtype=np.float32).tobytes())
-    proto = ir.serde.serialize_tensor(_tensor(file, 4, ir.DataType.FLOAT, 2))
-    again = ir.serde.deserialize_tensor(proto, str(tmp_path))
-    np.testing.assert_array_equal(again.numpy(), [1, 2])
 
 
 def test_content_digest_of_strings_tells_their_borders() -> None:
