@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from epctx import lockfile as locks
-from epctx.cache.opening import Shared
+from epctx.cache.store import Shared
 from epctx.commands import build as command
 from epctx.commands import explain as pages
 from epctx.commands.bisect.result import Bisection

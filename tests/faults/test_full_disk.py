@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from epctx.cache import Cache, Location
-from epctx.cache.check import check
+from epctx.cache.maintenance import check
 from epctx.files import identity
 from epctx.files.digest import of_bytes
 from tests.faults import full_disk

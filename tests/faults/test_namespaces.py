@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from epctx.cache import Cache, locate
-from epctx.cache.check import check
+from epctx.cache.maintenance import check
 from tests.kit.command_line import PROGRAM, environment
 from tests.kit.host import APART
 from tests.kit.projects import Project, actions, builds_that_wait, make

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from epctx.cache import shared as looking_after
-from epctx.cache.opening import opened
 from epctx.cache.remote import signing
 from epctx.cache.remote.signing import SigningKey
+from epctx.cache.store import open_cache
 from epctx.signing import dsse
 from tests.hostile import project
 from tests.hostile.caches import same
@@ -70,7 +70,7 @@ def _filled(room: Room) -> SigningKey:
         "EPCTX_CACHE_SIGNING_KEY": str(private),
     }
     with stores.installed():
-        cache = opened(print, environment=told)
+        cache = open_cache(print, environment=told)
         assert cache.remote is not None
         assert looking_after.push(cache, cache.remote, None).actions > 0
         cache.close()

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from epctx.cache import Cache, locate
-from epctx.cache.check import check
+from epctx.cache.maintenance import check
 from tests.kit.command_line import PROGRAM
 from tests.kit.projects import Project, actions, builds_that_wait, make
 

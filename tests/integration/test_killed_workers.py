@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from epctx.cache import Cache, locate
-from epctx.cache.check import check
+from epctx.cache.maintenance import check
 from tests.kit.command_line import FAULTY, epctx
 from tests.kit.projects import Project, make
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from epctx.cache import Cache, locate
-from epctx.cache.check import info
+from epctx.cache.maintenance import info
 from epctx.cli.app import app
 from tests.kit import onnx_text
 

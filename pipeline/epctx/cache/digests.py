@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from epctx.cache.records import Records
+from epctx.cache.contents import Records
 from epctx.files import digest, identity, open_flags
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity

@@ -1,30 +1,29 @@
-"""The cache as a build uses it: what actions made, digests of sources, facts about models."""
+"""The cache as a build uses it: results of actions, digests, the shared cache behind it."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.cache import locks, temporary
+from epctx.cache import locks
 from epctx.cache.action import Origin, StoredAction, StoredFile, key_of
+from epctx.cache.contents import Notice, Objects, Quarantine, Records, Temporary, sweep
 from epctx.cache.digests import RememberedDigests
-from epctx.cache.location import Location
+from epctx.cache.location import Location, locate
 from epctx.cache.locks import Waiting
-from epctx.cache.objects import Objects
-from epctx.cache.quarantine import Notice, Quarantine
-from epctx.cache.records import Records
 from epctx.cache.remote.signing import Untrusted, Voucher, require
 from epctx.cache.remote.tier import Tier
-from epctx.cache.temporary import Temporary
 from epctx.files import paths
 from epctx.files.digest import Digest
 
@@ -307,7 +306,7 @@ class Cache:
                 temporary = self._temporary.path()
                 if not remote.fetch(file, temporary, proceed):
                     return False
-                self.objects.settle(temporary, file.digest)
+                self.objects.put_in_place(temporary, file.digest)
                 return True
 
         if len(files) == 1:
@@ -339,9 +338,56 @@ class Cache:
     def sweep(self) -> None:
         """Remove what processes that were killed have left, also where nothing is to be stored."""
         if not self.location.readonly:
-            temporary.sweep(self.location.root / "temporary")
+            sweep(self.location.root / "temporary")
 
     def close(self) -> None:
         """Remove what is temporary."""
         with contextlib.suppress(OSError):
             self._temporary.close()
+
+
+REMOTE_VARIABLE: Final = "EPCTX_REMOTE_CACHE"
+_KEYS: Final = ("EPCTX_CACHE_SIGNING_KEY", "EPCTX_CACHE_TRUST")
+
+
+class Shared(Struct, frozen=True, kw_only=True):
+    """Shared cache as a command line names it; None for what the environment says.
+
+    Attributes:
+        url: of the store; empty: there is none.
+        trust: a file with the public keys of those who are believed.
+        jobs: the environment names it for the jobs of other machines, too: that nobody is believed
+            is no mistake then, and goes without saying.
+    """
+
+    url: str | None = None
+    trust: Path | None = None
+    jobs: bool = False
+
+
+def open_cache(
+    notice: Notice,
+    shared: Shared | None = None,
+    *,
+    signed: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> Cache:
+    """The user's cache. Of the shared one nothing is imported, asked or read before it is needed.
+
+    Args:
+        notice: hears of what was found corrupt, or not signed.
+        signed: use nothing that nobody who is trusted has signed.
+
+    Raises:
+        UsageError: an environment variable that names the cache is no good.
+        StorageError: others can write to it.
+    """
+    shared, location = shared or Shared(), locate(environment)
+    url = shared.url if shared.url is not None else environment.get(REMOTE_VARIABLE, "").strip()
+    if not (url or shared.trust or any(environment.get(name) for name in _KEYS)):
+        return Cache(location, notice, signed=signed)
+
+    voucher = Voucher(shared.trust, environment)
+    silent = shared.jobs and shared.url is None
+    remote = Tier(url, voucher, notice, silent=silent) if url else None
+    return Cache(location, notice, voucher=voucher, remote=remote, signed=signed)

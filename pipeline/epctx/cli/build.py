@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from epctx.cache.opening import Shared
+from epctx.cache.store import Shared
 from epctx.cli import github, progress, step_summary, summary
 from epctx.cli.options import (
     AllowOutside,

@@ -10,13 +10,12 @@ from typing import Annotated
 import typer
 from rich.filesize import decimal
 
-from epctx.cache import check, collect, shared
+from epctx.cache import maintenance, shared
 from epctx.cache.locks import alone
-from epctx.cache.opening import opened
 from epctx.cache.remote import signing
 from epctx.cache.remote.tier import Tier
 from epctx.cache.shared import Moved
-from epctx.cache.store import Cache
+from epctx.cache.store import Cache, open_cache
 from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI, command, table
 from epctx.error_codes import Code
@@ -36,7 +35,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 def info(ui: UI) -> None:
     """Say where the cache is and how much is in it."""
-    found = check.info(_open(ui))
+    found = maintenance.info(_open(ui))
     ui.emit(found)
     words = f"trusted: {', '.join(found.trusts) or 'nobody'}; {'' if found.signs else 'not '}pushed"
     actions = ", ".join(f"{count} {kind}" for kind, count in found.actions.items())
@@ -80,7 +79,9 @@ def gc(
     age = None if older_than is None else seconds(older_than)
     if locks and older_than is None and max_size is None:
         age = 0.0
-    limits = collect.Limits(max_size=None if max_size is None else size_of(max_size), max_age=age)
+    limits = maintenance.Limits(
+        max_size=None if max_size is None else size_of(max_size), max_age=age
+    )
     keep = {key for path in locks or () for key in action_names(read(path))}
     cache = _open(ui)
     if remote:
@@ -92,7 +93,7 @@ def gc(
         )
     say_once = functools.cache(lambda: ui.note("waiting for builds that use the cache"))
     with alone(cache.location, say_once):
-        done = collect.collect(cache, keep=keep, limits=limits, dry_run=dry_run)
+        done = maintenance.collect(cache, keep=keep, limits=limits, dry_run=dry_run)
     ui.emit(done)
     verb = "would remove" if dry_run else "removed"
     ui.print(
@@ -104,7 +105,7 @@ def gc(
 def verify(ui: UI) -> None:
     """Read the whole cache; set aside what is corrupt."""
     cache = _open(ui)
-    found = check.check(cache)
+    found = maintenance.check(cache)
     ui.emit(found)
     ui.print(f"read {found.objects} objects ({decimal(found.size)}), {found.records} records")
     if found.elsewhere:
@@ -228,7 +229,7 @@ def _moved(ui: UI, verb: str, moved: Moved) -> None:
 
 
 def _gc_remote(
-    ui: UI, remote: Tier, keep: set[str], limits: collect.Limits, *, dry_run: bool
+    ui: UI, remote: Tier, keep: set[str], limits: maintenance.Limits, *, dry_run: bool
 ) -> None:
     if limits.max_size is not None:
         raise UsageError(
@@ -251,7 +252,7 @@ for _function in (info, gc, verify, keygen, push, pull, ls):
 
 
 def _open(ui: UI) -> Cache:
-    return opened(lambda text: ui.note(f"cache: {text}"))
+    return open_cache(lambda text: ui.note(f"cache: {text}"))
 
 
 def size_of(text: str) -> int:

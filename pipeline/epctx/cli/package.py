@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epctx.cache.opening import Shared
+from epctx.cache.store import Shared
 from epctx.cli import progress, step_summary, summary
 from epctx.cli.options import (
     AllowOutside,

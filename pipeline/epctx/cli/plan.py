@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from epctx.cache.opening import Shared
+from epctx.cache.store import Shared
 from epctx.cli import completion, github, summary
 from epctx.cli.options import AllowOutside, Manifest, Out, RemoteCache, Trust, located
 from epctx.cli.render import UI, filled, warning

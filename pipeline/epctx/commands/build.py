@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from epctx import lockfile
 from epctx.cache import Cache
-from epctx.cache.opening import Shared
+from epctx.cache.store import Shared
 from epctx.engine import build, plan
 from epctx.engine.events import Listener
 from epctx.engine.executor import Machines

@@ -20,9 +20,10 @@ from epctx._version import __version__
 from epctx.actions.compile import Compile
 from epctx.actions.verify import Verify
 from epctx.cache import Cache, Location
+from epctx.cache import store as caches
 from epctx.cache.digests import FileDigests, FreshDigests
-from epctx.cache.opening import Shared, opened
 from epctx.cache.remote import threads
+from epctx.cache.store import Shared
 from epctx.engine import from_cache, ranges
 from epctx.engine import publish as publishing
 from epctx.engine import report as build_report
@@ -126,7 +127,7 @@ def open_cache(listener: Listener, shared: Shared, options: BuildOptions) -> Cac
         UsageError: an environment variable of the cache is invalid.
     """
     signed = options.locked and options.release.attest
-    return opened(notices(listener), shared, signed=signed)
+    return caches.open_cache(notices(listener), shared, signed=signed)
 
 
 def _refuse(plan: Plan, options: BuildOptions, cache: Cache | None) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from epctx.actions.action import Action, StageStarted
 from epctx.cache.action import Origin
-from epctx.cache.records import Records
+from epctx.cache.contents import Records
 from epctx.engine.events import Event, Listener, State
 from epctx.engine.executor import WorkerLease
 from epctx.engine.plan import PlannedGroup

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from epctx.cache import check, shared
+from epctx.cache import maintenance, shared
 from epctx.cache.remote.tier import Tier, object_name, record_name
 from epctx.cache.store import Cache
 from epctx.errors import StorageError
@@ -89,7 +89,7 @@ def test_all_that_is_here_goes_there_and_comes_back(between: Between) -> None:
     pulled = between.pull()
     assert (pulled.actions, pulled.objects, pulled.size) == (5, 3, 3000)
     assert set(shared.local(between.reader)) == {key.hex for key in between.chain.all}
-    assert check.check(between.reader).elsewhere == 0
+    assert maintenance.check(between.reader).elsewhere == 0
 
 
 def test_what_a_lock_reaches_goes_with_what_belongs_to_it(between: Between) -> None:

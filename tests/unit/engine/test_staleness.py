@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from epctx.cache import Cache, locate
-from epctx.cache.records import Records
+from epctx.cache.contents import Records
 from epctx.engine import plan, staleness
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import OutputPaths

@@ -1,7 +1,7 @@
 """A store that speaks HTTP: WebDAV, nginx and the like, or bazel-remote.
 
 Redirects are not followed: what may be read or written here is for this server. Credentials are a
-bearer's token, or those that ~/.netrc has for the host.
+bearer's token, or those that ~/.netrc has for the host. Listings are WebDAV's: RFC 4918, PROPFIND.
 """
 
 from __future__ import annotations
@@ -9,18 +9,73 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import requests
 
-from epctx.cache.remote import webdav
-from epctx.cache.remote.store import Stored, checked, holds
+from epctx import limits
+from epctx.cache.remote.store import Stored, checked, holds, is_name
 from epctx.transfer import client
 from epctx.transfer.attempts import StoreError, repeatedly, resumed
 from epctx.transfer.client import Absent, Header, HttpClient
+
+_PROPERTIES: Final = (
+    b'<?xml version="1.0"?><propfind xmlns="DAV:"><prop>'
+    b"<getcontentlength/><getlastmodified/></prop></propfind>"
+)
+"""Body of the request."""
+_ENTRY_BYTES: Final = 1 << 10
+
+
+def most_listing_bytes() -> int:
+    """Return the greatest length of a listing."""
+    return limits.REMOTE_NAMES.value * _ENTRY_BYTES
+
+
+def listed_blobs(pieces: Iterable[bytes], folder: str) -> Iterator[Stored]:
+    """The blobs of a folder. Of the paths that the server tells, only their last parts are taken.
+
+    Raises:
+        StoreError: it is no such listing, or one of too many.
+    """
+    try:
+        for count, element in enumerate(_responses(pieces)):
+            if count > limits.REMOTE_NAMES.value:
+                raise StoreError(f"it lists more than {limits.REMOTE_NAMES}")
+            name = f"{folder}/{_text(element, 'href').rpartition('/')[2]}"
+            if is_name(name):
+                yield _stored(name, element)
+    except (ET.ParseError, ValueError):
+        raise StoreError("it answers a listing that cannot be read") from None
+
+
+def _responses(pieces: Iterable[bytes]) -> Iterator[ET.Element]:
+    root: list[ET.Element] = []
+    parser: ET.XMLPullParser[Any] = ET.XMLPullParser(("start", "end"))
+    for piece in pieces:
+        parser.feed(piece)
+        for event, element in cast("Iterator[tuple[str, ET.Element]]", parser.read_events()):
+            if event == "start":
+                root = root or [element]
+            elif element.tag == "{DAV:}response":
+                yield element
+                root[0].clear()
+    parser.close()
+
+
+def _stored(name: str, element: ET.Element) -> Stored:
+    modified = parsedate_to_datetime(_text(element, "getlastmodified")).timestamp()
+    return Stored(name=name, size=int(_text(element, "getcontentlength")), modified=modified)
+
+
+def _text(element: ET.Element, tag: str) -> str:
+    return element.findtext(f".//{{DAV:}}{tag}", "").strip()
+
 
 _NO_FOLDER: Final = frozenset({404, 409})
 _NO_METHOD: Final = frozenset({400, 405, 501})
@@ -190,15 +245,15 @@ class HttpStore:
             with self._request(
                 "PROPFIND",
                 f"{self._base}/{folder}/",
-                size=webdav.most_bytes(),
+                size=most_listing_bytes(),
                 headers={"Depth": "1", "Content-Type": "application/xml"},
-                data=webdav.PROPERTIES,
+                data=_PROPERTIES,
                 taken=_NO_METHOD,
             ) as answer:
                 if answer.status_code in _NO_METHOD:
                     raise StoreError("it cannot list what it has: it knows no WebDAV")
-                pieces = client.bounded(answer.raw.stream(client.PIECE), webdav.most_bytes())
-                return tuple(webdav.listed(pieces, folder))
+                pieces = client.bounded(answer.raw.stream(client.PIECE), most_listing_bytes())
+                return tuple(listed_blobs(pieces, folder))
 
         try:
             return repeatedly(attempt)

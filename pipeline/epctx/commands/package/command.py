@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from epctx import lockfile
 from epctx.cache.digests import FreshDigests
-from epctx.cache.opening import Shared
+from epctx.cache.store import Shared
 from epctx.commands import build
 from epctx.commands.package import writing
 from epctx.commands.package.report import PackageReport

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from epctx.cache.action import RemoteReport
-from epctx.cache.opening import Shared, opened
+from epctx.cache.store import Shared, open_cache
 from epctx.engine import plan as planning
 from epctx.engine import ranges
 from epctx.engine.events import Listener, notices
@@ -45,7 +45,7 @@ def plan(
 ) -> PlanReport:
     """Tell what `build` would do with these arguments; as `api.plan`."""
     planned = planning.read(manifest, only=only, allow_outside=allow_outside)
-    cache = opened(notices(listener), shared)
+    cache = open_cache(notices(listener), shared)
     place = OutputPaths(out=out.resolve(), name=planned.manifest.name)
     lookup = Lookup(cache, cache.digests, numbers=numbers, ranges=ranges.of(planned.manifest))
     memo = Memo(lookup, place, planned.manifest.path)

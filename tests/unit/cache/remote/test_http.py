@@ -1,4 +1,6 @@
-"""Names, headers and credentials of a store that speaks HTTP. Servers: tests/integration."""
+"""Stores that speak HTTP, and WebDAV's listings."""
+
+from __future__ import annotations
 
 import hashlib
 import io
@@ -8,8 +10,11 @@ from typing import Any
 import pytest
 import requests
 
+from epctx.cache.remote import http
 from epctx.cache.remote.http import HttpStore
+from epctx.cache.remote.store import Stored
 from epctx.transfer import client
+from epctx.transfer.attempts import StoreError
 
 NAME = f"v1/objects/{'a' * 64}"
 
@@ -54,3 +59,52 @@ def test_a_token_goes_before_netrc(
     _store().size(NAME)
     first, second = (each.headers["Authorization"] for each in sent)
     assert first == "Bearer token" and second.startswith("Basic ")
+
+
+ONE = (
+    "<D:response><D:href>{href}</D:href><D:propstat><D:prop><D:getcontentlength>{size}"
+    "</D:getcontentlength><D:getlastmodified>Mon, 23 Nov 2026 13:52:55 GMT</D:getlastmodified>"
+    "</D:prop></D:propstat></D:response>"
+)
+
+
+def _listing(*hrefs: str, size: str = "5") -> list[bytes]:
+    """In pieces that end anywhere."""
+    inside = "".join(ONE.format(href=each, size=size) for each in hrefs)
+    text = f'<?xml version="1.0"?><D:multistatus xmlns:D="DAV:">{inside}</D:multistatus>'.encode()
+    return [text[start : start + 7] for start in range(0, len(text), 7)]
+
+
+def test_blobs_are_told_by_the_last_part_of_a_path() -> None:
+    hex_ = "ab" * 32
+    hrefs = ("/deep/v1/objects/", f"/deep/v1/objects/{hex_}", "https://elsewhere/../../etc/passwd")
+    name = f"v1/objects/{hex_}"
+    assert list(http.listed_blobs(_listing(*hrefs), "v1/objects")) == [
+        Stored(name=name, size=5, modified=1795441975.0)
+    ]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"no XML"],
+        [b"<D:multistatus xmlns:D='DAV:'>"],
+        _listing(f"/{'a' * 64}", size="many"),
+        [
+            b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">',
+            *(b'<!ENTITY %c "%b">' % (98 + n, b"&%c;" % (97 + n) * 50) for n in range(12)),
+            b"]><x>&m;</x>",
+        ],
+    ],
+)
+def test_what_cannot_be_read_is_told(pieces: list[bytes]) -> None:
+    with pytest.raises(StoreError, match="cannot be read"):
+        list(http.listed_blobs(pieces, "v1/objects"))
+
+
+def test_names_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPCTX_LIMIT_REMOTE_NAMES", "3")
+    pieces = _listing(*(f"/{each:064x}" for each in range(9)))
+    with pytest.raises(StoreError, match="more than 3 names"):
+        list(http.listed_blobs(pieces, "v1/objects"))
+    assert http.most_listing_bytes() == 3 << 10

@@ -5,10 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from epctx.cache import collect
+from epctx.cache import maintenance
 from epctx.cache.action import StoredAction, StoredFile
-from epctx.cache.check import check, info
-from epctx.cache.collect import Limits
+from epctx.cache.maintenance import Limits, check, info
 from epctx.cache.store import Cache
 from epctx.files import digest, identity
 from epctx.files.digest import Digest
@@ -44,7 +43,7 @@ def test_without_limits_all_that_is_referred_to_stays(cache: Cache, tmp_path: Pa
     orphan = tmp_path / "orphan"
     orphan.write_bytes(b"orphan")
     cache.objects.adopt(orphan, content=digest.of_bytes(b"orphan"), size=6)
-    done = collect.collect(cache, keep=(), limits=Limits())
+    done = maintenance.collect(cache, keep=(), limits=Limits())
     assert (done.actions, done.objects, done.size, done.kept) == (0, 1, 6, 100)
     assert alive(cache, key) == [True]
     assert not cache.objects.check(digest.of_bytes(b"orphan"))
@@ -52,7 +51,7 @@ def test_without_limits_all_that_is_referred_to_stays(cache: Cache, tmp_path: Pa
 
 def test_what_was_not_used_for_long_goes(cache: Cache) -> None:
     old, new = put(cache, "old", b"1" * 100, age=31), put(cache, "new", b"2" * 50, age=29)
-    done = collect.collect(cache, keep=(), limits=Limits(max_age=30 * DAY))
+    done = maintenance.collect(cache, keep=(), limits=Limits(max_age=30 * DAY))
     assert (done.actions, done.objects, done.size, done.kept) == (1, 1, 100, 50)
     assert alive(cache, old, new) == [False, True]
 
@@ -60,37 +59,37 @@ def test_what_was_not_used_for_long_goes(cache: Cache) -> None:
 def test_what_lock_files_reach_stays_whatever_the_limits(cache: Cache) -> None:
     kept, gone = put(cache, "kept", b"1" * 100, age=400), put(cache, "gone", b"2", age=1)
     limits = Limits(max_age=0.0, max_size=0)
-    done = collect.collect(cache, keep={kept.hex}, limits=limits)
+    done = maintenance.collect(cache, keep={kept.hex}, limits=limits)
     assert alive(cache, kept, gone) == [True, False]
     assert done.kept == 100
 
 
 def test_beyond_a_size_what_was_used_longest_ago_goes(cache: Cache) -> None:
     keys = [put(cache, str(n), bytes([n]) * 100, age=n) for n in range(4)]
-    collect.collect(cache, keep=(), limits=Limits(max_size=250))
+    maintenance.collect(cache, keep=(), limits=Limits(max_size=250))
     assert alive(cache, *keys) == [True, True, False, False]
 
 
 def test_a_shared_object_counts_once_and_stays_for_who_needs_it(cache: Cache) -> None:
     weights = b"w" * 1000
     keys = [put(cache, str(n), weights, bytes([n]) * 10, age=n) for n in range(4)]
-    done = collect.collect(cache, keep=(), limits=Limits(max_size=1020))
+    done = maintenance.collect(cache, keep=(), limits=Limits(max_size=1020))
     assert alive(cache, *keys) == [True, True, False, False]
     assert (done.objects, done.kept) == (2, 1020)
 
 
 def test_what_is_kept_counts_towards_the_size(cache: Cache) -> None:
     kept, other = put(cache, "kept", b"1" * 100, age=9), put(cache, "other", b"2" * 100)
-    collect.collect(cache, keep={kept.hex}, limits=Limits(max_size=150))
+    maintenance.collect(cache, keep={kept.hex}, limits=Limits(max_size=150))
     assert alive(cache, kept, other) == [True, False]
 
 
 def test_a_dry_run_tells_the_same_and_removes_nothing(cache: Cache) -> None:
     keys = [put(cache, str(n), bytes([n]) * 100, age=n) for n in range(4)]
     limits = Limits(max_size=250)
-    told = collect.collect(cache, keep=(), limits=limits, dry_run=True)
+    told = maintenance.collect(cache, keep=(), limits=limits, dry_run=True)
     assert alive(cache, *keys) == [True] * 4
-    done = collect.collect(cache, keep=(), limits=limits)
+    done = maintenance.collect(cache, keep=(), limits=limits)
     assert (told.actions, told.objects, told.size, told.kept) == (2, 2, 200, 200)
     assert (done.actions, done.objects, done.size, done.kept) == (2, 2, 200, 200)
 
@@ -108,7 +107,7 @@ def test_stale_memories_go(cache: Cache, tmp_path: Path, monkeypatch: pytest.Mon
     changes.write_bytes(b"other content")
     for path in (goes, beside):
         path.unlink()
-    assert collect.collect(cache, keep=(), limits=Limits()).records == 3
+    assert maintenance.collect(cache, keep=(), limits=Limits()).records == 3
     assert len(list(cache.records.names("digests"))) == 1
     assert cache.digests.known(stays, identity.of_path(stays)) == digest.of_bytes(b"content")
 
@@ -119,8 +118,8 @@ def test_old_facts_go_with_old_actions(cache: Cache) -> None:
         cache.records.write(kind, name, "fact")  # type: ignore[arg-type]
         used = time.time() - age * DAY
         os.utime(cache.records.path(kind, name), (used, used))  # type: ignore[arg-type]
-    assert collect.collect(cache, keep=(), limits=Limits()).records == 0
-    assert collect.collect(cache, keep=(), limits=Limits(max_age=30 * DAY)).records == 2
+    assert maintenance.collect(cache, keep=(), limits=Limits()).records == 0
+    assert maintenance.collect(cache, keep=(), limits=Limits(max_age=30 * DAY)).records == 2
 
 
 def test_quarantine_and_locks_go(cache: Cache) -> None:
@@ -129,7 +128,7 @@ def test_quarantine_and_locks_go(cache: Cache) -> None:
         pass
     cache.records.path("actions", key.hex).write_bytes(b"garbage")
     assert cache.find(key, str) is None
-    done = collect.collect(cache, keep=(), limits=Limits())
+    done = maintenance.collect(cache, keep=(), limits=Limits())
     assert done.leftovers >= 2
     assert not (cache.location.root / "quarantine").exists()
     assert not (cache.location.root / "locks").exists()
