@@ -28,19 +28,6 @@ def test_a_copy_has_the_content_and_is_no_link(source: Path, tmp_path: Path) -> 
     assert (tmp_path / "target").stat().st_nlink == 1
 
 
-def test_a_hashed_copy(source: Path, tmp_path: Path) -> None:
-    assert copy_hashed(source, tmp_path / "target") == digest.of_bytes(CONTENT)
-    assert (tmp_path / "target").read_bytes() == CONTENT
-    assert (tmp_path / "target").stat().st_nlink == 1
-
-
-def test_an_empty_file(tmp_path: Path) -> None:
-    (tmp_path / "empty").touch()
-    copying.copy(tmp_path / "empty", tmp_path / "one")
-    assert copy_hashed(tmp_path / "empty", tmp_path / "two") == digest.of_bytes(b"")
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == b""
-
-
 @pytest.mark.needs("POSIX", "Windows' own copy replaces")
 def test_a_target_that_exists_stays(source: Path, tmp_path: Path) -> None:
     (tmp_path / "target").write_text("mine")

@@ -1,35 +1,10 @@
 import hashlib
-import io
-from pathlib import Path
 
-import blake3
 import msgspec
 import pytest
 
 from epctx import codec
 from epctx.files import digest
-
-
-def test_a_digest_prints_its_algorithm() -> None:
-    assert str(digest.of_bytes(b"")) == f"blake3:{blake3.blake3(b'').hexdigest()}"
-    assert str(digest.of_bytes(b"", "sha256")) == f"sha256:{hashlib.sha256(b'').hexdigest()}"
-
-
-def test_a_file_is_digested_as_its_bytes(tmp_path: Path) -> None:
-    content = bytes(range(256)) * 40_000
-    (tmp_path / "f").write_bytes(content)
-    assert digest.of_file(tmp_path / "f") == digest.of_bytes(content)
-    assert digest.of_chunks([content[:5], content[5:]]) == digest.of_bytes(content)
-
-
-def test_the_writer_passes_the_bytes_on() -> None:
-    stream = io.BytesIO()
-    writer = digest.HashingWriter(stream)
-    writer.write(b"ab")
-    writer.write(memoryview(b"c"))
-    assert stream.getvalue() == b"abc"
-    assert (writer.size, writer.blake3) == (3, digest.of_bytes(b"abc"))
-    assert writer.sha256 == digest.of_bytes(b"abc", "sha256")
 
 
 def test_canonical_json_knows_no_order_of_keys_and_no_nan() -> None:

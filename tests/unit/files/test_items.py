@@ -10,14 +10,6 @@ from epctx.errors import ModelError
 from epctx.files import digest, items
 
 
-def test_a_text_and_a_file_of_the_same_content_are_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"text")
-    made, found = items.made(b"text"), items.found(path)
-    assert (made.sha256, made.blake3, made.size) == (found.sha256, found.blake3, found.size)
-    assert (made.content, made.source, found.source) == (b"text", None, path)
-
-
 def test_of_a_folder_every_file_by_its_path(tmp_path: Path) -> None:
     (tmp_path / "f" / "deep").mkdir(parents=True)
     (tmp_path / "f" / "deep" / "b.txt").write_bytes(b"b")

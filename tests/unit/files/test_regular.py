@@ -11,17 +11,6 @@ from epctx.files import regular
 from epctx.graph.weights.data_file import READ, DataFile
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="No such file") as caught:
-        DataFile.open(tmp_path / "none.bin")
-    assert str(tmp_path / "none.bin") in str(caught.value)
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is a folder"):
-        DataFile.open(tmp_path)
-
-
 @pytest.mark.needs("POSIX", "POSIX files")
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

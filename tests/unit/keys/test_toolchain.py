@@ -28,7 +28,6 @@ REAL = {
     "QNNExecutionProvider": "onnxruntime_qnn",
     "OpenVINOExecutionProvider": "onnxruntime_ep_openvino",
 }
-REFERENCE = ProviderSpec(alias="ref", provider="ReferenceExecutionProvider")
 
 
 @pytest.fixture
@@ -217,14 +216,6 @@ def test_a_pass_whose_module_is_gone_is_told(shouting: Path) -> None:
 # --- EPs ---
 
 
-def test_the_reference_ep(toolchain: Toolchain) -> None:
-    record = toolchain.provider(REFERENCE)
-    assert record.provider == "ReferenceExecutionProvider"
-    assert record.code.startswith("epctx blake3:")
-    assert record.toolchain["format"]
-    assert record.host == {}
-
-
 def test_no_fingerprint_imports_onnxruntime() -> None:
     import subprocess
 
@@ -359,20 +350,3 @@ def test_options_that_are_paths_are_their_content(
     assert options(where=tmp_path / "folder") != before
     with pytest.raises(ManifestError, match=r"the option where names .*nothing, which cannot"):
         options(where=tmp_path / "nothing")
-
-
-@pytest.mark.usefixtures("third_party")
-def test_each_ep_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def create(spec: ProviderSpec) -> _Provider:
-        asked.append(spec.alias)
-        return _Provider()
-
-    monkeypatch.setattr(registry, "create", create)
-    toolchain = Toolchain(FreshDigests())
-    other = ProviderSpec(alias="other", provider=ACME.provider)
-    assert toolchain.provider(ACME) == toolchain.provider(other)
-    assert asked == ["a"]
-    toolchain.provider(ProviderSpec(alias="o", provider=ACME.provider, options={"a": "b"}))
-    assert asked == ["a", "o"]

@@ -10,23 +10,10 @@ import jsonschema
 import pytest
 from msgspec.structs import replace
 
-from epctx import lockfile
 from epctx import lockfile as locks
 from epctx.errors import LockError
-from epctx.files import digest
 from epctx.lockfile.types import Lock
 from epctx.parsing.schema import files
-
-
-def test_the_place_is_beside_the_manifest() -> None:
-    assert locks.place(Path("manifests/tiny.yaml")) == Path("manifests/tiny.lock.yaml")
-
-
-def test_what_is_written_is_read(lock: Lock, tmp_path: Path) -> None:
-    path = tmp_path / "tiny.lock.yaml"
-    path.write_text(locks.text(lock), encoding="utf-8")
-    assert locks.read(path) == lock
-    assert locks.text(locks.read(path)) == locks.text(lock)
 
 
 def test_a_lock_fits_its_schema(lock: Lock) -> None:
@@ -59,18 +46,6 @@ def test_the_schema_knows_each_field_and_no_other(lock: Lock) -> None:
         assert definition["additionalProperties"] is False, name
     assert set(schema["$defs"]) - {"blake3", "sha256"} == set(definitions) - {"Lock"}
     assert generated == {"$ref": "#/$defs/Lock"}
-
-
-def test_what_is_composed_of_nothing_leaves_no_line(lock: Lock) -> None:
-    none = locks.text(replace(lock, compositions={}, golden={}, package=None, ranges=None))
-    for name in ("compositions", "golden", "package", "ranges"):
-        assert f"\n{name}:" in f"\n{locks.text(lock)}"
-        assert f"\n{name}:" not in none
-
-
-def test_outputs_of_a_group(lock: Lock) -> None:
-    outputs = lock.groups["default/llm"].outputs
-    assert sorted(outputs) == ["decode_ctx.onnx", "prefill_ctx.onnx", "prefill_qnn.bin"]
 
 
 def test_the_actions_that_a_lock_reaches(lock: Lock) -> None:
@@ -219,22 +194,3 @@ def test_a_missing_lock(tmp_path: Path) -> None:
     assert caught.value.exit_code == 8
     with pytest.raises(LockError, match="cannot be read"):
         locks.read(tmp_path)
-
-
-def test_groups_and_compositions_with_their_sums(lock: Lock) -> None:
-    files = lockfile.published_files(lock, ())
-    assert files.keys() == {
-        *(f"default/llm/{n}" for n in ("prefill_ctx.onnx", "decode_ctx.onnx", "prefill_qnn.bin")),
-        *("default/llm/SHA256SUMS", "default/whole/whole_ctx.onnx", "default/whole/SHA256SUMS"),
-    }
-    text = f"{'4' * 64}  whole_ctx.onnx\n".encode()
-    sums = files["default/whole/SHA256SUMS"]
-    assert (sums.sha256, sums.size) == (digest.of_bytes(text, "sha256").hex, len(text))
-
-
-def test_golden_files_of_the_folders_that_have_them(lock: Lock) -> None:
-    more = (
-        lockfile.published_files(lock, ["default/llm"]).keys()
-        - lockfile.published_files(lock, ()).keys()
-    )
-    assert more == {"default/llm/golden/golden.json", "default/llm/golden/SHA256SUMS"}

@@ -1,5 +1,3 @@
-import string
-
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -23,11 +21,4 @@ def test_one_entry_a_line_sorted() -> None:
     value = {"b": [1, {"z": "2.0", "x": [True]}], "a": {"k": None, "e": {}, "l": []}, "c": "text"}
     assert yaml_text.text(value) == (
         'a:\n  e: {}\n  k: null\n  l: []\nb:\n  - 1\n  - x:\n      - true\n    z: "2.0"\nc: text\n'
-    )
-
-
-def test_the_order_of_entries_does_not_matter() -> None:
-    letters = list(string.ascii_lowercase)
-    assert yaml_text.text(dict.fromkeys(letters, 1)) == yaml_text.text(
-        dict.fromkeys(reversed(letters), 1)
     )

@@ -61,21 +61,11 @@ def test_eps_merge_by_alias_and_option() -> None:
     assert tree("plain").providers["e"].get("options").plain() == {"a": 1, "b": 2}  # type: ignore[union-attr]
 
 
-def test_a_resolved_group_stands_where_the_group_stands() -> None:
-    group = tree("changed").groups[0].node
-    assert (group.mark.line, group.path) == (5, ("model_groups", "one"))
-
-
 def test_include_and_exclude_keep_the_manifests_order() -> None:
     assert [group.name for group in tree("some").groups] == ["two"]
     text = "model_groups: {a: {}, b: {}, c: {}}\ntargets: {t: {include: [c, a]}}"
     (target,) = precedence.targets(root(text))
     assert [group.name for group in target.groups] == ["a", "c"]
-
-
-def test_without_targets_there_is_one_named_default() -> None:
-    (target,) = precedence.targets(root("model_groups: {a: {}}"))
-    assert (target.name, [g.name for g in target.groups]) == ("default", ["a"])
 
 
 def test_groups_that_no_target_builds() -> None:

@@ -52,20 +52,6 @@ def inputs_of(model: onnx.ModelProto, node: str) -> Counter[str]:
     return Counter(makers.get(name, "") for name in found.input)
 
 
-def test_the_same_ranges_give_the_same_bytes(tmp_path: Path) -> None:
-    first, again = (tool(tmp_path / name) for name in "ab")
-    prepared = quantizer.prepare([first])[0]
-    given = samples.of(first.plain, "a", RANDOM)
-    found = first.calibrate(prepared, given)
-    assert {"x", "y"} <= found.keys()
-    first.run(prepared, tmp_path / "first.onnx", found)
-    again.run(
-        quantizer.prepare([again])[0], tmp_path / "again.onnx", dict(reversed([*found.items()]))
-    )
-    assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes()
-    assert first.calibrate(prepared, given) == found
-
-
 @pytest.mark.parametrize(("preset", "scales"), [("qnn", 3), ("cpu", 1)])
 def test_for_qnn_no_two_nodes_share_a_constant(preset: Preset, scales: int, tmp_path: Path) -> None:
     made = onnx_text.proto(
@@ -149,17 +135,6 @@ def test_a_type_that_a_tensor_gets_is_no_override_that_does_nothing(tmp_path: Pa
         " r = Sigmoid(x) p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r) y = Tanh(p) }"
     )
     run(tool(tmp_path, made, overrides={"p": TensorOverride(type="uint8")}))
-
-
-def test_what_is_excluded_stays_float(tmp_path: Path) -> None:
-    every = run(tool(tmp_path / "a"))
-    assert inputs_of(every, "mm1") == {"DequantizeLinear": 2}
-    some = run(tool(tmp_path / "b", exclude_nodes=("mm1",)))
-    assert inputs_of(some, "mm0") == {"DequantizeLinear": 2}
-    assert inputs_of(some, "mm1")["DequantizeLinear"] < 2
-    none = run(tool(tmp_path / "c", exclude_op_types=("MatMul",)))
-    assert not [t for t in none.graph.initializer if t.name == "w0_quantized"]
-    assert quantizer.quantized_nodes(none) == quantizer.quantized_nodes(every) - 1
 
 
 def test_four_bits_need_the_opset_that_has_them(tmp_path: Path) -> None:

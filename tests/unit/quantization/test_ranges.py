@@ -5,20 +5,9 @@ import math
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
 
 from epctx.quantization import ranges
-
-FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
-
-
-@given(st.dictionaries(st.text(), st.tuples(FLOATS, FLOATS)))
-def test_a_text_gives_them_back(found: dict[str, tuple[float, float]]) -> None:
-    told = ranges.text(found)
-    assert ranges.parse(told) == found
-    assert ranges.text(dict(reversed(found.items()))) == told
 
 
 def test_of_a_calibration_only_the_ends_are_kept() -> None:

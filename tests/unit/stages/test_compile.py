@@ -85,39 +85,6 @@ def test_what_an_ep_leaves_is_compiled_by_the_next(tmp_path: Path) -> None:
     assert (found.nodes, found.coverage) == (6, 5 / 6)
 
 
-def test_three_eps_hand_on_twice(tmp_path: Path) -> None:
-    eps = (
-        Composite("Relu", "Add", label="one"),
-        Composite("Abs", "Exp", label="two"),
-        Composite("Neg", label="three"),
-    )
-    with compiled(tmp_path, *eps) as group:
-        (found,) = group.partitioned
-    assert [(p.provider, names(p.nodes)) for p in found.partitions] == [
-        (0, ["one"]),
-        (0, ["four"]),
-        (1, ["two"]),
-        (1, ["five"]),
-        (2, ["three"]),
-    ]
-    assert [d.reasons for d in found.declined] == [
-        (("one", "no Floor in one"), ("two", "no Floor in two"), ("three", "no Floor in three"))
-    ]
-    assert found.coverage == 5 / 6
-
-
-def test_excluded_nodes_stay_excluded(tmp_path: Path) -> None:
-    settings = PartitionSettings(exclude_op_types=("Neg",))
-    second = Composite("Neg", "Floor", label="two")
-    first = Composite("Relu", "Abs", "Add", "Exp", label="one")
-    with compiled(tmp_path, first, second, settings=settings) as group:
-        (found,) = group.partitioned
-        assert "Neg three" in listing(group)
-    assert second.asked == [["six"]]
-    why = "excluded by manifest: op type Neg"
-    assert [d.reasons for d in found.declined] == [(("one", why), ("two", why))]
-
-
 def test_max_partitions_counts_what_is_compiled_already(tmp_path: Path) -> None:
     settings = PartitionSettings(max_partitions=3)
     first = Composite("Relu", "Add", label="one")
@@ -187,12 +154,6 @@ def test_an_ep_after_may_take_nothing_of_the_leftovers(tmp_path: Path) -> None:
     assert [d.reasons for d in found.declined] == [
         (("one", "no Floor in one"), ("two", "no Floor in two"))
     ]
-
-
-def test_nothing_compiled_is_an_error(tmp_path: Path) -> None:
-    nothing = ReferenceExecutionProvider({"ops": "Celu"})
-    with pytest.raises(CompileError, match="nothing compiled"), compiled(tmp_path, nothing):
-        pass
 
 
 def test_an_epcontext_node_of_the_source_is_still_refused(tmp_path: Path) -> None:

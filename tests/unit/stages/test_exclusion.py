@@ -54,11 +54,6 @@ def test_node_names(pattern: str, name: str, excluded: bool) -> None:
     assert reason == (f'excluded by manifest: node name "{pattern}"' if excluded else None)
 
 
-def test_a_node_without_a_name_matches_no_pattern_but_the_one_for_all() -> None:
-    assert exclusion(nodes=("?*",)).reason(node("MatMul")) is None
-    assert exclusion(nodes=("*",)).reason(node("MatMul")) is not None
-
-
 NODES = [node("TopK", "/head/TopK"), node("MatMul", "/body/MatMul"), node("Gelu", "g", "foo")]
 
 

@@ -15,7 +15,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import ModelError
-from epctx.files import digest
 from epctx.graph import soundness
 from epctx.graph.model import LoadedModel
 from epctx.graph.serde import canonical, protos
@@ -86,65 +85,7 @@ def _tensors(model: ir.Model) -> dict[str, Any]:
     }
 
 
-VALUES = {"w": W, "k": W + 1, "bw": W + 2}
-
-
 class TestWeights:
-    def test_inside_the_model_they_are_mapped(self, tmp_path: Path) -> None:
-        onnx.save(_proto(), tmp_path / "m.onnx")
-        loaded = _load(tmp_path / "m.onnx")
-        for name, tensor in _tensors(loaded.model).items():
-            assert isinstance(tensor, MappedTensor)
-            assert tensor.file.path == tmp_path / "m.onnx"
-            np.testing.assert_array_equal(tensor.numpy(), VALUES[name])
-        (source,) = loaded.sources
-        assert source.path == tmp_path / "m.onnx"
-        assert source.size == source.path.stat().st_size
-        assert source.digest == digest.of_file(source.path)
-
-    @pytest.mark.parametrize("one_file", [True, False])
-    @pytest.mark.parametrize("elsewhere", [True, False])
-    def test_outside_they_are_mapped(self, tmp_path: Path, one_file: bool, elsewhere: bool) -> None:
-        written, path = tmp_path / "written", tmp_path / "model" / "m.onnx"
-        written.mkdir()
-        path.parent.mkdir()
-        onnx.save(
-            _proto(),
-            written / "m.onnx",
-            save_as_external_data=True,
-            all_tensors_to_one_file=one_file,
-            location="w.data" if one_file else None,
-            size_threshold=0,
-            convert_attribute=True,
-        )
-        (written / "m.onnx").rename(path)
-        settings: dict[str, object] = {"external_data_dir": written}
-        if not elsewhere:
-            settings = {}
-            for file in written.iterdir():
-                file.rename(path.parent / file.name)
-        loaded = _load(path, **settings)
-        for name, tensor in _tensors(loaded.model).items():
-            assert isinstance(tensor, MappedTensor)
-            np.testing.assert_array_equal(tensor.numpy(), VALUES[name])
-        paths = [source.path for source in loaded.sources]
-        assert paths[0] == path
-        assert paths[1:] == sorted(paths[1:])
-        assert len(paths) == (2 if one_file else 4)  # the two bodies share one name
-        for source in loaded.sources:
-            assert source.digest == digest.of_file(source.path)
-
-    def test_digests_of_tensors_are_known_after_load(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        onnx.save(_proto(), tmp_path / "m.onnx")
-        model = _load(tmp_path / "m.onnx").model
-        monkeypatch.setattr("epctx.graph.weights.data_file.DataFile.chunks", None)
-        for name, tensor in _tensors(model).items():
-            assert isinstance(tensor, MappedTensor)
-            assert tensor.digest() == digest.of_bytes(VALUES[name].tobytes())
-        canonical.digest(model)
-
     def test_where_they_are_does_not_reach_the_digest(self, tmp_path: Path) -> None:
         onnx.save(_proto(), tmp_path / "a.onnx")
         onnx.save(
@@ -227,21 +168,6 @@ class TestWeights:
 
 
 class TestForm:
-    def test_functions_are_inlined_and_their_values_have_shapes(self, tmp_path: Path) -> None:
-        path = _text(
-            tmp_path,
-            "g (float[2, 3] x) => (float[N, M] z) { z = l.f(x) }"
-            '<domain: "l", opset_import: ["":17]> f (x) => (y) { t = Transpose(x) y = Relu(t) }',
-        )
-        model = _load(path).model
-        assert not model.functions
-        assert [node.op_type for node in model.graph] == ["Transpose", "Relu"]
-        assert model.graph[0].outputs[0].shape == [3, 2]
-
-    def test_an_unsorted_model_is_sorted(self, tmp_path: Path) -> None:
-        path = _text(tmp_path, "g (float[2] x) => (float[2] z) { [b] z = Relu(y) [a] y = Neg(x) }")
-        assert [node.name for node in _load(path).model.graph] == ["a", "b"]
-
     def test_onnx_domain_has_one_name(self, tmp_path: Path) -> None:
         proto = _parsed("g (float[2] x) => (float[2] z) { z = Relu(x) }")
         proto.graph.node[0].domain = "ai.onnx"
@@ -258,28 +184,6 @@ class TestForm:
         model = _load(tmp_path / "m.onnx").model
         assert [value.name for value in model.graph.inputs] == ["x", "c"]
         assert model.ir_version >= 4
-
-    def test_from_ir_version_4_on_they_are_defaults_of_inputs(self, tmp_path: Path) -> None:
-        proto = _proto(ir_version=8)
-        proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 64]))
-        onnx.save(proto, tmp_path / "m.onnx")
-        model = _load(tmp_path / "m.onnx").model
-        assert [value.name for value in model.graph.inputs] == ["x", "c", "w"]
-        assert isinstance(model.graph.initializers["w"].const_value, MappedTensor)
-
-    def test_sparse_initializers_are_dense(self, tmp_path: Path) -> None:
-        proto = _parsed("g (float[4] x) => (float[4] z) { z = Add(x, s) }")
-        proto.graph.sparse_initializer.append(
-            helper.make_sparse_tensor(
-                numpy_helper.from_array(np.array([7], np.float32), "s"),
-                numpy_helper.from_array(np.array([2], np.int64), "si"),
-                [4],
-            )
-        )
-        onnx.save(proto, tmp_path / "m.onnx")
-        tensor = _load(tmp_path / "m.onnx").model.graph.initializers["s"].const_value
-        assert tensor is not None
-        np.testing.assert_array_equal(tensor.numpy(), [0, 0, 7, 0])
 
     def test_a_graph_without_a_name_gets_one(self, tmp_path: Path) -> None:
         proto = _proto()
@@ -306,18 +210,6 @@ class TestShapes:
         onnx.save(proto, folder / "m.onnx")
         return folder / "m.onnx"
 
-    def test_a_dynamic_model_is_loaded(self, tmp_path: Path) -> None:
-        model = _load(self._path(tmp_path)).model
-        assert [str(value.shape) for value in model.graph.outputs] == ["[batch,5]"]
-
-    @pytest.mark.parametrize("settings", [{"dimensions": {"batch": 7}}, {"shapes": {"x": (7, 3)}}])
-    def test_fixed_dimensions_reach_every_value(
-        self, tmp_path: Path, settings: dict[str, object]
-    ) -> None:
-        model = _load(self._path(tmp_path), **settings).model
-        values = [*model.graph.inputs, *(o for node in model.graph for o in node.outputs)]
-        assert [value.shape for value in values] == [[7, 3], [7, 5], [7, 5]]
-
     def test_wishes_that_cannot_be_met_name_the_model(self, tmp_path: Path) -> None:
         path = self._path(tmp_path)
         assert _refused(path, dimensions={"bacth": 1}).startswith(f"{path}: `dimensions`")
@@ -330,19 +222,11 @@ class TestBroken:
         assert message.startswith(f"{tmp_path / 'mm.onnx'}: does not exist")
         assert "did you mean 'm.onnx'?" in message
 
-    def test_a_missing_folder(self, tmp_path: Path) -> None:
-        assert f"there is no folder {tmp_path / 'no'}" in _refused(tmp_path / "no" / "m.onnx")
-
     def test_a_folder_names_the_models_in_it(self, tmp_path: Path) -> None:
         _text(tmp_path, "g (float[2] x) => (float[2] z) { z = Relu(x) }")
         message = _refused(tmp_path)
         assert "is a folder" in message
         assert "m.onnx" in message
-
-    def test_the_error_of_a_missing_model_is_number_4(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelError) as caught:
-            _load(tmp_path / "m.onnx")
-        assert caught.value.exit_code == 4
 
     @pytest.mark.needs("POSIX", "a mapped file cannot be written to")
     def test_a_file_that_changes_while_it_is_read(
@@ -368,31 +252,6 @@ class TestBroken:
 
         monkeypatch.setattr("epctx.files.regular.os.open", refuse)
         assert "Permission denied" in _refused(path)
-
-    @pytest.mark.parametrize(
-        ("body", "what"),
-        [
-            (
-                "g (float[2] x) => (float[2] z) { [n] z = Nope(x) }",
-                "no kernel for op Nope of domain ai.onnx",
-            ),
-            (
-                "g (float[2] x) => (float[2] z) { [n] z = Relu(q) }",
-                "reads 'q', which nothing makes",
-            ),
-            ("g (float[2] x) => (float[2] z) { [n] z = Add(x, z) }", "has a cycle"),
-            (
-                "g (float[2] x) => (float[2] z) { z = l.f(x) }"
-                '<domain: "l", opset_import: ["l":1]> f (x) => (y) { y = l.f(x) }',
-                "Cycle detected",
-            ),
-        ],
-    )
-    def test_what_the_parts_refuse(self, tmp_path: Path, body: str, what: str) -> None:
-        path = _text(tmp_path, body)
-        message = _refused(path)
-        assert message.startswith(f"{path}: ")
-        assert what in message
 
     def test_what_onnx_runtime_takes_is_noted(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -460,14 +319,6 @@ class TestBroken:
 def test_a_file_that_is_no_model_is_an_error_of_the_model(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "m.onnx").write_bytes(data)
     _refused(tmp_path / "m.onnx")
-
-
-def test_load_leaves_the_source_alone(tmp_path: Path) -> None:
-    onnx.save(_proto(), tmp_path / "m.onnx")
-    before = (tmp_path / "m.onnx").read_bytes()
-    _load(tmp_path / "m.onnx", dimensions={"n": 3})
-    assert (tmp_path / "m.onnx").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_outputs_are_those_of_the_source(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from epctx.manifest import PartitionSettings
 from epctx.providers.base import Capability, PartitionedModel
 from epctx.providers.guard import guard
 from epctx.stages import partition
-from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import ModelReport, PartitionReport
 from tests.kit.fake_providers import Taker, op_types, partitioned
 from tests.kit.onnx_text import model, names
@@ -44,55 +43,6 @@ def report(found: PartitionedModel) -> ModelReport:
 
 def reasons(found: tuple[Decline, ...]) -> dict[str, list[str]]:
     return {left.node: [reason for _, reason in left.reasons] for left in found}
-
-
-def test_eps_take_what_they_can_in_priority_order_and_the_default_ep_the_rest() -> None:
-    result = partitioned(
-        model(CHAIN), op_types("Relu", "Abs", label="one"), op_types("Abs", "Neg", label="two")
-    )
-    assert [(p.provider, names(p.nodes)) for p in result.partitions] == [
-        (0, ["body_relu", "head_abs"]),
-        (1, ["head_neg"]),
-    ]
-    assert [v.name for p in result.partitions for v in (*p.inputs, *p.outputs)] == [
-        "h", "j", "j", "y",
-    ]  # fmt: skip
-    assert result.declined == (
-        Decline(
-            node="body_add",
-            op_type="Add",
-            domain="",
-            reasons=(("one", "not supported"), ("two", "not supported")),
-        ),
-    )
-    assert (result.nodes, result.coverage) == (4, 0.75)
-
-
-def test_an_ep_says_why_it_declines() -> None:
-    taker = Taker(lambda node: node.op_type == "Relu", label="t", declines={"Abs": "not in `ops`"})
-    result = partitioned(model(CHAIN), taker)
-    assert reasons(result.declined) == {
-        "body_add": ["not supported"],
-        "head_abs": ["not in `ops`"],
-        "head_neg": ["not supported"],
-    }
-
-
-def test_without_an_ep_everything_is_left_to_the_default_ep() -> None:
-    result = partitioned(model(CHAIN))
-    assert result.partitions == ()
-    assert reasons(result.declined)["head_neg"] == []
-    assert result.coverage == 0.0
-
-
-def test_exclusion_keeps_nodes_off_every_ep() -> None:
-    settings = PartitionSettings(exclude_op_types=("Relu",), exclude_nodes=("head_n*",))
-    result = partitioned(model(CHAIN), EVERYTHING, EVERYTHING, settings=settings)
-    assert [names(p.nodes) for p in result.partitions] == [["body_add"], ["head_abs"]]
-    assert reasons(result.declined) == {
-        "body_relu": ["excluded by manifest: op type Relu"] * 2,
-        "head_neg": ['excluded by manifest: node name "head_n*"'] * 2,
-    }
 
 
 def test_every_reason_by_which_a_supported_node_is_left() -> None:
@@ -161,11 +111,6 @@ def test_a_control_flow_node_goes_whole() -> None:
     part = partitioned(model(body), op_types("Relu", "Neg", "Abs"))
     assert [names(p.nodes) for p in part.partitions] == [["a"], ["b"]], "h is captured by the If"
     assert list(reasons(part.declined)) == ["if"]
-
-
-def test_a_node_without_a_name_is_named_by_what_it_makes() -> None:
-    result = partitioned(model("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
-    assert [left.node for left in result.declined] == ["-> y"]
 
 
 QDQ = """
@@ -260,26 +205,6 @@ def test_an_ep_that_takes_what_is_not_there_is_named() -> None:
 
     with pytest.raises(CompileError, match="not in the model's main graph: elsewhere"):
         partitioned(model(CHAIN), Stranger(lambda node: True))
-
-
-def test_the_model_is_not_changed() -> None:
-    source = model(CHAIN)
-    before = ir.serde.serialize_model(source).SerializeToString(deterministic=True)
-    partitioned(source, op_types("Relu"), EVERYTHING)
-    assert ir.serde.serialize_model(source).SerializeToString(deterministic=True) == before
-
-
-def test_the_same_answer_every_time() -> None:
-    found = [partitioned(model(CHAIN), op_types("Relu"), op_types("Neg")) for _ in range(3)]
-    assert len({str([names(p.nodes) for p in f.partitions]) + str(f.declined) for f in found}) == 1
-
-
-def test_misspelt_exclusions() -> None:
-    optimized = OptimizedModel(name="m", model=model(CHAIN), passes=(), digest=of_bytes(b""))
-    settings = PartitionSettings(exclude_op_types=("relu", "TopK"), exclude_nodes=("head_*",))
-    assert partition.unmatched(optimized, settings) == (
-        Unmatched(key="op_types", entry="relu", near="Relu"),
-    )
 
 
 class Wanting(Taker):

@@ -86,20 +86,6 @@ def test_weights_count_by_their_kind() -> None:
     assert [each.cut and each.cut.values for each in found.reports] == [("h",), ("n",), None]
 
 
-def test_further_models_of_a_sharing_group_count() -> None:
-    first, second = run(optimized("a"), optimized("b", rows=8), at=("h",))
-    assert first.reports[0].memory == 1000 + 18 * 256
-    assert [each.name for each in second.pieces] == ["b.1", "b.2"]
-    assert first.reports[0].cut is not None and first.reports[0].cut.bytes == 64
-    assert second.reports[0].cut is not None and second.reports[0].cut.bytes == 8 * 64
-
-
-def test_without_a_measured_memory_bytes_are_balanced() -> None:
-    (found,) = pieces.cut([optimized()], Pieces(count=2), None, embed=False)
-    assert [each.memory for each in found.reports] == [None, None]
-    assert [each.weights for each in found.reports] == [1024, 512 + 128 + 64 + 4]
-
-
 def test_pieces_are_models_and_their_digest_is_of_their_content() -> None:
     one, other = run(optimized(), at=("h",))[0], optimized()
     (weight,) = (v for v in other.model.graph.initializers.values() if v.name == "w")

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from epctx.errors import ManifestError, ModelError
-from epctx.manifest import Calibration, Pieces, QuantizeSettings, WeightOnly
+from epctx.manifest import Calibration, Pieces, QuantizeSettings
 from epctx.quantization.loss import sqnr
 from epctx.stages import quantize
 from epctx.stages.quantize import QuantizedModel
@@ -53,21 +53,6 @@ def test_what_comes_out_computes_what_went_in_but_for_its_noise(tmp_path: Path) 
     assert told.size == sum(file.size for file in made.files) < told.float_size
     losses = [each.sqnr for each in told.tensors if each.sqnr is not None]
     assert losses == sorted(losses) and len(losses) >= 3
-
-
-def test_from_its_ranges_the_same_bytes_come_out(tmp_path: Path) -> None:
-    first = run(tmp_path / "a", mlp(width=32, layers=2))
-    again = run(tmp_path / "b", mlp(width=32, layers=2), ranges=first.ranges)
-    assert [file.digest for file in again.files] == [file.digest for file in first.files]
-    assert again.ranges == first.ranges
-
-
-def test_weights_alone_need_no_ranges(tmp_path: Path) -> None:
-    made = run(tmp_path / "q", mlp(width=32), weight_only=WeightOnly(), calibration=Calibration())
-    assert made.ranges is None
-    told = made.report
-    assert (told.activations, told.weights, told.samples, told.random) == (None, "int4", 0, False)
-    assert told.quantized == 3
 
 
 def test_weights_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,12 +27,6 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
     assert root.keys["a"].column == 1
 
 
-def test_a_missing_file_is_a_manifest_error(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError, match="no such file") as caught:
-        document.read(tmp_path / "m.yaml")
-    assert "epctx init" in caught.value.remedy
-
-
 @pytest.mark.parametrize(("name", "told"), [(".", "is a folder"), ("a\x00b", "cannot be read")])
 def test_what_is_no_file_is_a_manifest_error(tmp_path: Path, name: str, told: str) -> None:
     with pytest.raises(ManifestError, match=told):

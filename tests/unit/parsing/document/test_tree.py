@@ -1,7 +1,7 @@
 """Merging layers, and how places are printed."""
 
 from epctx.parsing.document import build
-from epctx.parsing.document.tree import Node, merge, path_text, quoted
+from epctx.parsing.document.tree import Node, merge, quoted
 
 
 def tree(text: str) -> Node:
@@ -28,30 +28,6 @@ def test_a_merged_value_stands_where_it_came_from() -> None:
     assert x is not None and y is not None
     assert (x.mark.line, y.mark.line) == (1, 3)
     assert merged.get("a").keys["x"].line == 1  # type: ignore[union-attr]
-
-
-def test_nothing_merges_to_nothing() -> None:
-    assert merge([]) is None
-    assert merge([None, None]) is None
-
-
-def test_kinds() -> None:
-    root = tree("[{}, [], a, 1, 1.5, true, null]")
-    assert [item.kind for item in root.items] == [
-        "mapping", "list", "text", "number", "number", "boolean", "null",
-    ]  # fmt: skip
-
-
-def test_what_a_node_is_not_is_empty() -> None:
-    root = tree("a: 1")
-    assert root.items == () and root.string is None
-    assert root.get("a", "b", "c") is None
-
-
-def test_paths_are_read_as_they_are_written() -> None:
-    assert path_text(()) == ""
-    assert path_text(("model_groups", "llm", "models", 1)) == "model_groups.llm.models[1]"
-    assert path_text(("a", "x.y", "ü")) == 'a["x.y"]["ü"]'
 
 
 def test_a_text_is_shown_without_its_invisible_characters_and_not_too_long() -> None:

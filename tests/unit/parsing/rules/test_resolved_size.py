@@ -39,10 +39,6 @@ def test_groups_are_counted_for_each_target_that_builds_them(what: str) -> None:
     assert resolved_size.resolved(alone) == expected
 
 
-def test_without_targets_there_is_one() -> None:
-    assert resolved_size.resolved(root()) == counted(root()) + 2 + COMPOSED
-
-
 def test_more_than_the_limit_is_refused_at_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     many = root("targets: {" + ", ".join(f"t{n}: {{}}" for n in range(10)) + "}")
     assert resolved_size.check(many) == []

@@ -179,17 +179,6 @@ def test_the_printed_manifest_schema_has_every_option_folded_in() -> None:
     assert validator.is_valid({**fine, "options": {"sorce": 1}, "allow_unknown_options": True})
 
 
-def test_printing_the_manifest_schema_leaves_the_one_for_validation_alone() -> None:
-    before = json.dumps(schema.manifest())
-    schema.text("manifest")
-    assert json.dumps(schema.manifest()) == before
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "manifest"])
-def test_other_schemas_are_printed_as_they_are(name: str) -> None:
-    assert schema.text(name) == files.read(name)
-
-
 @pytest.mark.parametrize("name", ["manifst", "providers/reference", "", "../pyproject", "a/b/c"])
 def test_an_unknown_schema_is_a_usage_error(name: str) -> None:
     with pytest.raises(UsageError) as caught:
