@@ -449,7 +449,7 @@ def _publish(
         withdraw(place, manifest, groups, composed, build.notice, whole=all_of_it)
     targets = {each.planned.target for each in groups}
     targets |= {each.planned.target for each in composed}
-    with place.settling(sorted(targets)):
+    with place.flushing(sorted(targets)):
         reports = [publishing.group(each, place, cache, wanted=wanted) for each in groups]
         made = [publishing.composition(each, place, cache, wanted=wanted) for each in composed]
     for report, each in zip(made, composed, strict=True):  # what failed was told already

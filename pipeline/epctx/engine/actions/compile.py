@@ -44,14 +44,14 @@ from epctx.text import size_words
 from epctx.verification.findings import FolderReport
 
 _LARGE: Final = 16_000_000
-"""Bytes of a model's file from which on another process optimizes it beside others."""
+"""Bytes of a model file from which on models are optimized in parallel."""
 
 
 class Compiling:
-    """Compiles session groups. Used by many threads.
+    """Compiles session groups. Thread-safe.
 
     Args:
-        scheduler: of the threads that use it.
+        scheduler: its threads call this object.
     """
 
     def __init__(self, actions: Actions, scheduler: Scheduler, numbers: Numbers) -> None:
@@ -66,10 +66,10 @@ class Compiling:
         self._space = DiskSpace(actions.work, stores)
 
     def compile(self, progress: GroupProgress, session: SessionGroup, folder: Path) -> SessionState:
-        """The compile or assemble action of a session group, with its files in `folder`.
+        """Find or run the compile of a session group; put its files into `folder`.
 
         Raises:
-            EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.
+            EpctxError: a job raised it; the sources, the EPs or the cache cannot be used.
         """
         group, label = progress.planned.group, f"{progress.label}-{session.label}"
         # Each piece has a lease of its own.
@@ -79,7 +79,7 @@ class Compiling:
 
             def find() -> SessionState:
                 lookup = self._actions.lookup
-                if lookup.cache is None:  # nothing waits for keys: to hash an EP takes its time
+                if lookup.cache is None:  # no key is needed yet, and hashing an EP takes time
                     return SessionState(session=session, models=models)
                 return self._fetched(progress, lookup.session(group, session, models), folder)
 
@@ -93,9 +93,7 @@ class Compiling:
     def _optimized(
         self, progress: GroupProgress, session: SessionGroup, lease: WorkerLease
     ) -> tuple[ModelState, ...]:
-        """Return the models of a session group, optimized: in the lease that compiles them, and
-        large ones beside it.
-        """
+        """Optimize the models of a session group with its worker; large ones in parallel."""
 
         def own(source: ModelSource) -> ModelState:
             return self._quantizing.model(progress, source, lease)
@@ -111,12 +109,12 @@ class Compiling:
         return tuple(self._scheduler.together(tasks))
 
     def _fetched(self, progress: GroupProgress, known: SessionState, folder: Path) -> SessionState:
-        """A session group with its files from the cache, where they are there."""
+        """Fetch the files of a complete session group from the cache; return its new state."""
         if known.compile is None or known.compile.stored is None or not known.complete:
             return known
         verified = self._actions.lookup.verification(progress.planned.group, known)
         recordings = [each.stored for each in known.recordings if each.stored is not None]
-        if verified.stored is not None:  # what was verified before is not compared again
+        if verified.stored is not None:  # verified results are not compared again
             recordings = []
         recorded = self._numbers.recorded(progress, known.session)
         fetched = all(self._actions.fetch(each, recorded) for each in recordings)
@@ -219,8 +217,8 @@ class Compiling:
     def _following(
         self, progress: GroupProgress, compile: Compile, recorded: Path
     ) -> Iterator[Action[Any]]:
-        """Yield what is done in the process that compiles, too: its sessions are run where numbers
-        need them; and a folder is checked of which no model is run.
+        """Yield the actions that follow in the compiling process: the recording of its sessions, if
+        numbers need it, and the check of a folder of which no model is run.
         """
         lookup, group = self._actions.lookup, progress.planned.group
         if lookup.records(group):
@@ -231,7 +229,7 @@ class Compiling:
 
 
 def _refuse_changed(known: SessionState) -> None:
-    """Refuse sources that were written to while they were compiled."""
+    """Refuse sources that changed while they were compiled."""
     for model in known.models:
         for each in (model,) if model.quantized is None else (model, model.origin):
             assert each.found is not None
@@ -243,14 +241,14 @@ def _is_large(source: ModelSource) -> bool:
 
 
 def _memory(group: ModelGroup, known: SessionState) -> int | None:
-    """Bytes that its compile is estimated to take; None if its EPs were not measured."""
+    """Estimate the bytes that a compile takes; None if its EPs were not measured."""
     measured = providers.compile_memory(each.provider for each in group.execution_providers)
     weights = [model.result.weights for model in known.models if model.result is not None]
     return None if measured is None or not weights else measured.of(weights)
 
 
 def _size(known: SessionState) -> int:
-    """Bytes of what its models are made of, each content once; of what is gone meanwhile none."""
+    """Return the bytes of the existing source files, each content counted once."""
     files = {
         content: path
         for model in known.models
@@ -261,7 +259,7 @@ def _size(known: SessionState) -> int:
 
 
 def _models(compile: Compile) -> tuple[ModelReport, ...]:
-    """The models of a compile that failed, as far as it got; its process may have crashed."""
+    """Read the models of a failed compile, as far as it got; its process may have crashed."""
     try:
         with open_entry(compile.scratch / MODELS) as stream:
             data = stream.read(limits.WORKER_ANSWER.value)
@@ -271,17 +269,17 @@ def _models(compile: Compile) -> tuple[ModelReport, ...]:
 
 
 TOLD: Final = 1_000_000_000
-"""Bytes from which on it is told what a session group needs."""
+"""Bytes from which on a notice tells the disk space that a session group needs."""
 _LEAST: Final = 2
-"""A context has half the bytes of its source or more: float32 becomes float16."""
+"""Largest ratio of a source to its context: float32 becomes float16."""
 
 
 class DiskSpace:
-    """The disks of a build. Thread-safe.
+    """Disk space of a build. Thread-safe.
 
     Args:
-        work: the folder in which EPs compile, on the disk of the output.
-        stores: the folders that keep what was compiled, too: the cache, where there is one.
+        work: folder in which EPs compile, on the disk of the output.
+        stores: folders that also keep compiled files: the cache, if there is one.
     """
 
     def __init__(self, work: Path, stores: Iterable[Path] = ()) -> None:
@@ -292,25 +290,25 @@ class DiskSpace:
 
     @contextmanager
     def promised(
-        self, size: int, tell: Callable[[str], None], *, copied: bool = False
+        self, size: int, notify: Callable[[str], None], *, copied: bool = False
     ) -> Iterator[None]:
-        """Room for a session group while it is compiled, whatever else is.
+        """Reserve disk space for a session group while it is compiled.
 
         Args:
-            size: bytes of its sources, each content once.
-            tell: hears what is needed, if that is much.
-            copied: its EP has a process of its own, and compiles copies of its weights there,
-                which are gone before the cache is written.
+            size: bytes of its sources, each content counted once.
+            notify: receives a notice if much space is needed.
+            copied: whether its EP compiles copies of the weights in an own process; they are
+                removed before the cache is written.
 
         Raises:
-            StorageError: a disk has less than the least that is needed.
+            StorageError: a disk has less space than the estimated minimum.
         """
         copies = size if copied else 0
         least, most = self._needed(size // _LEAST, copies), self._needed(size, copies)
         disks = {folder.stat().st_dev: folder for folder in (*self._stores, self._work)}
         with self._lock:
             for disk, folder in disks.items():
-                self._require(folder, least[disk], most[disk], tell)
+                self._require(folder, least[disk], most[disk], notify)
             self._promised += most
         try:
             yield
@@ -319,14 +317,14 @@ class DiskSpace:
                 self._promised -= most
 
     def _needed(self, written: int, copies: int) -> Counter[int]:
-        """Bytes by disk, of what is there at one time: while it compiles, or in the end."""
+        """Return the peak bytes for each disk: during the compile, or at its end."""
         work = self._work.stat().st_dev
         stored = Counter({work: written})
         for folder in self._stores:
             stored[folder.stat().st_dev] += written
         return Counter({work: copies + written}) | stored
 
-    def _require(self, folder: Path, least: int, most: int, tell: Callable[[str], None]) -> None:
+    def _require(self, folder: Path, least: int, most: int, notify: Callable[[str], None]) -> None:
         free = shutil.disk_usage(folder).free - self._promised[folder.stat().st_dev]
         words = (
             f"{size_words(least)} to {size_words(most)} of disk are needed, "
@@ -340,9 +338,9 @@ class DiskSpace:
                 "build with fewer --jobs",
             )
         if most >= TOLD:
-            tell(f"{words} in {folder}")
+            notify(f"{words} in {folder}")
 
 
 def _existing(folder: Path) -> Path:
-    """It, or the nearest folder above it that is there."""
+    """Return the folder, or the nearest existing folder above it."""
     return next(each for each in (folder, *folder.parents) if each.exists())

@@ -1,4 +1,4 @@
-"""The compose actions of a build: after the groups are built, before anything is published."""
+"""Compose actions of a build, after the groups are built and before anything is published."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from epctx.verification.request import Composed, Kept, VerifyRequest
 
 
 class Composing:
-    """Carries out compositions, into staged folders."""
+    """Runs compositions into staged folders."""
 
     def __init__(self, actions: Actions, place: OutputPaths, events: Events) -> None:
         self._actions = actions
@@ -29,7 +29,7 @@ class Composing:
         self._events = events
 
     def compose(self, known: CompositionState) -> CompositionState:
-        """Join, check, run and compare; a failure is in what is returned."""
+        """Join, check, run and compare; the returned state has the failure."""
         planned = known.planned
         progress = Progress(planned.label, self._events)
         try:
@@ -84,6 +84,6 @@ class Composing:
         return found.with_skipped()
 
     def _folder(self, group: GroupState) -> Path:
-        """Where the files of a group are: staged, if it was built; else published."""
+        """Return the folder of a group's files: staged, if it was built; else published."""
         place = self._place.group if group.progress is None else self._place.staged
         return place(group.planned.target, group.planned.group.name)

@@ -1,9 +1,9 @@
-"""Runs of models in a build: found in the cache, or carried out by a worker and put there.
+"""Runs of models in a build: find each in the cache, or run it in a worker and store its result.
 
-A source is run while its EP compiles, so that the right party is blamed: an EP may compile for
-minutes what no runtime can run. The files are run after that, each session group in a job of its
-own; each result is stored when it comes, so whatever ends a build takes the run in the middle
-alone.
+Sources run while their EP compiles, so that the right party is blamed: an EP may compile for
+    minutes
+what no runtime can run. The compiled files run after that, each session group in its own job. Each
+result is stored at once, so a build that ends early loses only the present run.
 """
 
 from __future__ import annotations
@@ -37,39 +37,37 @@ from epctx.verification.request import Kept, VerifyRequest
 
 Run = TypeVar("Run", RunSource, RunFiles)
 Unfed = Mapping[str, str]
-"""Reason why a model does not run on generated inputs, by its name; no entry if it does."""
+"""Reasons why models do not run on generated inputs, by model; without those that do."""
 
 
 _LOADED: Final = 4
-"""Bytes of memory for each byte of a file that is loaded, at most: QNN's simulator takes 1.7 for
-float16, 3.6 for 4 bits (onnxruntime-qnn 2.7.0)."""
+"""Upper bound for bytes of memory per byte of a loaded file: QNN's simulator takes 1.7 for float16,
+3.6 for 4 bits (onnxruntime-qnn 2.7.0)."""
 _BASE: Final = 250_000_000
 """Bytes of a process that compiles or runs, without weights."""
 
 
 class _Runs:
-    """Finds and stores runs of models. Files are stored by their place below that of the model,
-    whose name is in no key.
+    """Finds and stores runs of models. Files are stored by their path below the model's folder,
+    since the name of the model is in no key.
     """
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
 
     def missing(self, runs: Sequence[Run]) -> list[Run]:
-        """Return the runs that the cache does not have; what the others computed is in its place
-        then.
-        """
+        """Fetch the outputs of cached runs, and return the other runs."""
         if self._actions.lookup.cache is None:
             return list(runs)
-        left = []
+        missing = []
         for run in runs:
             known: Known[Any] = self._actions.lookup.find(run)
             if known.stored is None or not self._actions.fetch(known.stored, run.place):
-                left.append(run)
-        return left
+                missing.append(run)
+        return missing
 
     def store(self, run: RunSource | RunFiles, result: SourceResult | RunResult) -> None:
-        """Store what a run has just computed, as far as it is there."""
+        """Store the existing outputs of a run."""
         lookup = self._actions.lookup
         if lookup.cache is None or run.model is None or not result.ran:
             return
@@ -80,7 +78,7 @@ class _Runs:
 
 
 class Numbers:
-    """The runs of a build's models, and what is judged of them. Used by many threads."""
+    """Runs the models of a build, and judges their outputs. Thread-safe."""
 
     def __init__(self, actions: Actions, scheduler: Scheduler) -> None:
         self._actions = actions
@@ -89,12 +87,12 @@ class Numbers:
         self._ran: set[tuple[Path, bool, int]] = set()
 
     def recorded(self, progress: GroupProgress, session: SessionGroup) -> Path:
-        """Return where what its generating sessions compute of a session group is kept."""
+        """Return the folder of the recorded outputs of a session group's generating sessions."""
         return self._folder(progress, session) / "generating"
 
     def _folder(self, progress: GroupProgress, session: SessionGroup) -> Path:
-        """Return the folder of what is computed of a session group: one job at a time writes to
-        each folder in it.
+        """Return the folder of a session group's outputs. One job at a time writes to each folder
+        in it.
         """
         return self._actions.work / "kept" / progress.label / session.label
 
@@ -102,13 +100,12 @@ class Numbers:
     def beside(
         self, progress: GroupProgress, session: SessionState, compiling: WorkerLease
     ) -> Iterator[Future[Unfed] | None]:
-        """Run the sources of a session group while the body compiles; if one of them does not run,
-        the compile is ended.
+        """Run the sources of a session group while the body compiles; cancel the compile if one of
+        them does not run.
 
         Yields:
-            What came of it: it raises what the run raised. None: nothing of the group is run, or
-            sources are run by verification, since the EPs compile in less time than another process
-            takes to start.
+            The future of these runs. None if no model of the group runs, or if verification runs
+            the sources: the EPs compile in less time than a process takes to start.
         """
         group = progress.planned.group
         if not compiling.own or self._actions.lookup.inputs(group) is None:
@@ -122,9 +119,9 @@ class Numbers:
                     done.set_result(self._run_sources(progress, session, lease))
                 except EpctxError as error:
                     done.set_exception(error)
-                    if not isinstance(error, Cancelled):  # who cancelled it has a reason of its own
+                    if not isinstance(error, Cancelled):  # a cancelled run has another reason
                         compiling.cancel(error)
-                except BaseException as error:  # a bug: whoever waits is told
+                except BaseException as error:  # a bug: raised by the future
                     done.set_exception(error)
 
             thread = threading.Thread(target=run, name="epctx-source")
@@ -138,11 +135,11 @@ class Numbers:
 
     def run_sources(self, progress: GroupProgress, session: SessionState) -> tuple[Unfed, Path]:
         """Run the sources of a session group, piece by piece if it is cut. Return why models do not
-        run on generated inputs, and the folder of what they computed. Raises as `_run_sources`.
+        run on generated inputs, and the folder of the outputs. Raises as `_run_sources`.
         """
         kept = Kept.below(self._folder(progress, session.session))
         eps, label = progress.planned.group.execution_providers, session.session.label
-        # A process of its own gives the memory of the sources back before a piece is compiled.
+        # An own process frees the memory of the sources before a piece is compiled.
         with self._actions.lease(eps, f"{progress.label}-{label}-source") as lease:
             return self._run_sources(progress, session, lease), kept.source
 
@@ -152,8 +149,8 @@ class Numbers:
         """Run the sources of a session group on all input sets.
 
         Raises:
-            ModelError: a source does not run, on none of the inputs that were tried.
-            EpctxError: what else the job raised.
+            ModelError: a source runs on none of the inputs that were tried.
+            EpctxError: the job raised it.
         """
         settings = progress.planned.group.verify
         kept = Kept.below(self._folder(progress, session.session))
@@ -178,8 +175,8 @@ class Numbers:
             if left:
                 budget, label = settings.budget, session.session.label
                 progress.run_all(lease, label, left, finished=finished, budget=budget)
-        except CompileError as error:  # nothing of an EP is in that process
-            if error.starved:  # beside the compile; verification has the memory for itself
+        except CompileError as error:  # no EP is in that process
+            if error.starved:  # verification runs them without a compile beside
                 return {}
             raise _crashed(error, session) from error
         return unfed
@@ -191,7 +188,7 @@ class Numbers:
         kept: Kept,
         built: Path | None = None,
     ) -> list[RunSource]:
-        """Return the runs of a session group's sources, with their keys."""
+        """Return the runs of a session group's sources, with the fields of their keys."""
         lookup, group = self._actions.lookup, progress.planned.group
         inputs = lookup.inputs(group)
         assert inputs is not None
@@ -222,13 +219,13 @@ class Numbers:
         new: Sequence[SessionState],
         request: VerifyRequest,
     ) -> FolderReport:
-        """Check a group's folder, and run and judge the session groups that are new.
+        """Check a group's folder; run and judge its new session groups.
 
         Args:
-            request: of the whole folder; without numbers, where the build skips them.
+            request: request for the whole folder; without numbers if the build skips them.
 
         Raises:
-            EpctxError: what a job raised.
+            EpctxError: a job raised it.
         """
         group, begun = progress.planned.group, time.monotonic()
         check = Check(request=request)
@@ -275,7 +272,7 @@ class Numbers:
         *,
         alone: bool,
     ) -> FolderReport:
-        """Run what is missing of session groups, and judge it. Several are not run, but loaded."""
+        """Run and judge what is missing of session groups; several groups are only loaded."""
         group, kept = progress.planned.group, request.kept
         assert kept is not None
         left: list[RunSource | RunFiles] = []
@@ -315,7 +312,7 @@ class Numbers:
     def _files_of(
         self, progress: GroupProgress, sessions: Sequence[SessionState], request: VerifyRequest
     ) -> list[RunFiles]:
-        """Return the runs of session groups' files, with their keys."""
+        """Return the runs of session groups' files, with the fields of their keys."""
         lookup, group = self._actions.lookup, progress.planned.group
         inputs, keyed = lookup.inputs(group), lookup.cache is not None
         assert inputs is not None and request.kept is not None
@@ -343,8 +340,8 @@ class Numbers:
         return found
 
     def _memory(self, progress: GroupProgress, sessions: Sequence[SessionState]) -> int | None:
-        """Return the bytes that a process will need: as measured before, else as the compile did;
-        None if its EPs run in a process with others.
+        """Estimate the bytes of a process: as measured before, else as the compile took; None if
+        the EPs share a process.
         """
         if not self._actions.isolated(progress.planned.group.execution_providers):
             return None
@@ -354,8 +351,9 @@ class Numbers:
 
 
 def _too_large(sessions: Sequence[SessionState]) -> str | None:
-    """Return why models in pieces are not loaded whole, in words: the verification of a build is to
-    take no more memory than the compile of its largest piece. None if they are, or are not cut.
+    """Return why models in pieces are not loaded whole, in words; None if they are, or are not cut.
+
+    The verification of a build takes no more memory than the compile of its largest piece.
     """
     whole = sum(_LOADED * file.size for each in sessions for file in each.files)
     cuts = [each.cut.result for each in sessions if each.cut is not None]
@@ -379,7 +377,7 @@ def request(
     written: Sequence[Any] = (),
     passed: Sequence[str] = (),
 ) -> VerifyRequest:
-    """Ask for every policy on a staged folder, but numbers where the build skips them."""
+    """Request all policies for a staged folder, without numbers if the build skips them."""
     return VerifyRequest(
         group=progress.group,
         folder=folder,
@@ -391,11 +389,11 @@ def request(
 
 
 def judge(unfed: Unfed, unrun: Sequence[Failure]) -> None:
-    """Blame the EP for what its generating sessions did not run, if the sources run on that.
+    """Blame the EP for models that its generating sessions did not run, but whose sources run.
 
     Args:
-        unfed: of the sources.
-        unrun: of each model that the generating sessions did not run, why.
+        unfed: models whose sources do not run.
+        unrun: failures of models in the generating sessions.
 
     Raises:
         CompileError: the EP is to blame.
@@ -406,7 +404,7 @@ def judge(unfed: Unfed, unrun: Sequence[Failure]) -> None:
 
 
 def _given(inputs: InputsRecord, index: int, group: ModelGroup) -> InputsRecord:
-    """Return what a run depends on: how many input sets there are counts beyond the last one."""
+    """Return the inputs of a run: the number of input sets counts only for the last index."""
     return inputs if index == group.verify.inputs.sets else replace(inputs, count=0)
 
 

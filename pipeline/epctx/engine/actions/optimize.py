@@ -26,7 +26,7 @@ from epctx.manifest import ModelSource, OptimizeSettings
 
 
 class _Model(Struct):
-    """A model of this build, which several session groups may share; `lock` guards the rest."""
+    """A model of this build, shared by session groups; `lock` guards the other fields."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     known: ModelState | None = None
@@ -35,7 +35,7 @@ class _Model(Struct):
 
 
 class Optimizing:
-    """Optimizes each model once, whoever asks for it. Used by many threads."""
+    """Optimizes each model once for all session groups. Thread-safe."""
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
@@ -45,17 +45,16 @@ class Optimizing:
     def optimize(
         self, progress: GroupProgress, source: ModelSource, lease: WorkerLease
     ) -> ModelState:
-        """The optimize action of a model.
+        """Find or run the optimize action of a model.
 
         Args:
-            progress: of its group.
+            progress: progress of its group.
             source: the model.
-            lease: of the session group that is to be compiled of it: its worker reads and optimizes
-                the model, which leaves no trace in what it compiles (real-eps.md section 1); or of
-                a worker that compiles nothing.
+            lease: the worker that will compile the model, since optimizing leaves no trace in
+                compiled bytes (real-eps.md section 1); or one that compiles nothing.
 
         Raises:
-            EpctxError: what the job raised; also for who asks for the same model later.
+            EpctxError: the job raised it; later calls for the same model raise it again.
         """
         settings = progress.planned.group.optimize
         model = self._model(source, settings)
@@ -71,10 +70,10 @@ class Optimizing:
             return replace(model.known, source=source)
 
     def folder(self, progress: GroupProgress, known: ModelState, lease: WorkerLease) -> Path:
-        """The folder of an optimized model: what the job wrote, or a copy from the cache.
+        """Return the folder of an optimized model: written by the job, or fetched from the cache.
 
         Raises:
-            EpctxError: what the job raised, which is run again if the cache has lost its result.
+            EpctxError: the job raised it, which runs again if the cache has lost its result.
         """
         model = self._model(known.source, progress.planned.group.optimize)
         with model.lock:
@@ -88,7 +87,7 @@ class Optimizing:
             return model.folder
 
     def _model(self, source: ModelSource, settings: OptimizeSettings) -> _Model:
-        # The name reaches nothing: one source under two names is optimized once.
+        # Names do not count: one source under two names is optimized once.
         name = codec.encode((replace(source, name=""), settings))
         with self._lock:
             return self._models.setdefault(name, _Model())
@@ -109,7 +108,7 @@ class Optimizing:
             lookup.sources.model(source)
             try:
                 return lookup.model(source, settings)
-            except ModelError:  # who loads it says best what is wrong in it
+            except ModelError:  # loading gives the best error message
                 self._job(progress, ModelState(source=source), lease)
                 raise
 
@@ -133,7 +132,7 @@ class Optimizing:
         source, settings = known.source, progress.planned.group.optimize
         self._actions.refuse_to_build(f"optimize of {source.name}")
         job = Optimize.of(source, settings, self._actions.new_folder("o"), found=known.found)
-        # What passes of others leave in a process nobody knows: nothing is compiled there.
+        # Passes of other packages may change the process: nothing is compiled there.
         foreign = registry.foreign(settings.passes)
         with self._actions.shared_lease() if foreign else nullcontext(lease) as chosen:
             result = run(job, lambda job: progress.run(chosen, source.name, job))
@@ -152,7 +151,7 @@ class Optimizing:
         try:
             places.write(folder, where)
         except (FileNotFoundError, msgspec.MsgspecError):
-            # Each file is what its digest says: the action never had those of a model.
+            # Each file has its digest, so the stored action never had a model.
             cache.refuse(known.optimize.key, "has no optimized model")
             return None
         return folder

@@ -1,4 +1,4 @@
-"""Session groups in pieces: cut, compiled piece by piece, and assembled."""
+"""Session groups in pieces: cut them, compile each piece, and assemble the results."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class _Group(Struct, frozen=True, kw_only=True):
     """A session group in pieces.
 
     Attributes:
-        known: its models are optimized, and cut.
-        cut: into which pieces.
-        graphs: the folder of these, as optimized models are written.
-        unfed: why sources do not run on generated inputs, by model.
-        given: where what the sources computed is kept; None if they were not run.
+        known: its state; its models are optimized and cut.
+        cut: the cut.
+        graphs: folder of the pieces, written as optimized models.
+        unfed: reasons why sources do not run on generated inputs, by model.
+        given: folder of the sources' outputs; None if they were not run.
     """
 
     known: SessionState
@@ -47,16 +47,16 @@ class _Group(Struct, frozen=True, kw_only=True):
 
 
 def of_group(error: ManifestError, group: str) -> ManifestError:
-    """Return the error of a cut as one of that group of the manifest."""
+    """Return the error of a cut, located in a group of the manifest."""
     where = f"model_groups.{group}.{error.where}"
     return ManifestError(error.what, where=where, why=error.why, remedy=error.remedy)
 
 
 class Piecing:
-    """Makes what session groups in pieces are compiled into. Used by many threads.
+    """Compiles session groups in pieces. Thread-safe.
 
     Args:
-        scheduler: of the threads that use it.
+        scheduler: its threads call this object.
     """
 
     def __init__(self, actions: Actions, scheduler: Scheduler, numbers: Numbers) -> None:
@@ -71,17 +71,17 @@ class Piecing:
         optimized: Mapping[str, Path],
         folder: Path,
     ) -> SessionState:
-        """Return the session group assembled, with its files in `folder`.
+        """Compile and assemble a session group; put its files into `folder`.
 
-        The sources run before anything is compiled: each piece is run on their values, some of them
-        in the session that compiles it.
+        The sources run before anything is compiled: each piece runs on their values, some pieces in
+        the session that compiles them.
 
         Args:
-            known: its models are optimized.
-            optimized: the folders of these, by name, in the session group's order.
+            known: state of the session group; its models are optimized.
+            optimized: folders of its optimized models, by name, in the session group's order.
 
         Raises:
-            EpctxError: what a job raised.
+            EpctxError: a job raised it.
         """
         group = self._cut(progress, known, optimized)
         compiles = group.cut.compiles(progress.planned.group, known.digests)
@@ -100,8 +100,8 @@ class Piecing:
     def _cut(
         self, progress: GroupProgress, known: SessionState, optimized: Mapping[str, Path]
     ) -> _Group:
-        """Cut the models, and run their sources. A cut that is in the cache is made again: it takes
-        little time, and has no graphs there.
+        """Cut the models, and run their sources. A cached cut is made again: it is fast, and the
+        cache does not keep the graphs.
         """
         lookup = self._actions.lookup
         asked = lookup.cut(progress.planned.group, known)
@@ -127,9 +127,7 @@ class Piecing:
     def _piece(
         self, progress: GroupProgress, group: _Group, asked: Compile, folder: Path
     ) -> PieceState:
-        """Find or compile a piece of all models, in a lease of its own; its files are in `folder`
-        then.
-        """
+        """Find or compile a piece of all models with an own worker; put its files into `folder`."""
         settings, lookup = progress.planned.group, self._actions.lookup
         recorded = self._numbers.recorded(progress, group.known.session)
 
@@ -195,7 +193,7 @@ class Piecing:
         compile = self._actions.store_compiled(known.compile, "compile", settings, result, folder)
         if known.recording is None:
             return replace(known, compile=compile)
-        (made,) = rest or (RecordResult(recorded=True),)  # the budget has ended it
+        (made,) = rest or (RecordResult(recorded=True),)  # ended by the budget
         unfed = {f"{name}.{number}": why for name, why in group.unfed.items()}
         judge(unfed, made.unrun)
         recording = self._actions.store_recording(

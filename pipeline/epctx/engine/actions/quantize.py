@@ -36,7 +36,7 @@ from epctx.manifest import ModelGroup, ModelSource, QuantizeSettings
 
 
 class _Model(Struct):
-    """A quantized model of this build, which groups may share; `lock` guards the rest."""
+    """A quantized model of this build, shared by groups; `lock` guards the other fields."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     known: QuantizeState | None = None
@@ -45,9 +45,8 @@ class _Model(Struct):
 
 
 class Quantizing:
-    """The models that session groups are compiled of, quantized where that is asked for.
-
-    Each is made once, whoever asks for it. Used by many threads.
+    """Makes the models that session groups compile, quantized if the group is. Each is made once.
+    Thread-safe.
     """
 
     def __init__(self, actions: Actions, optimizing: Optimizing) -> None:
@@ -57,10 +56,10 @@ class Quantizing:
         self._models: dict[bytes, _Model] = {}
 
     def model(self, progress: GroupProgress, source: ModelSource, lease: WorkerLease) -> ModelState:
-        """A model of a group, optimized; quantized before, if the group is.
+        """Make the optimized model of a group; quantize it before, if the group is quantized.
 
         Raises:
-            EpctxError: what a job raised; also for who asks for the same model later.
+            EpctxError: a job raised it; later calls for the same model raise it again.
         """
         plain = self._optimizing.optimize(progress, source, lease)
         group = progress.planned.group
@@ -125,7 +124,7 @@ class Quantizing:
             others=tuple(each for each in group.models if each.name != name),
             folder=folder,
         )
-        # Its sessions leave something in a process: nothing is compiled there.
+        # Its sessions change the process: nothing is compiled there.
         with self._actions.shared_lease() as chosen:
             result = progress.run(chosen, name, job)
         files = files_in(folder, [folder])
@@ -138,7 +137,7 @@ class Quantizing:
         return replace(state, quantize=made)
 
     def _calibrated(self, state: QuantizeState, name: str, ranges: str) -> None:
-        """Keep the ranges that were found: for this build, and for the next ones."""
+        """Keep measured ranges for this build and later ones."""
         lookup = self._actions.lookup
         assert state.calibration is not None
         lookup.ranges.use(state.calibration, name, ranges)
@@ -147,7 +146,7 @@ class Quantizing:
 
 
 def _refuse_other(result: QuantizeResult, files: Sequence[StoredFile], name: str) -> None:
-    """A worker's answer is believed as far as the disk says the same."""
+    """Refuse a worker's answer that differs from the files on disk."""
     told = [(QUANTIZED, result.model), *zip(result.locations, result.data, strict=False)]
     whole = len(result.locations) == len(result.data) == len(files) - 1
     if not whole or sorted(told) != sorted((file.name, file.digest) for file in files):
@@ -167,18 +166,18 @@ def again(
     *,
     calibrate: bool = False,
 ) -> ModelGroup:
-    """The group with the sources that it was built from; its own, if it is not quantized.
+    """Return the group with its quantized sources; unchanged, if it is not quantized.
 
     Args:
-        ranges: those of its manifest.
-        digests: how samples are digested.
-        folder: gets the quantized models; need not exist.
-        lease: carries out the jobs.
-        calibrate: find ranges that are not known, as those of a build that failed.
+        ranges: ranges of its manifest.
+        digests: digests samples.
+        folder: receives the quantized models; need not exist.
+        lease: the worker that runs the jobs.
+        calibrate: whether to measure unknown ranges, for a build that failed.
 
     Raises:
-        ManifestError: the ranges of a model are not known.
-        EpctxError: what a job raised.
+        ManifestError: the ranges of a model are unknown.
+        EpctxError: a job raised it.
     """
     settings = group.quantize
     if settings is None:

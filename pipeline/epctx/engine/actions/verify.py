@@ -1,4 +1,4 @@
-"""The verification of a group, after its last session group and before publication."""
+"""Verification of a group, after its last session group and before publication."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def verify(
     progress: GroupProgress,
     sessions: Sequence[SessionState],
 ) -> GroupState:
-    """Write SHA256SUMS of a staged folder, and verify what was not verified before.
+    """Write SHA256SUMS of a staged folder, and verify new session groups.
 
     Returns:
-        The group, all of which is known, with its progress.
+        The complete state of the group, with its progress.
 
     Raises:
-        VerificationError: a check failed; what was found is not stored.
-        EpctxError: what the job raised.
+        VerificationError: a check failed; its report is not stored.
+        EpctxError: the job raised it.
     """
     planned, name = progress.planned, progress.planned.group.name
     group = GroupState(planned=planned, sessions=tuple(sessions), progress=progress)
@@ -61,7 +61,7 @@ def _run(
     progress: GroupProgress,
     group: GroupState,
 ) -> GroupState:
-    """Verify what is not known, and store it."""
+    """Verify new session groups, and store the reports."""
     planned, whole = group.planned, group.whole
     assert whole is not None
     both = list(zip(group.sessions, group.verified, strict=True))
@@ -89,9 +89,9 @@ def _run(
 
 
 def _forget(actions: Actions, sessions: Sequence[SessionState]) -> None:
-    """What a compile told of its files is not what they are: the next build is not to believe it.
+    """Refuse the cached compiles of a group, since their files differ from their digests.
 
-    What else fails is what it is, and would be made again the same.
+    After any other failure a new compile would give the same files.
     """
     for each in sessions:
         if actions.lookup.cache is not None and each.key is not None:
@@ -101,7 +101,7 @@ def _forget(actions: Actions, sessions: Sequence[SessionState]) -> None:
 def _stored(
     actions: Actions, known: Known[FolderReport], report: FolderReport
 ) -> Known[FolderReport]:
-    """Store a verdict, unless a limit decided it: no key has limits, so it would be final."""
+    """Store a report, unless it depends on a limit: limits are not in keys."""
     limited = any(
         limits.PREFIX in f"{each.message} {each.remedy}"
         for each in report.findings

@@ -1,1 +1,1 @@
-"""What a build and its lock file owe each other."""
+"""Lock of a build: how it is written, checked and compared."""

@@ -1,4 +1,4 @@
-"""What a folder of built models needs for onnxruntime-genai to open it.
+"""Files that onnxruntime-genai needs beside built models.
 
 Models of fixed sizes are a pipeline: a model for the prompt, fed in windows of its length, and one
 for a token at a time; the cache of both has one length, and is past and present in one. Before them
@@ -31,21 +31,21 @@ _WINDOW: Final = "window"
 _WHERE: Final = "package.genai.source"
 _SIZES: Final = "`epctx init FOLDER` writes the sizes of both"
 _NOT_FED: Final = "made by window.onnx"
-"""The name of an input that no model has: what genai would feed itself is left to the window."""
+"""Name of an input that no model has: the window feeds it in the place of genai."""
 
 
 def files(
     source: Path, group: ModelGroup, providers: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Item]:
-    """The files beside a group's models, by name: configuration, window, tokenizer.
+    """Make the files beside a group's models, by name: configuration, window, tokenizer.
 
     Args:
-        source: the folder that the models are of.
-        providers: EPs of ONNX Runtime by name, in priority order, with a session's options.
+        source: onnxruntime-genai folder of the source models.
+        providers: EPs of ONNX Runtime by name, in priority order, with their session options.
 
     Raises:
-        ModelError: the folder is none of onnxruntime-genai.
-        ManifestError: the group's models are not those that it runs.
+        ModelError: the folder is no onnxruntime-genai folder.
+        ManifestError: the models of the group do not fit it.
     """
     folder = genai.read(source)
     _require_models(folder, group)
@@ -84,7 +84,7 @@ def _require_models(folder: GenaiFolder, group: ModelGroup) -> None:
 
 
 def _roles(sizes: Mapping[str, Sizes]) -> tuple[str, str]:
-    """The model for the prompt, the one for a token. Raises ManifestError: they are no pair."""
+    """Name the prompt and the token model. Raises ManifestError: they are no pair."""
     tokens = [name for name, size in sizes.items() if size.sequence == 1]
     prompts = [name for name in sizes if name not in tokens]
     if len(tokens) != 1 or len(prompts) != 1:
@@ -158,7 +158,7 @@ def _adapt(
 
 
 def _fed(folder: GenaiFolder) -> Sequence[InputSpec]:
-    """What the window makes: the mask, and positions where the model takes them."""
+    """Return the outputs of the window: the mask, and positions if the model takes them."""
     names = (folder.names.attention_mask, folder.names.position_ids)
     return [folder.inputs[name] for name in names if name in folder.inputs]
 

@@ -34,17 +34,16 @@ from epctx.providers import registry
 T = TypeVar("T")
 _LOCK_DIFFERS = f"agrees with {SUMS} beside it: it is the lock that differs"
 _TOLD = 20
-"""Differences that the error has in full."""
+"""Number of differences that the error lists."""
 
 
 def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> Lock:
-    """Before anything runs: sources, toolchain and settings are those of the lock.
-
-    Returns what the lock says for this kind of host.
+    """Refuse sources, a toolchain or settings that differ from the lock, before anything runs.
+    Return the lock's part for this kind of host.
 
     Raises:
-        LockError: they are not, and every difference is told; or the lock has no outputs of this
-            kind of host.
+        LockError: something differs (the error lists all differences); or the lock has no outputs
+            for this kind of host.
         ProviderUnavailable: an EP is not installed, or its package is broken.
         ManifestError: an EP refuses its options.
     """
@@ -65,7 +64,7 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> Lock:
                     missing.append(_missing(error, plan))
             sessions.append(SessionState(session=session, models=tuple(models)))
         groups.append((planned, sessions))
-    # What is missing is told once, as that and not as a source that nobody uses any more.
+    # A missing source is reported as missing, not as one that is no longer used.
     _refuse(tuple(dict.fromkeys(missing)), plan)
     compositions = [(planned, ()) for planned in plan.compositions]
     new = writer.make(
@@ -85,7 +84,7 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> Lock:
 
 
 def cut_alike(plan: Plan, lock: Lock) -> Plan:
-    """Return the plan, with its session groups cut into pieces where the lock has them cut."""
+    """Return the plan, with the cut points of the lock for session groups in pieces."""
 
     def at(planned: PlannedGroup, session: SessionGroup) -> SessionGroup:
         locked = lock.groups.get(f"{planned.target}/{planned.group.name}")
@@ -113,10 +112,10 @@ def _of_other_hosts(lock: Lock, here: hosts.Kind, plan: Plan) -> LockError:
 
 
 def refuse_random_samples(plan: Plan) -> None:
-    """Before anything runs: what is released was calibrated with real samples.
+    """Refuse models that are calibrated with random samples, before anything runs.
 
     Raises:
-        LockError: some were generated.
+        LockError: samples are random.
     """
     for planned in plan.groups:
         settings = planned.group.quantize
@@ -131,10 +130,10 @@ def refuse_random_samples(plan: Plan) -> None:
 
 
 def refuse_unknown_golden(old: Lock, plan: Plan) -> None:
-    """Before anything runs: golden files that are to be made are those of the lock.
+    """Refuse to make golden files that the lock does not list, before anything runs.
 
     Raises:
-        LockError: it has none of some folder.
+        LockError: the lock has no golden files for a folder.
     """
     folders = [_name(planned) for planned in plan.groups]
     folders += [f"{each.target}/{each.composition.name}" for each in plan.compositions]
@@ -151,15 +150,15 @@ def refuse_unknown_golden(old: Lock, plan: Plan) -> None:
 def refuse_other_golden(
     folder: str, locked: Mapping[str, LockedFile], made: Mapping[str, LockedFile], plan: Plan
 ) -> None:
-    """Before they are published: golden files are those of the lock.
+    """Refuse golden files that differ from the lock, before they are published.
 
     Args:
         folder: `<target>/<group or composition>`.
-        locked: what the lock says of its golden files, by name.
-        made: what they are.
+        locked: its golden files in the lock, by name.
+        made: its new golden files, by name.
 
     Raises:
-        LockError: they are others.
+        LockError: they differ.
     """
     for name in sorted({*locked, *made}):
         what = file_difference(locked.get(name), made.get(name))
@@ -176,10 +175,10 @@ def refuse_other_golden(
 
 
 def refuse_other_artifact(locked: Lock, made: Lock, plan: Plan) -> None:
-    """Before a package is published: its artifact is that of the lock, if that knows of one.
+    """Refuse a package whose artifact differs from the lock, if the lock has one.
 
     Raises:
-        LockError: it is another.
+        LockError: it differs.
     """
     for entry, content in made.oci.items():
         if locked.oci.get(entry, content) != content:
@@ -192,10 +191,10 @@ def refuse_other_artifact(locked: Lock, made: Lock, plan: Plan) -> None:
 
 
 def refuse_sources_in_outputs(plan: Plan, place: OutputPaths) -> None:
-    """No input of the build lies where its outputs are swapped in, which removes what is there.
+    """Refuse inputs in output folders, which a build replaces.
 
     Raises:
-        UsageError: one does; nothing was changed.
+        UsageError: an input lies there; nothing was changed.
     """
     places = [place.group(each.target, each.group.name) for each in plan.groups]
     places += [place.group(each.target, each.composition.name) for each in plan.compositions]
@@ -223,11 +222,11 @@ def _inputs(planned: PlannedGroup) -> Iterator[Path]:
 
 
 def refuse_edited_outputs(old: Lock, plan: Plan, place: OutputPaths, *others: Lock) -> None:
-    """What is published is what the lock says. Of a group that is not, nothing is said.
+    """Refuse published folders that differ from the lock; unpublished groups do not count.
 
     Args:
-        old: what the lock says for this kind of host.
-        others: for others, whose outputs may be what is published.
+        old: the lock's part for this kind of host.
+        others: its parts for other kinds of host, whose outputs may be published here.
 
     Raises:
         LockError: a file was changed, is missing, or does not belong there.
@@ -251,14 +250,14 @@ def refuse_edited_outputs(old: Lock, plan: Plan, place: OutputPaths, *others: Lo
 
 
 def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
-    """Before anything is published: what was built is what the lock says.
+    """Refuse a build that differs from the lock, before anything is published.
 
     Raises:
-        LockError: it is not; every difference is told.
+        LockError: something differs; the error lists all differences.
     """
     found = between_locks(_part(old, plan), new)
     why, remedy = "", None
-    if all(difference.kind == "output" for difference in found):  # nothing else tells why
+    if all(difference.kind == "output" for difference in found):  # no other difference explains it
         folders = {difference.where.rpartition("/")[0] for difference in found}
         why = "".join(f"\nknown of {each}" for each in unstable_eps(plan, folders))
         if why:
@@ -279,7 +278,7 @@ def _missing(error: ModelError, plan: Plan) -> Difference:
 
 
 def _part(lock: Lock, plan: Plan) -> Lock:
-    """A lock's part about the groups of a plan; all of it, if the plan is whole."""
+    """Return the lock's part about the groups of a plan; all of it, if the plan is whole."""
     if plan.whole:
         return lock
     wanted = {_name(planned) for planned in plan.groups}
@@ -288,12 +287,12 @@ def _part(lock: Lock, plan: Plan) -> Lock:
 
 
 def _edits_of_all(folder: Path, kinds: Sequence[Mapping[str, LockedFile]]) -> list[tuple[str, str]]:
-    """How a folder differs from the lock, if it does from that of each kind of host."""
+    """List the differences of a folder from the lock; none if it agrees with one kind of host."""
     found = [list(_edits(folder, expected)) for expected in kinds[:1]]
     found += [list(_edits(folder, expected)) for expected in kinds[1:] if found[0]]
     if not all(found):
         return []
-    # It loads onnx, as no build that agrees with its lock does here.
+    # This loads onnx, which a build that agrees with its lock does not need here.
     from epctx.verification.integrity import read_sums
 
     sums = {each.name: each.digest for each in read_sums(folder)[0]}
@@ -305,7 +304,7 @@ def _edits_of_all(folder: Path, kinds: Sequence[Mapping[str, LockedFile]]) -> li
 
 
 def _is_listed(path: Path, content: Digest | None) -> bool:
-    """Tell whether a file has this content; of content None, whether there is no file."""
+    """Tell whether a file has this content; for None, whether there is no file."""
     try:
         return digest.of_file(path, "sha256") == content
     except OSError:
@@ -313,7 +312,7 @@ def _is_listed(path: Path, content: Digest | None) -> bool:
 
 
 def _edits(folder: Path, expected: Mapping[str, LockedFile]) -> Iterator[tuple[str, str]]:
-    """How a published folder differs from the lock: file and what is wrong with it."""
+    """Yield the files of a published folder that differ from the lock, each with the difference."""
     if not folder.is_dir():
         return
     present = {entry.name for entry in folder.iterdir() if not is_apart(entry)} - {SUMS}
@@ -355,10 +354,10 @@ def _refuse(
 
 
 def unstable_eps(plan: Plan, folders: Collection[str]) -> Iterator[str]:
-    """What the EPs of groups say of themselves, one line an EP.
+    """Yield a line for each EP of some groups that is known to write other bytes each time.
 
     Args:
-        folders: of groups whose bytes are not the same, `<target>/<group>`.
+        folders: groups whose bytes differ, as `<target>/<group>`.
     """
     groups = [p.group for p in plan.groups if f"{p.target}/{p.group.name}" in folders]
     for spec in {spec.provider: spec for g in groups for spec in g.execution_providers}.values():

@@ -1,7 +1,7 @@
-"""What the lock says of the package: all that does not follow from the groups' outputs.
+"""Package part of the lock: everything that does not follow from the groups' outputs.
 
-`epctx build` writes it, whether a package is made or not: the lock is a function of the manifest
-and the toolchain, and whoever has it can tell every byte of the package.
+`epctx build` always writes it, with or without a package. So the lock is a function of the manifest
+and the toolchain, and every byte of the package follows from it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Brought(Struct, frozen=True, kw_only=True):
     """The manifest's own files for a package.
 
     Attributes:
-        assets: by the asset's name and the path in it.
-        files: by `<target>/<group>` and name: what is put beside the group's models.
+        assets: files by asset name and path in the asset.
+        files: files beside a group's models, by `<target>/<group>` and name.
     """
 
     assets: Mapping[str, Mapping[str, Item]]
@@ -66,7 +66,7 @@ def paths(manifest: Manifest) -> Iterator[Path]:
 
 
 def require(manifest: Manifest) -> None:
-    """What onnxruntime-genai is to run of a source fits it: told before anything is compiled.
+    """Refuse a `package.genai.source` that the groups do not fit, before anything is compiled.
 
     Raises:
         ModelError, ManifestError, ProviderUnavailable: as `brought`.
@@ -76,7 +76,7 @@ def require(manifest: Manifest) -> None:
 
 
 def locked(manifest: Manifest, toolchain: Toolchain) -> LockedPackage | None:
-    """What the lock says; None: nothing is packaged.
+    """Return the package part of the lock; None if nothing is packaged.
 
     Raises:
         ModelError: a file of the manifest's `package` cannot be read.
@@ -126,7 +126,7 @@ def _beside(
     target: str,
     group: ModelGroup,
 ) -> dict[str, Item]:
-    """What is put beside the models of a variant; `files` come before what is made of a source."""
+    """Return the files beside the models of a variant; `files` replace those made from a source."""
     made = _of_source(settings, group)
     for name in settings.files:
         path = settings.file(name, target=target, group=group.name)
@@ -141,7 +141,7 @@ def _beside(
 
 
 def _of_source(settings: PackageSettings, group: ModelGroup) -> dict[str, Item]:
-    """What `package.genai.source` gives, and which EPs of ONNX Runtime a session is made with."""
+    """Return the files that are made from `package.genai.source`; empty without one."""
     if settings.genai is None or settings.genai.source is None:
         return {}
     eps = [registry.create(spec) for spec in group.execution_providers]
@@ -150,13 +150,13 @@ def _of_source(settings: PackageSettings, group: ModelGroup) -> dict[str, Item]:
 
 
 class _Runtimes(Struct):
-    """What is said of EPs, each content once, by a name."""
+    """Runtime entries of EPs, each content once, by a unique name."""
 
     toolchain: Toolchain
     known: dict[str, LockedRuntime] = field(default_factory=dict)
 
     def of(self, group: ModelGroup) -> tuple[str, ...]:
-        """The names of what is said of a group's EPs, in priority order."""
+        """Return the names of the entries of a group's EPs, in priority order."""
         return tuple(map(self._name, group.execution_providers))
 
     def _name(self, spec: ProviderSpec) -> str:

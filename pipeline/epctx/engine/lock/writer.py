@@ -55,11 +55,11 @@ def make(
     whole: bool = True,
     ranges: LockedFile | None = None,
 ) -> Lock:
-    """The lock of groups and compositions, as far as what came of them is known.
+    """Return the lock of groups and compositions, as far as their results exist.
 
     Args:
-        whole: they are all of the manifest: what it packages is in the lock, too.
-        ranges: the file that quantized models have theirs in.
+        whole: whether they are the whole manifest; then the lock has the package, too.
+        ranges: entry of the file with the ranges of quantized models.
     """
     lock = _Lock(manifest, toolchain)
     made = {f"{p.target}/{p.group.name}": lock.group(p, sessions) for p, sessions in groups}
@@ -88,7 +88,7 @@ def make(
 
 
 def with_golden(new: Lock, old: Lock) -> Lock:
-    """A lock with the golden files of an older one, of the folders that are what they were."""
+    """Add the golden files of an older lock, for folders that did not change."""
     same = (name for name, files in new.folders.items() if old.folders.get(name) == files)
     return replace(new, golden={name: old.golden[name] for name in same if name in old.golden})
 
@@ -123,7 +123,7 @@ def _libraries(toolchain: Toolchain, actions: Sequence[type[Action[Any]]]) -> di
 
 
 class _Lock:
-    """What the groups of a lock share: sources, toolchains, CPUs."""
+    """Entries that the groups of a lock share: sources, toolchains, CPUs."""
 
     def __init__(self, manifest: Manifest, toolchain: Toolchain) -> None:
         self.sources: dict[str, LockedSource] = {}
@@ -164,7 +164,7 @@ class _Lock:
     def _quantize(
         self, group: ModelGroup, models: Iterable[ModelState]
     ) -> Mapping[str, Any] | None:
-        """What `quantize` says, and with which files; what reaches no byte is left out."""
+        """Return the settings of `quantize` that change bytes, with the sample files."""
         settings = group.quantize
         if settings is None:
             return None
@@ -236,7 +236,7 @@ class _Lock:
 
 
 def relative(path: Path, folder: Path) -> str:
-    """A path from the manifest's folder, with `/`; never absolute."""
+    """Return a path relative to the manifest's folder, with `/`; never an absolute one."""
     try:
         return Path(os.path.relpath(path, folder)).as_posix()
     except ValueError:  # Windows: on another drive, which `--allow-outside` allows
@@ -244,12 +244,12 @@ def relative(path: Path, folder: Path) -> str:
 
 
 def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> None:
-    """Write the lock, if it says something else: no build that gives the same is a change.
+    """Write the lock if it differs from the file. Entries of other kinds of host stay.
 
     Args:
-        file: where it is, or is to be; what it says of other kinds of host stays.
-        memo: remembers that it was written.
-        notice: hears what is told to people.
+        file: path of the lock.
+        memo: remembers the content of the file.
+        notice: receives text for people.
 
     Raises:
         StorageError: the disk refuses.
@@ -262,7 +262,7 @@ def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> No
             same = stream.read() == content
         old = new if same else lockfile.read(file)
         before = hosts.on(old, hosts.kind(new))
-        # One of an older epctx says nothing of packages: that is no difference, but a lack.
+        # A lock of an older epctx has no package part: that is a gap, not a difference.
         lacks = (old.package is None) is not (new.package is None)
         if same or not (between_locks(before, new) or lacks):
             memo.note_lock(new, file)
@@ -271,12 +271,12 @@ def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> No
         _tell_hosts(old, both, notice)
         content = lockfile.text(both).encode()
     except (OSError, LockError):
-        pass  # there is none, or what is there is replaced
+        pass  # there is none, or an invalid one is replaced
     atomic.replace(file, content)
 
 
 def _tell_hosts(old: Lock, new: Lock, notice: Callable[[str], None]) -> None:
-    """Of other kinds of host: that the lock has them besides, or has them no more."""
+    """Emit a notice if the lock gains or loses entries of other kinds of host."""
     before, after = hosts.kinds(old), hosts.kinds(new)
     if len(after) > len(before):
         notice(f"the lock has an entry for this kind of host now, beside {len(before)}")

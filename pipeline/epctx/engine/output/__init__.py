@@ -1,1 +1,1 @@
-"""What is released beside the groups' folders: an archive of all, and an attestation of it."""
+"""Output folder: publication, record, archive and attestation."""

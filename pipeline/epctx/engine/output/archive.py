@@ -1,7 +1,7 @@
-"""`dist/<name>.tar`: all that was published, the same bytes for the same files.
+"""`dist/<name>.tar`: all published files; the same files give the same bytes.
 
-POSIX.1-2001 (pax), entries sorted, folders first: owner and group 0 without names, no times,
-mode 0755 for folders and 0644 for files. Nothing is compressed: what weighs most does not shrink.
+POSIX.1-2001 (pax), entries sorted, folders first: owner and group 0 without names, no times, mode
+0755 for folders and 0644 for files. It is not compressed, since weights do not shrink.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class _Source:
 
 
 def write(path: Path, root: Path, files: Mapping[str, LockedFile]) -> OutputFile:
-    """Write an archive, whole or not at all.
+    """Write an archive atomically.
 
     Args:
         path: the archive.
-        root: the folder that `files` are in; its name is the first part of theirs in the archive.
-        files: what goes in, by path from `root`, with `/`; each is held to its size and SHA-256.
+        root: folder of `files`; its name is the first part of their paths in the archive.
+        files: files to add, by path from `root`, with `/`; each must have its size and SHA-256.
 
     Raises:
         StorageError: the disk refuses, or a file is not what was built.
@@ -77,18 +77,18 @@ def write(path: Path, root: Path, files: Mapping[str, LockedFile]) -> OutputFile
 def fault(
     path: Path, root: str, files: Mapping[str, LockedFile], optional: Collection[str]
 ) -> str | None:
-    """What keeps an archive from being, to the byte, what `write` makes of some files; None: it is.
+    """Return the first difference of an archive from the one that `write` would make; None if it
+    has the same bytes.
 
-    Nothing is unpacked, and no header of the archive is believed: each is compared with that which
-    would be written.
+    Nothing is unpacked, and no header is trusted: each is compared with the expected one.
 
     Args:
-        root: the name of the folder that they are in.
+        root: name of the folder of the files.
         files: as in `write`.
         optional: folders, by path from `root`, that may be missing as a whole.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the archive cannot be read.
     """
     left = dict(files)
     with path.open("rb") as stream:
@@ -113,7 +113,7 @@ def fault(
 
 
 def _goes_on(stream: BinaryIO, expected: bytes) -> bool:
-    """Whether these bytes come next; else the stream stays where it is."""
+    """Consume the expected bytes, and tell whether they came next; else do not move."""
     place = stream.tell()
     if stream.read(len(expected)) == expected:
         return True

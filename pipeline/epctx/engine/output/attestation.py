@@ -50,18 +50,18 @@ def make(
     builder: str,
     signers: Mapping[Digest, str] | None = None,
 ) -> bytes:
-    """The attestation of a release.
+    """Make the attestation of a release.
 
     Args:
-        manifest: what it was built from, as it was when it was parsed.
-        lock: of the build.
-        subjects: what was released, by name: paths from the output folder, with `/`.
-        builder: who builds: a URI.
-        signers: of the actions that were not carried out but taken from a cache, by key.
+        manifest: the parsed manifest of the build.
+        lock: the lock of the build.
+        subjects: released files, by path from the output folder, with `/`.
+        builder: URI of the builder.
+        signers: signers of cached actions, by key.
 
     Raises:
-        ModelError: a source is gone, or is no longer the one that was built from.
-        VerificationError: what was made breaks in-toto's or SLSA's schema (a bug).
+        ModelError: a source is missing, or was changed since the build.
+        VerificationError: the attestation breaks in-toto's or SLSA's schema (a bug).
     """
     # protobuf ships no types.
     from google.protobuf import json_format  # type: ignore[import-untyped]
@@ -94,10 +94,10 @@ def make(
 
 
 def said(content: bytes) -> tuple[str, dict[str, str]]:
-    """Of a sound attestation: the SHA-256 of its lock, and of each subject, by name.
+    """Return the SHA-256 of the lock of a valid attestation, and of each subject by name.
 
     Raises:
-        VerificationError: as `check`, or it is none that epctx made.
+        VerificationError: as `check`; or epctx did not make it.
     """
     check(content)
     document = json.loads(content)
@@ -121,14 +121,15 @@ def said(content: bytes) -> tuple[str, dict[str, str]]:
 
 
 def difference(content: bytes, lock: Lock) -> str | None:
-    """The part of an attestation that says anything else than its lock; None if none does.
+    """Return the name of the first part of an attestation that differs from its lock; None if none
+    does.
 
-    The lock knows nothing of the builder, the manifest's digest, the SHA-256 of sources and what
-    wheels brought: these count for as much as whoever signs the attestation.
+    The lock has no builder, no digest of the manifest, no SHA-256 of sources and no files of
+    wheels: for these only the signer of the attestation vouches.
 
     Args:
-        content: for which `said` raises nothing.
-        lock: that it names.
+        content: an attestation for which `said` raises nothing.
+        lock: the lock that it names.
     """
     document = json.loads(content)
     definition, details = (
@@ -155,7 +156,7 @@ def difference(content: bytes, lock: Lock) -> str | None:
 
 
 def _parameters(lock: Lock) -> dict[str, object]:
-    """The internal parameters that a lock decides."""
+    """Return the internal parameters that follow from a lock."""
     return {
         "lock": {"sha256": of_bytes(locks.built(lock), "sha256").hex},
         "toolchain": dict(lock.toolchain),
@@ -204,7 +205,7 @@ def check(content: bytes) -> None:
 
 
 def _by_signer(signers: Mapping[Digest, str]) -> dict[str, list[str]]:
-    """The keys of actions that each signer vouches for, by the names of their keys."""
+    """Return the keys of the actions that each signer vouches for, by signer."""
     return {
         name: sorted(str(key) for key, signer in signers.items() if signer == name)
         for name in sorted(set(signers.values()))
@@ -231,7 +232,7 @@ _OF_INSTALLERS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json
 
 
 class Material(Struct, frozen=True, kw_only=True):
-    """Something that bytes were made of; `digests` in hex, by in-toto's names of algorithms."""
+    """An input of the build; `digests` in hex, by in-toto's names of algorithms."""
 
     name: str
     uri: str = ""
@@ -239,13 +240,13 @@ class Material(Struct, frozen=True, kw_only=True):
 
 
 def materials(lock: Lock, folder: Path) -> list[Material]:
-    """All that the lock names, sources first.
+    """Return the materials of a lock, sources first.
 
     Args:
-        folder: the manifest's.
+        folder: folder of the manifest.
 
     Raises:
-        ModelError: a source is gone, or is no longer the one that was built from.
+        ModelError: a source is missing, or was changed since the build.
     """
     names = sorted(lock.sources)
     sources = hashing.of_each(lambda name: _source(folder, name, lock.sources[name]), names)
@@ -256,10 +257,10 @@ def materials(lock: Lock, folder: Path) -> list[Material]:
 
 
 def completed(lock: Lock, listed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The descriptors of what `materials` gives, with digests that no lock has from `listed`.
+    """Return descriptors of the materials of a lock, with digests that no lock has from `listed`.
 
     Args:
-        listed: descriptors of an attestation, by URI, or by name where they have none.
+        listed: descriptors of an attestation, by URI; by name if they have no URI.
     """
     found = [
         _described(name, "", listed, "sha256", blake3=source.digest.partition(":")[2])
@@ -284,7 +285,7 @@ def _described(
 
 
 def _source(folder: Path, name: str, source: LockedSource) -> Material:
-    """A source with its SHA-256, which nothing else needed, and its BLAKE3, which it is held to."""
+    """Return a source with its SHA-256, after a check of its BLAKE3."""
     path = folder / name
     blake3 = source.digest.partition(":")[2]
     with (
@@ -309,7 +310,7 @@ def _source(folder: Path, name: str, source: LockedSource) -> Material:
 
 
 def _packages(lock: Lock, is_package: Callable[[str, str], bool]) -> Iterator[tuple[str, str]]:
-    """The distributions that the lock names, with their versions; an EP's only if they are ones."""
+    """Yield the distributions that the lock names, with their versions."""
     for name, version in lock.toolchain.items():
         if "/" not in name:  # else it is a digest of epctx's own sources
             distribution, _, own = version.rpartition(" ")
@@ -323,7 +324,7 @@ def _packages(lock: Lock, is_package: Callable[[str, str], bool]) -> Iterator[tu
 
 
 def _brought(text: str) -> Iterator[tuple[str, str]]:
-    """`<package> <version> <digest>…`, as of an EP or a pass that another package brings."""
+    """Parse `<package> <version> <digest>…`, the code of an EP or pass of another package."""
     words = [word for word in text.split() if not word.startswith("blake3:")]
     if len(words) == 2:
         yield words[0], words[1]
@@ -333,7 +334,7 @@ def _is_installed(name: str, version: str) -> bool:
     try:
         return importlib.metadata.version(name) == version
     except (importlib.metadata.PackageNotFoundError, ValueError):
-        return False  # something else that an EP's bytes depend on, like the version of a format
+        return False  # no package: for example the version of a format
 
 
 def _package(name: str, version: str) -> Material:
@@ -351,7 +352,7 @@ def _dir_hash(name: str) -> Digest | None:
     distribution = importlib.metadata.distribution(name)
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     if "dir_info" in origin:
-        return None  # from a folder: what is installed tells where that is
+        return None  # installed from a folder: its files name that folder
     held = {
         file.as_posix(): Path(str(distribution.locate_file(file)))
         for file in distribution.files or ()
@@ -366,7 +367,7 @@ def _dir_hash(name: str) -> Digest | None:
 
 
 def _is_of_the_wheel(file: PurePosixPath) -> bool:
-    """Not what Python compiles, what an installer notes, or a script that names its Python."""
+    """Tell whether a file came with the wheel: no bytecode, installer note or script."""
     return (
         "__pycache__" not in file.parts
         and ".." not in file.parts
@@ -375,7 +376,7 @@ def _is_of_the_wheel(file: PurePosixPath) -> bool:
 
 
 def _libraries(lock: Lock) -> Iterator[Material]:
-    """Shared libraries of EPs and of onnxruntime, and epctx's own code, as the lock has them."""
+    """Yield the shared libraries of EPs and onnxruntime, and epctx's own code, from the lock."""
     for name, text in lock.toolchain.items():
         yield from _blake3(name, text)
     for ep, each in lock.execution_providers.items():
@@ -391,8 +392,9 @@ def _blake3(name: str, text: str) -> Iterator[Material]:
 
 
 UNIDENTIFIED_BUILDER: Final = "urn:epctx:unidentified-builder"
-"""SLSA's provenance v1 requires an id. BuildKit leaves it empty where nobody gave one, npm refuses
-to write any provenance; this says what is true, and no policy that names a builder accepts it."""
+"""Builder id if none is known, since SLSA's provenance v1 requires one. No policy that names a
+builder accepts it. (BuildKit leaves the id empty, npm refuses to write provenance.)
+"""
 _SYSTEMS: Final = (
     # The workflow, as GitHub's own attestations have it.
     "{GITHUB_SERVER_URL}/{GITHUB_WORKFLOW_REF}",
@@ -404,9 +406,8 @@ _SYSTEMS: Final = (
 
 
 def identify_builder(environment: Mapping[str, str]) -> str | None:
-    """The builder that the variables of a CI system tell: GitHub, GitLab, Azure, Jenkins.
-
-    None: they tell none.
+    """Return the builder URI from the variables of a CI system (GitHub, GitLab, Azure, Jenkins);
+    None if they name none.
     """
     for template in _SYSTEMS:
         try:
@@ -419,7 +420,7 @@ def identify_builder(environment: Mapping[str, str]) -> str | None:
 
 
 def pushed_release(files: Mapping[str, LockedFile]) -> LockedFile:
-    """The manifest of `dist/<name>`, of which these are the files, by path."""
+    """Return the manifest that `epctx push` makes of `dist/<name>` with these files, by path."""
     blobs = {
         path: Blob(digest=Digest("sha256", file.sha256), size=file.size)
         for path, file in files.items()
@@ -429,5 +430,5 @@ def pushed_release(files: Mapping[str, LockedFile]) -> LockedFile:
 
 
 def artifact_digest(content: str) -> LockedFile:
-    """A manifest by its digest, `sha256:…`; its size is not known."""
+    """Return a manifest by its digest, `sha256:…`; its size is unknown."""
     return LockedFile(sha256=digest.parsed(content, "sha256").hex, size=0)

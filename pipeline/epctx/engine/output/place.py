@@ -33,11 +33,11 @@ from epctx.files.listing import is_folder
 from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS, OutputFile, sums
 
 PACKAGE = ".ortpackage"
-"""What the name of a model package's folder ends with."""
+"""Suffix of a model package's folder."""
 
 
 class OutputPaths(Struct, frozen=True, kw_only=True):
-    """Where one manifest's outputs go. `out`: the `dist` folder."""
+    """Paths of one manifest's outputs, below the `dist` folder `out`."""
 
     out: Path
     name: str
@@ -54,30 +54,30 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
 
     @property
     def page(self) -> Path:
-        """The page that `epctx report` writes, unless it is told another place."""
+        """Default path of the page that `epctx report` writes."""
         return self.out / f"{self.name}.report.html"
 
     @property
     def logs(self) -> Path:
-        """Where the logs of workers are kept."""
+        """Folder of workers' logs."""
         return self.out / f"{self.name}.logs"
 
     @property
     def staging(self) -> Path:
-        """What a build begins and ends by removing."""
+        """Staging folder, which a build removes at its begin and end."""
         return self.out / f"{self.name}.staging"
 
     def group(self, target: str, group: str) -> Path:
-        """Where a group is published."""
+        """Folder of a published group."""
         return self.root / target / group
 
     def staged(self, target: str, group: str) -> Path:
-        """Where a group is put together before it is published."""
+        """Folder of a staged group."""
         return self.staging / "new" / target / group
 
     @property
     def package(self) -> Path:
-        """Where the model package is published."""
+        """Folder of the published model package."""
         return self.out / f"{self.name}{PACKAGE}"
 
     @property
@@ -97,12 +97,12 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
 
     @property
     def releases(self) -> tuple[Path, ...]:
-        """What may have been released of what is published."""
+        """Files and folders of a release beside the outputs."""
         return self.archive, self.attestation, self.package
 
     @property
     def record(self) -> Path:
-        """What the next build must know (`engine.output.record`)."""
+        """Record for the next build (`engine.output.record`)."""
         return self.out / f".{self.name}.record.json"
 
     @property
@@ -112,7 +112,7 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
 
     @property
     def staged_package(self) -> Path:
-        """Where the model package is put together before it is published."""
+        """Folder of the staged model package."""
         return self.staging / f"new{PACKAGE}"
 
     @property
@@ -121,7 +121,7 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
         return self.staging / "work"
 
     def forget_logs(self) -> None:
-        """Remove the logs of an earlier build, of one that was killed too.
+        """Remove the logs of earlier builds, killed ones included.
 
         Raises:
             StorageError: the system refuses.
@@ -130,9 +130,9 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def locked(self, waiting: Callable[[], None]) -> Iterator[bool]:
-        """Hold the output alone; repair what a killed build left; leave no staging behind.
+        """Lock the output; repair the rest of a killed build; leave no staging folder behind.
 
-        Gives whether there was one: what was written last may be of what was published before.
+        Yields whether a build was killed: the last report may describe older outputs.
 
         Args:
             waiting: called once if another command uses the output.
@@ -155,8 +155,8 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
                 self._repair()
 
     def publish(self, target: str, group: str) -> None:
-        """Swap a staged group in, inside `settling`. A group that was there is there until the new
-        one is.
+        """Publish a staged group, inside `flushing`. The former group stays until the new one is in
+        its place.
 
         Raises:
             StorageError: the system refuses.
@@ -166,10 +166,10 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
             _swap(self.staged(target, group), place, self.staging / "old" / target / group)
 
     @contextmanager
-    def settling(self, targets: Iterable[str]) -> Iterator[None]:
-        """What is published inside is on the disk at the end, and then what was there is removed.
+    def flushing(self, targets: Iterable[str]) -> Iterator[None]:
+        """Flush the published groups to disk at the end, and remove the former ones.
 
-        Once for all groups: each time that the disk is waited for takes as long as for one.
+        This is done once for all groups, since each flush takes as long as one for all.
 
         Raises:
             StorageError: the system refuses.
@@ -180,10 +180,10 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
             for folder in filter(Path.is_dir, (self.root / target for target in targets)):
                 with outputs.writing(folder):
                     outputs.sync_folder(folder)
-        _remove(self.staging / "old")  # where something failed, `locked` puts it back
+        _remove(self.staging / "old")  # after a failure, `locked` puts it back
 
     def publish_package(self) -> None:
-        """Swap the staged package in, as `publish` does a group.
+        """Publish the staged package, as `publish` does a group.
 
         Raises:
             StorageError: the system refuses.
@@ -198,7 +198,7 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
         return self.staging / f"old{PACKAGE}"
 
     def prune(self, keep: set[tuple[str, str]]) -> None:
-        """Remove published groups that the manifest does not have any more."""
+        """Remove published groups that are no longer in the manifest."""
         for target in _folders(self.root):
             for group in _folders(target):
                 if (target.name, group.name) not in keep and (group / outputs.SUMS).is_file():
@@ -207,10 +207,10 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
                 target.rmdir()
 
     def _refuse_foreign(self) -> None:
-        """Refuse links and folders of others, which could lead outputs and removals elsewhere.
+        """Refuse links and folders of other users, which could redirect writes and removals.
 
         Raises:
-            StorageError: there is something like that.
+            StorageError: there is one.
         """
         inside = (*self.root.glob("*"), *self.root.glob("*/*"), *self.staging.glob("old/*"))
         for path in (self.root, self.package, self.staging, *inside):
@@ -229,7 +229,7 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
 
 
 def acquired(path: Path, waiting: Callable[[], None]) -> filelock.BaseFileLock:
-    """The lock at a path, held; `waiting` is called once if somebody else holds it."""
+    """Acquire the lock at a path; call `waiting` once if another process holds it."""
     lock = filelock.FileLock(str(path))
     try:
         lock.acquire(timeout=0)
@@ -270,14 +270,13 @@ def _remove(path: Path) -> None:
 
 
 def is_apart(entry: Path) -> bool:
-    """Whether it comes and goes by itself: the folder of golden files, a signature."""
+    """Tell whether an entry is not part of the outputs: golden files, a signature."""
     return entry.name == SIGNATURE or (entry.name == GOLDEN and is_folder(entry))
 
 
 def difference(folder: Path, files: Sequence[OutputFile], digests: FileDigests) -> str | None:
-    """How a folder differs from the files that it should have, one clause; None: it does not.
-
-    SHA256SUMS is one more. Of a file of another size nothing is read: it may be of any.
+    """Return the first difference of a folder from its expected files and SHA256SUMS, in words;
+    None if there is none. A file of another size is not read.
     """
     expected = contents_of(files)
     sizes = {file.name: file.size for file in files} | {SUMS: len(sums(files))}
@@ -305,7 +304,7 @@ def difference(folder: Path, files: Sequence[OutputFile], digests: FileDigests) 
 
 
 def contents_of(files: Sequence[OutputFile]) -> dict[str, Digest]:
-    """Every file of a folder, by name, SHA256SUMS too."""
+    """Return the digests of a folder's files by name, with SHA256SUMS."""
     return {**{file.name: file.blake3 for file in files}, SUMS: digest.of_bytes(sums(files))}
 
 
@@ -315,13 +314,13 @@ if sys.platform != "win32":
 
 @contextmanager
 def undisturbed(paths: Iterable[Path], waiting: Callable[[], None]) -> Iterator[None]:
-    """Keep builds from exchanging outputs at, below or around the paths; readers share.
+    """Keep builds from replacing outputs at, below or around the paths; readers share the lock.
 
-    Where the lock of outputs is not there, as in a copy of them, or may not be used, nothing is
-    kept: nobody builds there, or nobody of this user.
+    Without a usable lock file, as in a copy of the outputs, nothing is locked: nobody builds there,
+    or nobody of this user.
 
     Args:
-        waiting: called once for each output that a build holds.
+        waiting: called once for each output that a build has locked.
     """
     with ExitStack() as held:
         for lock in sorted({lock for path in paths for lock in _locks(path.resolve())}):
@@ -330,12 +329,12 @@ def undisturbed(paths: Iterable[Path], waiting: Callable[[], None]) -> Iterator[
 
 
 def _locks(path: Path) -> Iterator[Path]:
-    """The locks `.<name>.lock` of outputs `<name>`, beside which the package and the rest are."""
+    """Yield the locks `.<name>.lock` of outputs `<name>` around and below a path."""
     for folder in path.parents:
         words = path.relative_to(folder).parts[0].split(".")  # a name may have dots itself
         names = (".".join(words[:count]) for count in range(1, len(words) + 1))
         yield from filter(_is_lock, (folder / f".{name}.lock" for name in names))
-    with contextlib.suppress(OSError):  # what reads it says that it cannot
+    with contextlib.suppress(OSError):  # its reader reports the error
         yield from filter(_is_lock, listing.below(path) if listing.is_folder(path) else ())
 
 
@@ -352,7 +351,7 @@ def _shared(lock: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
     else:
         with ExitStack() as opened:
-            # It may not be read, or its file system has no locks.
+            # The file may be unreadable, or its file system may have no locks.
             with contextlib.suppress(OSError):
                 stream = opened.enter_context(entries.open_entry(lock))
                 try:

@@ -33,15 +33,15 @@ from epctx.signing.keys import Refused
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """What lies in the output folder of one name.
+    """Record of the outputs of one name.
 
     Attributes:
-        manifest: the path of the manifest from the output folder, with `/`; on Windows absolute if
-            it is on another drive.
-        released: by name beside `dist/<name>/`: an archive, an attestation; of a package the folder
-            with what is its SHA256SUMS.
-        of: what they are of: of each published folder, `<target>/<group or composition>`, the
-            SHA-256 of its SHA256SUMS.
+        manifest: path of the manifest from the output folder, with `/`; on Windows absolute if it
+            is on another drive.
+        released: archive, attestation and package beside `dist/<name>/`, by name; a package has the
+            digest of its SHA256SUMS.
+        of: the outputs that these describe: SHA-256 of SHA256SUMS of each published folder,
+            `<target>/<group or composition>`.
     """
 
     manifest: str = ""
@@ -50,7 +50,7 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 def read(place: OutputPaths) -> Record:
-    """The record; where there is none that can be read, as before the first build, an empty one."""
+    """Read the record; return an empty one if there is none, or if it cannot be read."""
     try:
         with open_entry(place.record) as stream:
             return codec.decode(stream.read(limits.RECORD_BYTES.value), Record)
@@ -61,10 +61,10 @@ def read(place: OutputPaths) -> Record:
 def write(
     place: OutputPaths, manifest: Path, released: Mapping[str, LockedFile], of: Mapping[str, str]
 ) -> None:
-    """Write the record, if it says something else.
+    """Write the record if it changes.
 
     Args:
-        manifest: what is published came from.
+        manifest: path of the manifest of the outputs.
         released, of: as in `Record`.
 
     Raises:
@@ -76,18 +76,18 @@ def write(
 
 
 def add(place: OutputPaths, manifest: Path, name: str, file: LockedFile, lock: Lock) -> None:
-    """Note that a file was released of all that a lock says. Raises StorageError as `write`."""
+    """Add a released file of the outputs of a lock. Raises StorageError as `write`."""
     folders = lock.folders.items()
     of = {folder: lockfile.sums_file(files).sha256 for folder, files in folders}
     write(place, manifest, {**read(place).released, name: file}, of)
 
 
 def is_stale(known: Record, made: Mapping[str, Sequence[OutputFile]], *, whole: bool) -> bool:
-    """Whether what was released is of something else than what is about to be published.
+    """Tell whether released files describe other outputs than the new ones.
 
     Args:
-        made: every file but SHA256SUMS of each folder that is about to be.
-        whole: there will be no other folder.
+        made: files of each folder to publish, without SHA256SUMS.
+        whole: whether there will be no other folder.
     """
     if not known.released:
         return False
@@ -100,10 +100,11 @@ def is_stale(known: Record, made: Mapping[str, Sequence[OutputFile]], *, whole: 
 
 
 def refuse_another_manifest(place: OutputPaths, manifest: Path) -> None:
-    """What is published is of this manifest, or of one that is not there any more.
+    """Refuse outputs of another manifest with the same name that still exists.
 
-    A manifest that was moved, or a folder of outputs that was copied or came out of a cache, is no
-    other: then nothing of that name lies where the record says.
+    A moved manifest or a copied output folder is accepted: then no manifest of that name lies at
+        the
+    recorded path.
 
     Raises:
         UsageError: another manifest of the same name has its outputs there; nothing was changed.
@@ -124,10 +125,10 @@ def refuse_another_manifest(place: OutputPaths, manifest: Path) -> None:
 
 
 def refuse_edited(place: OutputPaths, released: Mapping[str, LockedFile]) -> None:
-    """What was released is as it was made: it is about to be removed.
+    """Refuse to remove released files that somebody changed.
 
     Raises:
-        StorageError: something else wrote to it; nothing was changed.
+        StorageError: a file was changed; nothing was removed.
     """
     for path, file in _there(place, released):
         if not _is(path, file):
@@ -141,7 +142,7 @@ def refuse_edited(place: OutputPaths, released: Mapping[str, LockedFile]) -> Non
 
 
 def remove(place: OutputPaths, released: Mapping[str, LockedFile]) -> list[str]:
-    """Remove released files that do not belong to what is published any more; return their names.
+    """Remove stale released files, and return their names.
 
     Raises:
         StorageError: the system refuses.
@@ -155,12 +156,12 @@ def remove(place: OutputPaths, released: Mapping[str, LockedFile]) -> list[str]:
 
 
 def unknown(place: OutputPaths, released: Mapping[str, LockedFile]) -> list[str]:
-    """What lies where releases go, and is none that epctx knows of."""
+    """List files at the paths of releases that the record does not have."""
     return [p.name for p in place.releases if os.path.lexists(p) and p.name not in released]
 
 
 def of_package(place: OutputPaths) -> LockedFile:
-    """A package as the record has it.
+    """Return the record's entry of a package.
 
     Raises:
         StorageError: it cannot be read.
@@ -210,7 +211,7 @@ def _shown(path: Path) -> str:
 
 
 def _name(path: Path) -> str | None:
-    """The name that a manifest gives itself, for a file system without case; None: it is none."""
+    """Return the name in a manifest, without case; None if the file is no manifest."""
     try:
         with open_entry(path) as stream:
             data = stream.read(limits.MANIFEST_BYTES.value + 1)
@@ -221,7 +222,7 @@ def _name(path: Path) -> str | None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """They are one file, or copies of one: two checkouts of a manifest may share a folder."""
+    """Tell whether two paths are one manifest, or copies of one: checkouts may share a folder."""
     try:
         return one.samefile(other) or one.read_bytes() == other.read_bytes()
     except OSError:
@@ -231,14 +232,12 @@ def _same(one: Path, other: Path) -> bool:
 def withdraw_signature(
     place: OutputPaths, made: Mapping[str, Sequence[OutputFile]], *, whole: bool
 ) -> bool:
-    """Remove the signature of what is published, unless it is of what is about to be, too.
+    """Remove the signature of the outputs, unless it is valid for the new ones. Return whether it
+    was removed.
 
     Args:
-        made: every file but SHA256SUMS of each folder that is about to be.
-        whole: there will be no other folder.
-
-    Returns:
-        Whether it was removed.
+        made: files of each folder to publish, without SHA256SUMS.
+        whole: whether there will be no other folder.
 
     Raises:
         StorageError: the system refuses.
@@ -268,15 +267,15 @@ def withdraw(
     *,
     whole: bool,
 ) -> None:
-    """Remove archives, packages, attestations and signatures of what is about to be replaced.
+    """Remove archives, packages, attestations and signatures of outputs that will be replaced.
 
     Args:
-        groups: what will be published, and what failed.
-        notice: hears what is told to people.
-        whole: everything of the manifest was made.
+        groups: states of built and failed groups.
+        notice: receives text for people.
+        whole: whether the whole manifest was built.
 
     Raises:
-        StorageError: somebody wrote to such a file; or the system refuses.
+        StorageError: somebody changed such a file; or the system refuses.
     """
     made = {
         f"{each.planned.target}/{each.planned.group.name}": each.files

@@ -50,7 +50,7 @@ def test_what_was_there_stays_until_what_is_new_is_on_the_disk(
         place.publish("t", "g")
         stage(place, "two")
         monkeypatch.setattr(outputs, "sync_folder", lambda p: synced.append((p, old.is_file())))
-        with pytest.raises(StorageError) if refused else nullcontext(), place.settling(["t", "u"]):
+        with pytest.raises(StorageError) if refused else nullcontext(), place.flushing(["t", "u"]):
             place.publish("t", "g")
             if refused:
                 raise StorageError("another group is refused", remedy="")
