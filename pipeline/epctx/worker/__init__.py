@@ -1,4 +1,4 @@
-"""Worker processes: the jobs they carry out, and both sides of the pipe (design section 3).
+"""Worker processes, and both sides of their pipe (design section 3).
 
-`listener` is the worker; `process` and `pool` are what the engine has of it.
+`listener` runs in the worker; `process` and `pool` run in the engine.
 """

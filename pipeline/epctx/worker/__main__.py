@@ -12,17 +12,17 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 
 class _Seldom:
-    """Finds sympy, which is then imported when something of it is used; no stage uses it.
+    """Import finder that loads sympy on first use; no stage uses it.
 
-    onnx_ir 1.1 imports it for arithmetic on symbolic dimensions, and a module that needs it at
-    once: 0.4 s of a worker's start, and a build has a worker for each session group.
+    onnx_ir 1.1 imports sympy for arithmetic on symbolic dimensions. That takes 0.4 s of a worker's
+    start, and a build has a worker for each session group.
     """
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: object = None
     ) -> ModuleSpec | None:
-        """As the import system asks. None: another module."""
+        """Find a module for the import system; None for all other modules."""
         if name not in ("sympy", "onnx_ir._symbolic_shapes"):
             return None
         found = PathFinder.find_spec(name, path)
@@ -33,7 +33,7 @@ class _Seldom:
 
 def main() -> None:
     """Carry out jobs until stdin ends."""
-    # Else Python's collector walks all modules again and again while they are imported.
+    # Otherwise Python's collector walks all modules again and again during imports.
     gc.set_threshold(10_000)
     from epctx.providers.onnxruntime import supervisor
 
@@ -45,10 +45,11 @@ def main() -> None:
 
 
 def leave() -> None:
-    """End as a program in C does: what libraries have registered runs, and QNN aborts there if it
-    was left in the middle (real-eps.md section 6). What is registered with Python runs before, too;
-    but its modules are not taken apart, which takes as long as all of that, and no thread of others
-    is waited for: the last answer has been given.
+    """Exit like a C program: run the exit handlers of Python and of libraries.
+
+    QNN aborts in its handler if it was interrupted (real-eps.md section 6). Python's modules are
+    not torn down, which would take as long again, and other threads are not awaited: the last
+    answer has been sent.
     """
     if sys.platform != "win32":
         import atexit

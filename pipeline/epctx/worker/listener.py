@@ -1,8 +1,8 @@
-"""The worker's own process: jobs from stdin until it ends.
+"""Main loop of a worker process: read jobs from stdin until it ends.
 
-Answers leave on a copy of stdout, one JSON line each; stdout itself becomes the log, as vendor SDKs
-print there. The worker dies with its parent, whatever it does: its supervisor sees to that; where
-there is none, it notices that stdin ends.
+Answers go to a copy of stdout, one JSON line each; stdout itself becomes the log, since vendor SDKs
+print there. The worker always dies with its parent: its supervisor ends it; without a supervisor it
+notices that stdin ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from epctx.worker.protocol import Message
 
 
 def main() -> None:
-    """Listen to jobs and carry them out. The process is supervised already."""
+    """Read jobs and run them, in a process that is supervised already."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     logging.getLogger("epctx").addHandler(logging.StreamHandler())
@@ -70,6 +70,6 @@ def _listen(jobs: queue.Queue[bytes | None], busy: threading.Event) -> None:
     for line in sys.stdin.buffer:
         jobs.put(line)
     if busy.is_set():
-        # The parent is gone in the middle of a job: nobody wants its result.
+        # The parent is gone during a job: nobody needs its result.
         os._exit(1)
     jobs.put(None)

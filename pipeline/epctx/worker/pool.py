@@ -26,19 +26,15 @@ from epctx.text import size_words
 from epctx.worker.process import Worker
 
 _LARGE = 1 << 30
-"""Bytes: a shared worker that has loaded EPs is ended once it had more, as it may keep them."""
+"""Bytes of memory from which on a shared worker with EPs is ended, since it may not free them."""
 
 
 class WorkerLease:
-    """Where the jobs of one session group are carried out, one after the other. For one thread,
-    `cancel` apart.
+    """Lease of a local worker, as `engine.executor.WorkerLease`.
 
     Attributes:
-        own: by one worker, fresh and nobody else's, whose exit code counts; else by any that is
-            idle and has loaded the same EPs.
-        machine: this one.
-        peak_memory: the largest size, by the end of its last job, of who carried that out, in
-            bytes.
+        own: whether one fresh worker runs all jobs, whose exit code counts; otherwise any idle
+            worker with the same EPs runs a job.
     """
 
     machine: str | None = None
@@ -62,10 +58,10 @@ class WorkerLease:
         budget: float | None = None,
         memory: int | None = None,
     ) -> list[Any]:
-        """Carry out a job and return its results, as `Worker.run`, which raises the same.
+        """Run a job and return its results. Arguments and errors are as in `Worker.run`.
 
         Args:
-            memory: bytes that it needs, and waits for; None: as if none.
+            memory: bytes that the job waits for; None not to wait.
         """
         with self._pool.admitted(memory), self.worker() as worker:
             with self._busy.running(lambda: worker):
@@ -76,12 +72,12 @@ class WorkerLease:
             return results
 
     def cancel(self, reason: EpctxError) -> None:
-        """From any thread: end the job that runs, which raises `reason`, as any to come does."""
+        """End the running job; it and all later jobs raise `reason`. Thread-safe."""
         self._busy.cancel(reason)
 
     @contextmanager
     def worker(self) -> Iterator[Worker]:
-        """The worker for the next job; one of its own is started with the first."""
+        """Yield the worker for the next job; an own one starts with the first."""
         if self._label is None:
             with self._pool.shared(self._kind) as worker:
                 yield worker
@@ -98,30 +94,30 @@ class WorkerLease:
             raise
 
     def dismiss(self) -> None:
-        """After the last job: let the own worker begin to end. `close` waits for it."""
+        """Let an own worker begin to end after the last job; `close` waits for it."""
         if self._worker is not None:
             self._worker.dismiss()
 
     def close(self) -> None:
-        """After the last job: end the own worker. Raises CompileError if it does not end well."""
+        """End an own worker after the last job. Raises CompileError if it does not end well."""
         worker, self._worker = self._worker, None
         if worker is not None:
             self._pool.give_back(worker)
 
     def abandon(self) -> None:
-        """A job failed, or none is to come: end the own worker at once, if it is there still."""
+        """End an own worker at once, if it still runs."""
         worker, self._worker = self._worker, None
         if worker is not None:
             self._pool.drop(worker)
 
 
 class Pool:
-    """Hands out workers, and ends them all. Thread-safe.
+    """Leases workers, and ends all of them. Thread-safe.
 
     Args:
-        work: scratch of the build; each worker gets a folder of its own in it.
-        logs: where the workers' logs go; those of workers that did well are removed.
-        variables: of the workers' environment, beside what they always get.
+        work: scratch of the build; each worker gets its own folder in it.
+        logs: folder of logs; the logs of workers that did not fail are removed.
+        variables: environment variables of the workers, besides the fixed ones.
     """
 
     def __init__(
@@ -139,7 +135,7 @@ class Pool:
 
     @contextmanager
     def shared(self, kind: str = "") -> Iterator[Worker]:
-        """A worker that may have done other jobs of its kind and will be given more."""
+        """Yield a worker that runs several jobs of its kind."""
         with self._lock:
             idle = self._idle.get(kind)
             worker = idle.pop() if idle else None
@@ -147,10 +143,10 @@ class Pool:
         try:
             yield worker
         except EpctxError:
-            # It may have crashed; a new one costs a second, a sick one a build.
+            # It may have crashed, and a new one takes only a second.
             self.drop(worker)
             raise
-        if worker.killed:  # its job was cancelled as it finished
+        if worker.killed:  # its job was cancelled while it finished
             self.drop(worker)
             return
         if worker.expired or (kind and worker.peak_memory > _LARGE):
@@ -161,7 +157,7 @@ class Pool:
 
     @contextmanager
     def admitted(self, memory: int | None) -> Iterator[None]:
-        """Wait until there is room for a job that needs so many bytes; None: it does not wait."""
+        """Reserve memory for a job, and wait for it; None not to wait."""
         if memory is None:
             yield
             return
@@ -182,19 +178,19 @@ class Pool:
 
     @contextmanager
     def isolated(self, label: str) -> Iterator[Worker]:
-        """A fresh worker for one job, whose exit code counts."""
+        """Yield a fresh worker for one job, whose exit code counts."""
         with self.lease(label) as lease, lease.worker() as worker:
             yield worker
 
     def take(self, label: str) -> Worker:
-        """A fresh worker, to be given back or dropped."""
+        """Start a worker; the caller gives it back or drops it."""
         with self._lock:
             taken = set(self._alive.values())
             place = next(number for number in itertools.count() if number not in taken)
             return self._start(label, place)
 
     def give_back(self, worker: Worker) -> None:
-        """End a worker in good order. Raises CompileError if it does not end so."""
+        """End a worker in order. Raises CompileError if it does not end well."""
         try:
             worker.close()
         except BaseException:
@@ -205,7 +201,7 @@ class Pool:
             self._alive.pop(worker, None)
 
     def drop(self, worker: Worker) -> None:
-        """End a worker at once; its log stays, if there is anything in it."""
+        """End a worker at once; keep its log unless it is empty."""
         worker.kill()
         with self._lock:
             self._alive.pop(worker, None)
@@ -214,7 +210,7 @@ class Pool:
                 worker.log.unlink()
 
     def cancel(self, reason: EpctxError) -> None:
-        """End every worker at once; their jobs raise `reason`, and so does asking for more."""
+        """End all workers at once; their jobs and all later ones raise `reason`."""
         with self._lock:
             self._ended = self._ended or reason
             alive = list(self._alive)
@@ -223,13 +219,13 @@ class Pool:
         self.close()
 
     def close(self) -> None:
-        """End the workers that have no job, in good order; those of no use any more at once."""
+        """End idle workers, in order; after `cancel`, at once."""
         with self._lock:
             idle, self._idle = self._idle, {}
         for kind, workers in idle.items():
             for worker in workers:
                 if self._ended is None:
-                    # No group is to blame for the end of a worker that loaded EPs for several.
+                    # No single group is to blame if a worker with EPs of several ends badly.
                     with contextlib.suppress(*(CompileError,) if kind else ()):
                         worker.close()
                     worker.log.unlink()
@@ -238,7 +234,7 @@ class Pool:
             self._logs.rmdir()  # only where no log is left
 
     def refuse_if_cancelled(self) -> None:
-        """Raise the reason that `cancel` was called with, if it was."""
+        """Raise the reason of `cancel`, if it was called."""
         with self._lock:
             if self._ended is not None:
                 raise self._ended
@@ -257,12 +253,12 @@ class Pool:
 
 
 def kind(eps: Iterable[ProviderSpec]) -> str:
-    """Name the EPs that a shared worker loads for these; empty: none that needs isolation."""
+    """Return the names of the isolated EPs among these, which a shared worker loads."""
     return " ".join(sorted({spec.provider for spec in eps if registry.needs_isolation(spec)}))
 
 
 def own_logs() -> Path:
-    """A new folder for logs of a command that has no output folder: gone if none is left in it."""
+    """Make a folder for the logs of a command without an output folder; an empty one is removed."""
     return Path(tempfile.mkdtemp(prefix="epctx-logs-"))
 
 
@@ -331,13 +327,13 @@ T = TypeVar("T")
 
 
 class Cancelling(Generic[T]):
-    """Knows what runs, for whoever ends it. Thread-safe.
+    """Running tasks that any thread can cancel, with all later ones. Thread-safe.
 
     Args:
-        end: ends one that runs, for a reason; it must not wait.
+        end: ends a running task for a reason; it must not wait.
 
     Attributes:
-        reason: why nothing is to run any more; None: it may.
+        reason: the first reason of `cancel`; None if it was not called.
     """
 
     def __init__(self, end: Callable[[T, EpctxError], None]) -> None:
@@ -347,20 +343,20 @@ class Cancelling(Generic[T]):
         self._running: list[T] = []
 
     def cancel(self, reason: EpctxError) -> None:
-        """End all that runs; what is to come raises the first reason that was given."""
+        """End all running tasks; later ones raise the first reason."""
         with self._lock:
             self.reason = self.reason or reason
             for each in self._running:
                 self._end(each, self.reason)
 
     def refuse(self) -> None:
-        """Raise the reason, if it was cancelled."""
+        """Raise the reason, if `cancel` was called."""
         if self.reason is not None:
             raise self.reason
 
     @contextmanager
     def running(self, begin: Callable[[], T]) -> Iterator[T]:
-        """Inside, what `begin` returns runs. Raises the reason, if it was cancelled before."""
+        """Begin a task, which runs inside. Raises the reason, if `cancel` was called before."""
         with self._lock:
             self.refuse()
             began = begin()

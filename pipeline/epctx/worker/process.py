@@ -46,26 +46,26 @@ _DOING = {
 }
 _SIGKILL = 9
 _TAIL = 20_000
-"""Bytes at the end of a log that its last lines are taken from."""
+"""Bytes at the end of a log that are searched for its last lines."""
 LOG_LINES = 15
-"""Lines of a worker's log that an error quotes."""
+"""Number of log lines that an error quotes."""
 REPORT_LINES = 60
-"""Lines of it that a build's report has of a group that failed."""
+"""Number of log lines that a report has of a failed group."""
 
 
 class Worker:
-    """A running worker process. Used by one thread at a time; `kill` from any.
+    """A running worker process. Used by one thread at a time; `kill` by any.
 
     Args:
-        folder: its working folder, made anew.
-        log: the file that gets all it prints.
-        place: a number that no other worker has which compiles at the same time: it chooses the
-            core, where an EP is to have one only; None: it compiles for no such EP.
-        variables: of its environment, beside those of `environment`.
+        folder: its working folder, which must not exist.
+        log: file for its output.
+        place: a number that no other compiling worker has; it selects the core for an EP that gets
+            only one. None if it compiles for no such EP.
+        variables: environment variables besides those of `environment`.
 
     Attributes:
-        expired: it was ended since the budget of numbers was used up.
-        peak_memory: its largest size by the end of its last job, in bytes.
+        expired: whether it was ended because the budget of numbers was used up.
+        peak_memory: its largest resident size by the end of its last job, in bytes.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Worker:
         log.write_bytes(b"")
         self._job = _Job(log)
         own = environment(variables) | ({} if place is None else {host.PLACE: str(place)})
-        with log.open("ab") as stream:  # appending: what shortens it does not leave a hole
+        with log.open("ab") as stream:  # appending: shortening the log leaves no hole
             self._process = NativeProcess(
                 [sys.executable, "-P", "-m", "epctx.worker"],
                 folder=folder,
@@ -103,21 +103,20 @@ class Worker:
         timeout: float | None = None,
         budget: float | None = None,
     ) -> list[Any]:
-        """Carry out one job and return the results of its actions.
+        """Run one job and return the results of its actions.
 
-        If the budget ends it (`expired`), they are those of the actions that had ended by then.
+        If the budget ends it (`expired`), these are the results of the finished actions.
 
         Args:
-            started: hears of each stage.
-            finished: hears of each result when it comes, with the action's number in the job.
-            timeout: in seconds, of the whole job.
-            budget: in seconds, of its actions that are bounded, from the first of them on.
+            started: receives each stage.
+            finished: receives each result at once, with the index of its action.
+            timeout: limit of the whole job, in seconds.
+            budget: limit of its bounded actions, in seconds, from the first of them on.
 
         Raises:
-            EpctxError: what an action raised, as it was raised.
-            CompileError: the worker crashed, took too much memory, or gave no answer of its kind.
-            TimedOut: `timeout` seconds passed; the worker and its children are gone.
-            EpctxError: `kill` was called with it.
+            EpctxError: an action raised it, or `kill` was called with it.
+            CompileError: the worker crashed, used too much memory, or sent an invalid answer.
+            TimedOut: `timeout` seconds passed; the worker and its children are ended.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._job = _Job(self.log)
@@ -177,13 +176,13 @@ class Worker:
                 raise self._broken("an answer out of turn")
 
     def dismiss(self) -> None:
-        """No job is to come: let it begin to end. `close` waits for it."""
+        """Let it begin to end after the last job; `close` waits for it."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
     def close(self) -> None:
-        """End it in good order. Raises CompileError if it does not exit with 0, as `run` does."""
+        """End it in order. Raises CompileError, as `run`, if it does not exit with 0."""
         self.dismiss()
         if not self.expired:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -194,7 +193,7 @@ class Worker:
             raise self._killed or self._job.crashed(code, self._guard.native)
 
     def kill(self, reason: EpctxError | None = None) -> None:
-        """End it and every process that it started, at once, unless they have ended."""
+        """End it and all its child processes at once."""
         if self._process.poll() is None:
             self._killed = self._killed or reason
         self._process.end()
@@ -202,12 +201,12 @@ class Worker:
 
     @property
     def killed(self) -> bool:
-        """Tell whether somebody ended it, for a reason that the next job would raise."""
+        """Tell whether `kill` was called with a reason, which the next job raises."""
         return self._killed is not None
 
     @property
     def alive(self) -> bool:
-        """It has not ended: what a job raised is the job's own."""
+        """Tell whether the process still runs."""
         return self._process.poll() is None
 
     def _read(self, stream: BinaryIO) -> None:
@@ -218,7 +217,7 @@ class Worker:
     def _receive(
         self, deadline: float | None, timeout: float | None, ends: float | None
     ) -> Message | None:
-        """Return what it says next; None if `ends` has come, whatever it may say by now."""
+        """Return its next message; None after the time `ends`."""
         while True:
             if ends is not None and time.monotonic() >= ends:
                 return None
@@ -236,7 +235,7 @@ class Worker:
         return self._decode(line, Message)
 
     def _check_limits(self, deadline: float | None, timeout: float | None) -> None:
-        """While there is no answer: end it if it takes too long, or too much."""
+        """End it if it takes too long, or too much memory."""
         if deadline is not None and time.monotonic() >= deadline:
             self.kill()
             raise TimedOut(
@@ -257,7 +256,7 @@ class Worker:
             raise self._broken(str(error)) from error
 
     def _broken(self, why: str) -> CompileError:
-        """End it, which does not say what it should."""
+        """End it after an invalid message, and return the error."""
         self.kill()
         return CompileError(
             "the worker broke its protocol",
@@ -268,14 +267,14 @@ class Worker:
 
 
 class _Job:
-    """The job that a worker is at, as far as it was announced: what errors say of it.
+    """Present job of a worker, for error messages.
 
     Args:
-        log: of the worker; what is in it so far is of other jobs.
+        log: log of the worker; its present content belongs to earlier jobs.
 
     Attributes:
-        stage: that runs; None: none was announced yet.
-        done: it has its results.
+        stage: its running stage; None before the first one.
+        done: whether it has its results.
     """
 
     def __init__(self, log: Path) -> None:
@@ -286,14 +285,14 @@ class _Job:
 
     @property
     def where(self) -> str | None:
-        """The stage and its model."""
+        """Stage and model, in words; None before the first stage."""
         if self.stage is None:
             return None
         model = f" model {self.stage.model}" if self.stage.model else ""
         return f"{self.stage.stage}{model}"
 
     def log_tail(self) -> LogTail:
-        """Return the last lines of the log that are of this job."""
+        """Return the last lines of the log of this job."""
         with self._log.open("rb") as stream:
             stream.seek(max(self._begun, stream.seek(0, os.SEEK_END) - _TAIL))
             text = stream.read(_TAIL).decode(errors="replace")
@@ -301,7 +300,7 @@ class _Job:
         return LogTail(file=str(self._log), lines=tuple(lines[-REPORT_LINES:]))
 
     def crashed(self, code: int, native: Work | None) -> CompileError:
-        """Return the error of a worker that ended with `code`, in native work or in none."""
+        """Return the error of a worker that ended with `code`, possibly in native work."""
         log = self.log_tail()
         tail = "\n".join(log.lines[-LOG_LINES:])
         remedy = f"see the whole log: {self._log}" if tail else "report it to who makes the EP"
@@ -319,7 +318,7 @@ class _Job:
         return error
 
     def _who_crashed(self) -> str:
-        """`QNNExecutionProvider crashed while compiling model x`, as far as it was announced."""
+        """Return `QNNExecutionProvider crashed while compiling model x`, as far as it is known."""
         stage = self.stage
         who = stage.provider if stage is not None and stage.provider else "the worker process"
         if self.done:
@@ -331,7 +330,7 @@ class _Job:
 
 
 def exit_words(code: int) -> str:
-    """An exit code in words: the signal and what it means, or the number."""
+    """Return an exit code in words: its signal with the meaning, or its number."""
     number = f"exit code {code:#x}" if code > 0xFFFF else f"exit code {code}"
     return native_process.describe_end(code) or number
 
@@ -342,7 +341,7 @@ KEPT_VARIABLES = (
     "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "EPCTX_CACHE_DIR",
     "EPCTX_HIDE_DEVICES",
 )  # fmt: skip
-"""Of the environment, what a worker gets; all else could change what an SDK makes."""
+"""Variables that a worker inherits; any other could change the output of an SDK."""
 SET_VARIABLES = {
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",
@@ -351,13 +350,11 @@ SET_VARIABLES = {
     "ORT_DISABLE_TELEMETRY": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""Variables that make a worker the same everywhere. OpenBLAS needs no threads: nothing uses it."""
+"""Fixed variables of all workers. OpenBLAS needs no threads: nothing uses it."""
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The scrubbed environment of a worker; `variables` are what is let through, or set, besides:
-    `epctx reproduce` varies what no build ever does.
-    """
+    """Return the environment of a worker; `variables` are added, for `epctx reproduce`."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     kept |= {name: text for name, text in os.environ.items() if name.startswith(limits.PREFIX)}
     return kept | SET_VARIABLES | dict(variables)

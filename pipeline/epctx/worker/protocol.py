@@ -1,4 +1,4 @@
-"""What the runner and its workers say to each other: one JSON line a message."""
+"""Messages between the engine and its workers: one JSON line each."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from epctx.actions.kinds import KINDS
 from epctx.errors import EpctxError, Failure, InvalidManifest, ManifestError
 
 REPORT = "report it"
-"""The remedy of a bug, before it is known which log has the traceback."""
+"""Remedy of a bug, before the log with the traceback is known."""
 
 
 class EncodedAction(msgspec.Struct):
-    """An action: its class, by name, and its fields."""
+    """An action: the name of its class, and its fields."""
 
     kind: str
     action: msgspec.Raw
 
 
 class Message(msgspec.Struct, omit_defaults=True):
-    """One line: a `job`, an action after the other, to the worker; one of the others back.
+    """One line: a `job` (a list of actions) to the worker, or one of the other fields back.
 
-    A result is that of the first action that had none before. The job ends with `done`, the largest
-    size of the process so far in bytes, or with an error.
+    Results come in the order of the actions. The job ends with `done`, the largest resident size of
+    the process in bytes, or with an error.
     """
 
     job: tuple[EncodedAction, ...] = ()
@@ -42,7 +42,7 @@ class Message(msgspec.Struct, omit_defaults=True):
 
 
 def encode(job: Sequence[Action[Any]]) -> tuple[EncodedAction, ...]:
-    """A job as it crosses to a worker."""
+    """Encode a job for a worker."""
     return tuple(
         EncodedAction(kind=type(action).__name__, action=msgspec.Raw(codec.encode(action)))
         for action in job
@@ -50,10 +50,10 @@ def encode(job: Sequence[Action[Any]]) -> tuple[EncodedAction, ...]:
 
 
 def actions(message: Message) -> list[Action[Any]]:
-    """The job of a message.
+    """Decode the job of a message.
 
     Raises:
-        ValueError: there is no such action; it has other fields.
+        ValueError: an action does not exist, or has other fields.
     """
     found: list[Action[Any]] = []
     for each in message.job:
@@ -65,9 +65,9 @@ def actions(message: Message) -> list[Action[Any]]:
 
 
 def restore(failure: Failure, *, log: Path) -> EpctxError:
-    """The error that a worker reported, as its own class; of a bug, `log` has the traceback."""
+    """Restore an error of a worker, as its own class; `log` has the traceback of a bug."""
     cls = {cls.__name__: cls for cls in _tree(EpctxError)}.get(failure.kind, EpctxError)
-    if issubclass(cls, InvalidManifest):  # whose violations stay behind
+    if issubclass(cls, InvalidManifest):  # its violations are not sent
         cls = ManifestError
     return cls.of(
         failure, remedy=f"report it with the log file {log}" if cls is EpctxError else None
@@ -79,7 +79,7 @@ def _tree(cls: type[EpctxError]) -> list[type[EpctxError]]:
 
 
 def report(error: BaseException) -> Failure:
-    """An error as it goes to the parent; the traceback of a bug goes to the worker's log."""
+    """Return an error for the parent; print the traceback of a bug to the worker's log."""
     if isinstance(error, EpctxError):
         return error.failure
     traceback.print_exception(error, file=sys.stderr)

@@ -1,11 +1,11 @@
-"""What a worker process may take: watched from outside, since what runs in it is not ours.
+"""Limits of a worker process, watched from outside, since foreign code runs in it.
 
-An SDK may eat memory until the system ends whatever it likes, print without end, or leave processes
-behind; onnx may infer without end what a few bytes ask for. The watch looks a few times a second;
-what it cannot see between two looks is bounded by how fast a process can be.
+An SDK may take memory until the system kills arbitrary processes, print without end, or leave
+processes behind; onnx's inference may never end on a few bytes. The watchdog checks a few times a
+second.
 
-All workers together may have the computer's memory, but for a tenth: where they have more, the one
-that has most is ended. So none is as long as there is memory, and no other pays for what one takes.
+All workers together may use nine tenths of the computer's memory. Beyond that, the watchdog ends
+the largest worker. So no worker is ended while there is memory, and no other pays for a large one.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from epctx.graph.native import Allowance, Work
 
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 INTERVAL: Final = 0.25
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 _KEPT: Final = 1 << 20
-"""Bytes of a log that stay at its beginning and at its end when it is too long."""
+"""Bytes that stay at the begin and at the end of a log that is too long."""
 _LEAST: Final = 3 * _KEPT
-"""Bytes of a log that is never too long."""
+"""Minimum length of a log, in bytes, before it is shortened."""
 _PIECES: Final = 64
-"""Pieces of the end that are moved at a time: of who prints as fast as that some are lost."""
+"""Pieces of the end that are moved at once; a process that prints faster loses some output."""
 _PATIENCE: Final = 8
-"""Times its processor time that native work may last: it shares the processor with others."""
+"""Wall time that native work may take, as a multiple of its processor time."""
 _looking = threading.Lock()
 _used: dict[Guard, int] = {}
-"""What each worker had when it was last looked at, in bytes."""
+"""Memory of each worker at its last check, in bytes."""
 
 
 class Guard:
     """Watches one worker process and those that it starts.
 
     Args:
-        pid: of the worker.
-        log: the file that it prints to, which was opened for appending.
+        pid: process id of the worker.
+        log: file that it prints to, opened for appending.
     """
 
     def __init__(self, pid: int, log: Path) -> None:
@@ -61,20 +61,20 @@ class Guard:
 
     @property
     def native(self) -> Work | None:
-        """What native work the process is at, as far as it was announced."""
+        """Announced native work of the process; None if there is none."""
         return None if self._allowance is None else self._allowance.work
 
     def allow(self, allowance: Allowance | None) -> None:
-        """Native work on a model begins, and may take so much; None: it has ended."""
+        """Note that native work with an allowance begins; None if it has ended."""
         self._allowance = allowance
         self._begun = None
 
     def check(self) -> None:
-        """Shorten the log where it has become too long.
+        """Check the limits, and shorten a log that is too long.
 
         Raises:
-            CompileError: the processes have more memory of their own than they may, or their native
-                work takes too long.
+            CompileError: the processes use too much private memory, or their native work takes too
+                long.
         """
         self._shorten()
         used, seconds = self._taken()
@@ -98,7 +98,7 @@ class Guard:
             raise error
 
     def close(self) -> None:
-        """The processes have ended."""
+        """Stop watching: the processes have ended."""
         with _looking:
             _used.pop(self, None)
 
@@ -122,7 +122,7 @@ class Guard:
         raise error
 
     def _taken(self) -> tuple[int, float]:
-        """Memory of the processes that is their own, in bytes; their processor time, in seconds."""
+        """Return the private memory of the processes (bytes) and their processor time (seconds)."""
         used, seconds = 0, 0.0
         with contextlib.suppress(psutil.Error):
             self._process = self._process or psutil.Process(self._pid)
@@ -134,10 +134,10 @@ class Guard:
         return used, seconds
 
     def _shorten(self) -> None:
-        """Keep the beginning and the end of a log that has become too long.
+        """Keep only the begin and the end of a log that is too long.
 
-        The end is moved to where the middle was, until nothing is left to move: what is printed
-        meanwhile is part of it.
+        The end is moved to the place of the middle, until nothing is left to move; it includes new
+        output.
         """
         with contextlib.suppress(OSError):
             if self._log.stat().st_size <= max(limits.WORKER_LOG.value, _LEAST):
@@ -158,7 +158,7 @@ class Guard:
 
 
 def _own(memory: psutil._ntuples.pmem) -> int:
-    """What of it is no mapped file, in bytes. macOS does not tell: mapped files are counted too."""
+    """Return memory without mapped files, in bytes; macOS cannot tell and includes them."""
     if sys.platform == "linux":
         return memory.rss - memory.shared
     if sys.platform == "win32":
@@ -168,7 +168,7 @@ def _own(memory: psutil._ntuples.pmem) -> int:
 
 @functools.cache
 def _most() -> int:
-    """Nine tenths of the computer's or the container's memory: beyond it the system chooses."""
+    """Return nine tenths of the memory of the computer or the container."""
     total = int(psutil.virtual_memory().total)
     with contextlib.suppress(OSError, ValueError):  # "max", or no control groups of version 2
         total = min(total, int(_CGROUP.read_text(encoding="ascii")))
