@@ -1,7 +1,7 @@
-"""The code of installed packages that are not epctx's, found without importing any.
+"""Digests of the code of other installed packages, without importing them.
 
-A version names what a wheel brought. It does not name what is installed from a folder, nor what
-another folder of PYTHONPATH has in a package's place.
+A version identifies the content of a wheel. It does not identify a package that is installed from a
+folder, or that another folder of PYTHONPATH replaces.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 _REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
 _MODULES = {"protobuf": "google.protobuf"}
-"""Modules that are not named as their distribution is."""
+"""Modules whose name differs from their distribution."""
 
 
 def code_of(module: str, distribution: Distribution | None, digests: FileDigests) -> Digest | None:
-    """Digest of all that a module of others is made of; None: there is no such module.
+    """Return the digest of a module's code; None if there is no such module.
 
-    That is every file of the package that it is in, or, if it is in none, of its folder in a
-    namespace, or the module; what else its distribution brought, as a compiled module beside it;
-    of one that is installed from a folder, the modules beside it; the versions of what it requires.
+    The digest covers every file of its package (without a package: of its namespace folder, or the
+    module alone), the other files of its distribution, such as a compiled module beside it, the
+    modules beside one that is installed from a folder, and the versions of its requirements.
 
     Raises:
         OSError: a file cannot be read.
@@ -46,9 +46,11 @@ def code_of(module: str, distribution: Distribution | None, digests: FileDigests
 
 
 def sources_of(distribution: str, digests: FileDigests) -> Digest | None:
-    """Digest of a library's package that is not where its distribution is; None: it is there.
+    """Return the digest of a library whose package is not in its distribution's folder; None if it
+    is there.
 
-    It is elsewhere if it is installed from a folder, or another of that name comes before it.
+    It is not there if it is installed from a folder, or if another package of that name replaces
+    it.
 
     Raises:
         OSError: a file cannot be read.
@@ -68,7 +70,7 @@ def _tree(place: Path, digests: FileDigests) -> Digest:
 
 
 def _place(module: str) -> Path | None:
-    """The folder of the package that a module is in, or the file that it is."""
+    """Return the folder of a module's package, or its file; None if it does not exist."""
     search, name, folder = None, "", None
     for part in module.split("."):
         name = f"{name}.{part}" if name else part
@@ -84,7 +86,7 @@ def _place(module: str) -> Path | None:
 
 
 def _spec(name: str, search: list[str] | None) -> ModuleSpec | None:
-    """As `importlib.util.find_spec`, which imports the packages above a module."""
+    """Find a module like `importlib.util.find_spec`, but without importing its parents."""
     for finder in sys.meta_path:
         spec = finder.find_spec(name, search)
         if spec is not None:
@@ -93,7 +95,7 @@ def _spec(name: str, search: list[str] | None) -> ModuleSpec | None:
 
 
 def _brought(distribution: Distribution | None) -> Iterator[Path]:
-    """The files that a distribution's installer noted, but what Python or an installer made."""
+    """Yield the files of a distribution, without bytecode and the installer's own files."""
     for file in (distribution.files if distribution is not None else None) or ():
         made = "__pycache__" in file.parts or ".." in file.parts
         if not made and not file.parts[0].endswith((".dist-info", ".egg-info")):
@@ -103,7 +105,7 @@ def _brought(distribution: Distribution | None) -> Iterator[Path]:
 
 
 def _beside(place: Path, distribution: Distribution | None) -> Iterator[Path]:
-    """Modules beside a package that is installed from a folder: nobody noted which are its own."""
+    """Yield the modules beside a package that is installed from a folder: they may be its own."""
     home = None if distribution is None else Path(str(distribution.locate_file(""))).resolve()
     if place.parent.resolve() != home:
         yield from (f for f in place.parent.iterdir() if f.name.endswith(tuple(all_suffixes())))
@@ -114,7 +116,7 @@ def _below(file: Path, place: Path) -> bool:
 
 
 def _required(distribution: Distribution) -> dict[str, str]:
-    """The versions of what a distribution requires, and of what that does; epctx is in no list."""
+    """Return the versions of a distribution's requirements, recursively, without epctx."""
     found: dict[str, str] = {"epctx": ""}
     left = [distribution]
     while left:

@@ -36,16 +36,16 @@ from epctx.manifest import (
 
 
 class CalibrationRecord(Struct, frozen=True, kw_only=True):
-    """What the ranges of a model's tensors are found with: their name in `<stem>.ranges.json`.
+    """Inputs of a calibration; its digest names the ranges in `<stem>.ranges.json`.
 
-    Neither host nor library is in it: ranges that were found once hold everywhere.
+    It has neither host nor library, since measured ranges are valid everywhere.
 
     Attributes:
         model: digest of the optimized float model.
-        preset: whose settings: qnn, openvino, cpu.
-        settings: of `quantize`, those that calibration looks at.
-        samples: digests of the files with samples, in the manifest's order; none: generated.
-        count: how many samples at most; None: all.
+        preset: preset of the settings: qnn, openvino, cpu.
+        settings: settings of `quantize` that calibration uses.
+        samples: digests of the sample files, in the manifest's order; empty for generated samples.
+        count: maximum number of samples; None for all.
     """
 
     action: Literal["calibration"] = "calibration"
@@ -58,10 +58,10 @@ class CalibrationRecord(Struct, frozen=True, kw_only=True):
 
 
 class CalibrateRecord(Struct, frozen=True, kw_only=True):
-    """Key of *calibrate*, of one model: it runs the model, so it depends on this host.
+    """Key of *calibrate* for one model. It runs the model, so it depends on the host.
 
     Attributes:
-        calibration: the digest of its CalibrationRecord.
+        calibration: digest of its CalibrationRecord.
     """
 
     action: Literal["calibrate"] = "calibrate"
@@ -72,14 +72,14 @@ class CalibrateRecord(Struct, frozen=True, kw_only=True):
 
 
 class InputsRecord(Struct, frozen=True, kw_only=True):
-    """`verify.inputs`: what the models are run with.
+    """Inputs of the models (`verify.inputs`).
 
     Attributes:
-        seed: of the generator; 0 where files are given.
-        count: input sets; 0 where files are given.
-        ranges: input name to (low, high), both inclusive.
-        dimensions: sizes of dimensions that models leave open.
-        files: digests of files with inputs, in the manifest's order.
+        seed: seed of the generator; 0 with files.
+        count: number of input sets; 0 with files.
+        ranges: (low, high), both inclusive, by input name.
+        dimensions: sizes of open dimensions.
+        files: digests of the input files, in the manifest's order.
     """
 
     seed: int
@@ -98,11 +98,11 @@ class ReferenceRecord(Struct, frozen=True, kw_only=True):
 
 
 class VerifiedModel(Struct, frozen=True, kw_only=True):
-    """A model to verify: its name, and the source model that it is compared with.
+    """A model to verify: its name, and the source model to compare with.
 
     Attributes:
         model, data, dimensions, shapes: as in Optimize.
-        reference: what else it is compared with.
+        reference: another model to compare with; None if there is none.
     """
 
     name: str
@@ -117,14 +117,14 @@ class ComposedModel(Struct, frozen=True, kw_only=True):
     """A part of a composition.
 
     Attributes:
-        part: its name: of files that clash, and of metadata in which parts differ.
-        name: of the model.
-        outputs: the files of its session group: name to digest.
-        prefix: before its names.
-        links: input to the part and the output that feed it.
-        inputs: input to the composition's input that feeds it.
-        providers: its group's EPs, in priority order.
-        source: with what it is compared, for the range of inputs and its precision.
+        part: its name, which separates files and metadata of parts.
+        name: name of the model.
+        outputs: digests of the files of its session group, by name.
+        prefix: prefix of its names.
+        links: part and output that feed an input, by input.
+        inputs: composition input that feeds an input, by input.
+        providers: EPs of its group, in priority order.
+        source: its source model, for input ranges and precision.
     """
 
     part: str
@@ -138,7 +138,7 @@ class ComposedModel(Struct, frozen=True, kw_only=True):
 
 
 def key(record: object) -> Digest:
-    """The key of an action: BLAKE3 of its record's canonical JSON, be it a struct or plain."""
+    """Return the key of an action: BLAKE3 of its record's canonical JSON."""
     return digest.of_json(msgspec.to_builtins(record))
 
 
@@ -148,12 +148,12 @@ Facts = Mapping[str, str]
 def calibration(
     optimized: Digest, group: ModelGroup, samples: Sequence[Digest]
 ) -> CalibrationRecord:
-    """What the ranges of a float model are found with.
+    """Return the inputs of a float model's calibration.
 
     Args:
         optimized: digest of the optimized model.
-        group: of the model; it is quantized.
-        samples: digests of the files with samples.
+        group: the quantized group of the model.
+        samples: digests of the sample files.
     """
     settings = group.quantize
     assert settings is not None
@@ -180,7 +180,7 @@ def calibration(
 
 
 def calibrate(calibration: Digest, devices: Facts, code: Facts) -> CalibrateRecord:
-    """The record of one model's calibrate action; `calibration` is the key of its record."""
+    """Return the record of a calibrate action; `calibration` is the digest of its inputs."""
     return CalibrateRecord(calibration=str(calibration), devices=devices, toolchain=code)
 
 
@@ -191,13 +191,13 @@ def part(
     source: tuple[ModelSource, SourceDigests],
     toolchain: Toolchain,
 ) -> ComposedModel:
-    """A part of a composition, as it is in the key of that.
+    """Return the record of a part of a composition.
 
     Args:
-        part: what the manifest says.
-        group: that built it.
-        outputs: the files of its session group: name to digest.
-        source: what it was built from.
+        part: the part in the manifest.
+        group: the group that built it.
+        outputs: digests of the files of its session group, by name.
+        source: the source of its model.
     """
     return ComposedModel(
         part=part.name,
@@ -212,7 +212,7 @@ def part(
 
 
 def inputs(settings: VerifyInputs, digests: FileDigests) -> InputsRecord:
-    """What models are run with.
+    """Return the record of the inputs of models.
 
     Raises:
         ModelError: a file cannot be read.
@@ -228,7 +228,7 @@ def inputs(settings: VerifyInputs, digests: FileDigests) -> InputsRecord:
 
 
 def sample(path: Path, digests: FileDigests) -> Digest:
-    """A file that models are calibrated with.
+    """Return the digest of a calibration file.
 
     Raises:
         ModelError: it cannot be read.
@@ -246,11 +246,11 @@ def _given(path: Path, digests: FileDigests, key: str) -> Digest:
 def verified(
     source: ModelSource, found: SourceDigests, reference: SourceDigests | None = None
 ) -> VerifiedModel:
-    """Return a model as it is in the keys of what runs and judges it.
+    """Return the record of a model, for the keys of its runs and verification.
 
     Args:
         found: digests of the source.
-        reference: those of its reference, if it has one.
+        reference: digests of its reference, if it has one.
     """
     asked = source.reference
     return VerifiedModel(
@@ -277,8 +277,8 @@ class Change(Struct, frozen=True, kw_only=True):
 
     Attributes:
         field: its path in the record: `providers[0].options.soc_model`.
-        old: its value as JSON; None: it was not there.
-        new: its value as JSON; None: it is not there any more.
+        old: its old value as JSON; None if it is new.
+        new: its new value as JSON; None if it is gone.
     """
 
     field: str
@@ -294,11 +294,8 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 def between(old: object, new: object) -> tuple[Change, ...]:
-    """The fields that differ between two records, in the new one's order.
-
-    Args:
-        old: a record, a struct or its JSON as `msgspec.Raw`.
-        new: likewise.
+    """Return the fields that differ between two records, in the new one's order. A record is a
+    struct, or its JSON as `msgspec.Raw`.
     """
     return tuple(_differences("", _plain(old), _plain(new)))
 

@@ -1,4 +1,4 @@
-"""The digests of source models, which nobody has loaded yet."""
+"""Digests of source models, before they are loaded."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MODEL = "check the path in the manifest"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceDigests:
-    """A source model's content: of the model file, then of its data files by location.
+    """Digests of a source model: of the model file, and of its data files in order of location.
 
     Attributes:
-        locations: of the data files, as the model refers to them, with `/`, sorted.
-        seen: what the files were before they were hashed, the model first; it tells whether they
-            have changed since. Not compared.
+        locations: locations of the data files in the model, with `/`, sorted.
+        seen: identities of the files before they were hashed, the model first, to detect later
+            changes. Not compared.
     """
 
     model: Digest
@@ -35,17 +35,17 @@ class SourceDigests:
     seen: tuple[Identity, ...] = field(default=(), compare=False)
 
     def files(self, source: ModelSource) -> dict[Path, Digest]:
-        """The files that a source with this content is made of, the model first."""
+        """Return the digests of a source's files by path, the model first."""
         folder = data_folder(source)
         data = zip(self.locations, self.data, strict=True)
         return {source.path: self.model, **{folder / place: content for place, content in data}}
 
 
 class Sources:
-    """Finds what source models are made of. Thread-safe.
+    """Digests source models. Thread-safe.
 
     Args:
-        digests: how files are digested.
+        digests: digests files.
     """
 
     def __init__(self, digests: FileDigests) -> None:
@@ -57,11 +57,11 @@ class Sources:
         return _digest(self._digests, source.path, _MODEL)
 
     def find(self, source: ModelSource) -> SourceDigests:
-        """Return what a source is made of; of weights nothing is read but to digest them.
+        """Return the digests of a source; weights are read only to digest them.
 
         Raises:
-            ModelError: a file is missing, cannot be read or is no model; one that it refers to
-                lies outside.
+            ModelError: a file is missing, cannot be read or is no model; a data file lies outside
+                the model's folder.
         """
         seen = [_identity(source.path, _MODEL)]
         model = self.model(source)
@@ -75,7 +75,7 @@ class Sources:
 
 
 def _plain(found: Iterable[str], source: ModelSource) -> tuple[str, ...]:
-    """One spelling for each location, sorted."""
+    """Return normalized locations, sorted."""
     for location in found:
         fault = paths.fault(location)
         if fault is not None:
@@ -89,15 +89,15 @@ def _plain(found: Iterable[str], source: ModelSource) -> tuple[str, ...]:
 
 
 def data_folder(source: ModelSource) -> Path:
-    """Where the locations of external data are resolved."""
+    """Return the folder of a source's external data."""
     return source.external_data_dir or source.path.parent
 
 
 def refuse_changed(source: ModelSource, found: SourceDigests) -> None:
-    """Make sure that a source is what it was when it was hashed.
+    """Refuse a source that changed since it was hashed.
 
     Raises:
-        ModelError: one of its files was written to since.
+        ModelError: one of its files changed.
     """
     for (path, content), seen in zip(found.files(source).items(), found.seen, strict=True):
         now = _identity(path, _MODEL)

@@ -1,4 +1,4 @@
-"""What makes the bytes beside the inputs: epctx's own code, its libraries, the EPs."""
+"""Toolchain of a build: epctx's own code, its libraries, and the EPs."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ EVERY: Final = (
     "verification/request.py",
     "worker/*.py",
 )
-"""Sources of epctx that carry out every action."""
+"""Sources of epctx that every action uses."""
 _AGAIN = "install it again"
 _LIBRARIES = "LD_LIBRARY_PATH"
 
 
 class _Once(Generic[K, V]):
-    """Values that are made when somebody asks for them, once each; others wait for that one."""
+    """Values that are made once, on first use; other threads wait for them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[K, Future[V]] = {}
 
     def get(self, name: K, make: Callable[[], V]) -> V:
-        """The value of a name. Raises what `make` raised, each time."""
+        """Return the value of a name; raise the error of `make` each time."""
         made: Future[V] = Future()
         with self._lock:
             known = self._known.setdefault(name, made)
@@ -81,9 +81,9 @@ class ProviderRecord(Struct, frozen=True, kw_only=True):
 
     Attributes:
         provider: ONNX Runtime's name of it.
-        options: as the EP is given them; of one that is a path, the digest of what is there.
-        code: who brings it, and the digest of its code: `epctx blake3:…`, `package 1.2 blake3:…`.
-        toolchain: what its fingerprint says: versions, digests of libraries.
+        options: its options; a path-valued one has the digest of its content.
+        code: its package, and the digest of its code: `epctx blake3:…`, `package 1.2 blake3:…`.
+        toolchain: its fingerprint: versions, digests of libraries.
         host: facts of the host that its bytes depend on.
     """
 
@@ -117,7 +117,7 @@ class Described(Struct, frozen=True, kw_only=True):
 
     Attributes:
         record: its part of a key.
-        drivers: of its devices, as `Toolchain.devices` has them.
+        drivers: drivers of its devices, as in `Toolchain.devices`.
     """
 
     record: ProviderRecord
@@ -126,23 +126,23 @@ class Described(Struct, frozen=True, kw_only=True):
 
 
 class Eps(Protocol):
-    """The EPs of other machines. Thread-safe. Its methods raise as those of `Toolchain`."""
+    """EPs of other machines. Thread-safe. Methods raise as those of `Toolchain`."""
 
     def described(self, spec: ProviderSpec) -> Described:
-        """An EP."""
+        """Return the description of an EP."""
         ...
 
     def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
-        """The CPU of the machines that carry out jobs for which these EPs are needed."""
+        """Return the CPU of the machines that run jobs with these EPs."""
         ...
 
 
 class Toolchain:
-    """The toolchain of this process's environment, each part looked at once. Thread-safe.
+    """Toolchain of this process's environment; each part is read once. Thread-safe.
 
     Args:
-        digests: how files are digested.
-        eps: of other machines; None: of this one.
+        digests: digests files.
+        eps: EPs of other machines; None for this machine.
     """
 
     def __init__(self, digests: FileDigests, eps: Eps | None = None) -> None:
@@ -157,28 +157,27 @@ class Toolchain:
         self._driven = _Once[bytes, Mapping[str, str]]()
 
     def of(self, sources: tuple[str, ...], libraries: tuple[str, ...]) -> Mapping[str, str]:
-        """A digest of sources of epctx, and the versions of libraries, by name.
-
-        Of a library that is installed from a folder, or that another comes before, its sources too.
+        """Return the digest of epctx sources and the versions of libraries, by name; with digests
+        of libraries that are not in their distribution's folder.
 
         Args:
-            sources: glob patterns, beside `EVERY`.
+            sources: glob patterns, besides `EVERY`.
             libraries: distributions.
         """
         return self._actions.get((sources, libraries), lambda: self._action(sources, libraries))
 
     def native(self, specs: Iterable[ProviderSpec]) -> bool:
-        """Tell whether one of these EPs is onnxruntime's: what it compiles is of its host."""
+        """Tell whether one of these EPs is onnxruntime's: its output belongs to the host."""
         return any(self.traits(spec).native for spec in specs)
 
     def passes(self, wanted: Sequence[str]) -> Mapping[str, str]:
-        """Of those of other packages each with its package, version, and the digest of its code.
+        """Return the passes of other packages, each with its package, version and code digest.
 
         Raises:
-            ManifestError: there is no such pass, or its package is broken.
+            ManifestError: a pass does not exist, or its package is broken.
         """
         if not wanted:
-            return {}  # to look for them takes a while
+            return {}  # searching for them takes time
 
         return {
             name: f"{passes.package_of(entry)} {self._code_of_pass(entry)}"
@@ -186,11 +185,11 @@ class Toolchain:
         }
 
     def provider(self, spec: ProviderSpec) -> ProviderRecord:
-        """An EP's part of a key. The EP is loaded, onnxruntime is not.
+        """Return an EP's part of a key. This loads the EP, but not onnxruntime.
 
         Raises:
             ProviderUnavailable: it is not installed, or its package is broken.
-            ManifestError: it refuses the options, or a path among them leads nowhere.
+            ManifestError: it refuses the options, or a path-valued one leads nowhere.
         """
         if self._remote_eps is not None:
             return self._remote_eps.described(spec).record
@@ -198,28 +197,27 @@ class Toolchain:
         return self._providers.get(name, lambda: self._provider(spec))
 
     def traits(self, spec: ProviderSpec) -> Traits:
-        """What the EP says of itself. Raises as `provider`."""
+        """Return the traits of an EP. Raises as `provider`."""
         if self._remote_eps is not None:
             return self._remote_eps.described(spec).traits
         name = codec.encode((spec.provider, spec.options))
         return self._traits.get(name, lambda: self._traits_of(spec))
 
     def describe(self, spec: ProviderSpec) -> Described:
-        """All of the EP that another machine may want to know. Raises as `provider`."""
+        """Return the description of an EP for other machines. Raises as `provider`."""
         return Described(
             record=self.provider(spec), traits=self.traits(spec), drivers=self._drivers(spec)
         )
 
     def ep(self, spec: ProviderSpec) -> ExecutionProvider:
-        """The EP itself of this machine, bound to its options; made once. Raises as `provider`."""
+        """Return the EP of this machine, bound to its options; made once. Raises as `provider`."""
         name = codec.encode((spec.provider, spec.options))
         return self._eps.get(name, lambda: registry.create(spec))
 
     def devices(self, specs: Iterable[ProviderSpec]) -> Mapping[str, str]:
-        """What runs models on this host: its CPU, and the drivers of the EPs that have some.
+        """Return the devices that run models on this host: its CPU, and drivers of the EPs.
 
-        That an EP's devices are hidden counts too: what could not be checked then can be later.
-        Raises as `provider`.
+        Hidden devices count too: without them, more can be checked later. Raises as `provider`.
         """
         eps = tuple(specs)
         cpu = self.cpu(eps)
@@ -232,13 +230,13 @@ class Toolchain:
         return found
 
     def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
-        """The CPU of who carries out jobs for which these EPs are needed."""
+        """Return the CPU of the machines that run jobs with these EPs."""
         return host.cpu() if self._remote_eps is None else self._remote_eps.cpu(specs)
 
     def own(self, patterns: Iterable[str]) -> str:
-        """The digest of epctx's own files that match glob patterns below its package.
+        """Return the digest of epctx's own files that match glob patterns in its package.
 
-        They are small, and read once: to ask what is remembered of them takes longer.
+        The files are small and read once, which is faster than remembered digests.
         """
         root = Path(__file__).parents[1]
         found: dict[str, str] = {}
@@ -299,11 +297,11 @@ class Toolchain:
             return str(self._digests.of(path))
 
     def _provider_code(self, name: str, module: str) -> str:
-        """Who brings an EP, and the digest of the code that its class is in."""
+        """Return the package of an EP, and the digest of the code of its class."""
         package, _, rest = module.partition(".")
         if package == "epctx":
-            # Of `epctx.providers.onnxruntime.qnn.provider`: both folders below `providers`, and
-            # not what lies beside the second, since that is other EPs' code.
+            # For `epctx.providers.onnxruntime.qnn.provider`: both folders below `providers`, but
+            # not the siblings of the second, which are other EPs' code.
             folders = rest.split(".")[1:-1]
             own = ["/".join(folders[: i + 1]) for i in range(len(folders))]
             return f"epctx {self.own(f'providers/{folder}/*.py' for folder in own)}"
@@ -337,7 +335,7 @@ class Toolchain:
 
 
 def _digests_below(folder: Path, pattern: str) -> Mapping[str, str]:
-    """The digests of the files that match a glob pattern below a folder, by their paths in it."""
+    """Return the digests of the files below a folder that match a glob pattern, by path in it."""
     return {
         file.relative_to(folder).as_posix(): str(digest.of_bytes(file.read_bytes()))
         for file in folder.glob(pattern)
@@ -345,7 +343,7 @@ def _digests_below(folder: Path, pattern: str) -> Mapping[str, str]:
 
 
 def options(spec: ProviderSpec, digests: FileDigests) -> Mapping[str, OptionValue]:
-    """An EP's options as keys have them: of those that are paths, the digest of what is there.
+    """Return an EP's options for keys; a path-valued option becomes the digest of its content.
 
     Raises:
         ManifestError: a path leads nowhere.
@@ -370,9 +368,9 @@ def _content(spec: ProviderSpec, option: str, path: Path, digests: FileDigests) 
 
 
 def _before(libraries: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """What LD_LIBRARY_PATH, which workers get, has in the place of libraries of an EP.
+    """Yield libraries in LD_LIBRARY_PATH, which workers inherit, that replace libraries of an EP.
 
-    A library that names what it needs by RUNPATH (OpenVINO's plugin does) looks there first.
+    The loader searches it before a RUNPATH, which OpenVINO's plugin uses.
     """
     folders = os.environ.get(_LIBRARIES, "").split(":") if sys.platform == "linux" else ()
     names = sorted({path.name for path in libraries})
@@ -384,7 +382,7 @@ def _before(libraries: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 @functools.cache
 def version(distribution: str) -> str:
-    """The installed version of a distribution; of onnxruntime, with which one owns it.
+    """Return the version of a distribution; for onnxruntime, with the distribution that owns it.
 
     Raises:
         ProviderUnavailable: several distributions own onnxruntime, or none.

@@ -1,4 +1,4 @@
-"""What differs between two locks, causes before effects, in words."""
+"""Differences between two locks in words, causes before effects."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from epctx.lockfile.types import (
 
 T = TypeVar("T")
 _OWN = "epctx/"
-"""Before the name of an action, in a lock's toolchain: the digest of its sources."""
+"""Prefix of an action's name in a lock's toolchain, for the digest of its sources."""
 _EPCTX = "epctx blake3:"
-"""Before the digest of the code of an EP that epctx brings."""
+"""Prefix of the code digest of an EP of epctx."""
 Kind = Literal["toolchain", "host", "source", "setting", "code", "key", "output"]
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """One thing that differs.
+    """One difference.
 
     Attributes:
-        kind: toolchain, host (a fact that an EP's bytes depend on), source, setting: causes;
-            output: an effect; code: of epctx itself within one version, key: of an action: both
-            told only where no cause is.
+        kind: toolchain, host (a fact that an EP's bytes depend on), source and setting are causes;
+            output is an effect. code (of epctx within one version) and key (of an action) appear
+            only without a cause.
         where: the source, EP, group, or file of a group.
-        what: in words, old and new.
+        what: the old and the new value, in words.
     """
 
     kind: Kind
@@ -47,10 +47,11 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 def between_locks(old: Lock, new: Lock) -> tuple[Difference, ...]:
-    """All differences that can matter to bytes, and the bytes' own. A CPU that no EP depends on is
-    none: it only tells where a binary was made. Nor is epctx's own code while its version stays:
-    that is a reason to build, and what comes out tells whether it matters. So a lock stays good
-    through all commits that change no byte.
+    """Return all differences that can change bytes, and those of the outputs.
+
+    A CPU that no EP depends on does not count. Neither does epctx's own code within one version: it
+    causes a build, and the outputs show whether it matters. So a lock stays valid through all
+    commits that change no byte.
     """
     causes = causes_between(old, new)
     outputs = tuple(_outputs(old, new))
@@ -63,7 +64,7 @@ def between_locks(old: Lock, new: Lock) -> tuple[Difference, ...]:
 
 
 def causes_between(old: Lock, new: Lock) -> tuple[Difference, ...]:
-    """Differences of sources, toolchain, host and settings, without what came of them."""
+    """Return the differences of sources, toolchain, host and settings, without outputs."""
     return (
         *_toolchains(old, new),
         *_sources(old, new),
@@ -73,7 +74,7 @@ def causes_between(old: Lock, new: Lock) -> tuple[Difference, ...]:
 
 
 def part_of(lock: Lock, groups: Collection[str], compositions: Collection[str]) -> Lock:
-    """A lock's part about some groups and compositions: those, their sources, their EPs."""
+    """Return the part of a lock about some groups and compositions, their sources and EPs."""
     kept = {name: group for name, group in lock.groups.items() if name in groups}
     providers = {p.provider for group in kept.values() for p in group.execution_providers}
     models = [model for group in kept.values() for model in group.models.values()]
@@ -97,7 +98,7 @@ def _only(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
 
 
 def _own_code(old: Lock, new: Lock) -> Iterator[Difference]:
-    """Digests of epctx's own sources, and of EPs that it brings."""
+    """Yield differences of epctx's own sources, and of its EPs."""
     for name, one, other in _both(old.toolchain, new.toolchain):
         if name.startswith(_OWN) and one != other:
             yield Difference(kind="code", where="toolchain", what=f"{name} is another")
@@ -107,7 +108,7 @@ def _own_code(old: Lock, new: Lock) -> Iterator[Difference]:
 
 
 def _others(toolchain: LockedToolchain) -> Mapping[str, object]:
-    """An EP's toolchain without the code of one that epctx brings."""
+    """Return an EP's toolchain; without its code, if it is an EP of epctx."""
     code = "epctx" if toolchain.code.startswith(_EPCTX) else toolchain.code
     return {"code": code, **toolchain.toolchain}
 
@@ -150,7 +151,7 @@ def _settings(old: Lock, new: Lock) -> Iterator[Difference]:
         yield from _between("setting", name, before, after, _plain_settings, "built")
     for name, one, other in _both(old.compositions, new.compositions):
         yield from _between("setting", name, one, other, _plain_composition, "composed")
-    # An older lock says nothing of packages: nothing of it differs.
+    # An older lock has no package part: nothing of it differs.
     if old.package is not None and new.package is not None:
         yield from _between("setting", "package", old.package, new.package, _plain_package, "")
 
@@ -163,7 +164,7 @@ def _between(
     plain: Callable[[T], Mapping[str, object]],
     done: str,
 ) -> Iterator[Difference]:
-    """What became of something; `done`: what a build does with it."""
+    """Yield the differences of two entries; `done` is what a build does with them."""
     if old is None or new is None:
         what = f"is {done} now" if old is None else f"is not {done} any more"
         yield Difference(kind=kind, where=name, what=what)
@@ -173,7 +174,7 @@ def _between(
 
 
 def _plain_composition(composition: LockedComposition) -> Mapping[str, object]:
-    """What the manifest says of a composition."""
+    """Return the manifest's settings of a composition."""
     return {
         "outputs": composition.asked,
         "embed_mode": composition.embed_mode,
@@ -183,7 +184,7 @@ def _plain_composition(composition: LockedComposition) -> Mapping[str, object]:
 
 
 def _plain_package(package: LockedPackage) -> Mapping[str, object]:
-    """What a package holds beside what was built, and what is said of the EPs."""
+    """Return the parts of a package besides built files, and its EP entries."""
     return {
         "version": package.version,
         "description": package.description,
@@ -196,7 +197,7 @@ def _plain_package(package: LockedPackage) -> Mapping[str, object]:
 
 
 def _plain_settings(group: LockedGroup) -> Mapping[str, object]:
-    """What the manifest says of a group."""
+    """Return the manifest's settings of a group."""
     return {
         "models": {name: _plain_model(model) for name, model in group.models.items()},
         "execution_providers": group.execution_providers,
@@ -256,7 +257,7 @@ def _outputs(old: Lock, new: Lock) -> Iterator[Difference]:
 
 
 def file_difference(old: LockedFile | None, new: LockedFile | None) -> str | None:
-    """How a file differs, in words; None: it does not."""
+    """Return the difference of a file in words; None if there is none."""
     if old == new:
         return None
     if old is None:
@@ -269,7 +270,7 @@ def file_difference(old: LockedFile | None, new: LockedFile | None) -> str | Non
 
 
 def _both(old: Mapping[str, T], new: Mapping[str, T]) -> Iterator[tuple[str, T | None, T | None]]:
-    """What has one name in the two, by name; None: one of them has none."""
+    """Yield the entries of both mappings by name; None if a mapping lacks one."""
     for name in sorted({*old, *new}):
         yield name, old.get(name), new.get(name)
 
@@ -278,7 +279,7 @@ def _words(change: Change) -> str:
     if change.field in ("", "code"):
         return "its code is another"
     text = str(change)
-    # A digest is no news to anybody: that it is another is.
+    # A digest says nothing to people, only that it changed.
     if change.old is not None and change.new is not None and "blake3:" in change.new:
         return f"{change.field} is another"
     return text

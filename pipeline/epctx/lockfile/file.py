@@ -29,12 +29,12 @@ _AGAIN = "write it anew with `epctx build`"
 
 
 def place(manifest: Path) -> Path:
-    """Where a manifest's lock is: beside it."""
+    """Return the path of a manifest's lock, beside it."""
     return manifest.with_name(f"{manifest.stem}.lock.yaml")
 
 
 def text(lock: Lock) -> str:
-    """A lock as it is written: sorted, one entry a line, the same for the same lock."""
+    """Return the text of a lock: sorted, one entry a line, the same for the same lock."""
     plain = msgspec.to_builtins(lock)
     for name in ("compositions", "golden", "hosts", "oci", "package", "ranges"):
         if not plain.get(name):
@@ -43,15 +43,15 @@ def text(lock: Lock) -> str:
 
 
 def built(lock: Lock) -> bytes:
-    """A lock as a build writes it, of one kind of host: without what `epctx package` adds."""
+    """Return a lock as a build writes it, without the part that `epctx package` adds."""
     return text(replace(lock, oci={})).encode()
 
 
 def read(path: Path) -> Lock:
-    """Read a lock of any version that there was.
+    """Read a lock of any known version.
 
     Raises:
-        LockError: it is missing, is no lock, or is of a version that this epctx does not know.
+        LockError: it is missing, is no lock, or has an unknown version.
     """
     return parse(_content(path), where=path.as_posix())
 
@@ -84,7 +84,7 @@ def parse(content: bytes, *, where: str) -> Lock:
 
 
 def action_names(lock: Lock) -> set[str]:
-    """The cache's names of all actions that the lock reaches, of any kind of host."""
+    """Return the cache names of all actions in a lock, for all kinds of host."""
     groups = lock.groups.values()
     sessions = [group.session_groups for group in groups]
     sessions += [each for entry in lock.hosts.values() for each in entry.groups.values()]
@@ -101,7 +101,7 @@ def _lock(document: Mapping[str, object]) -> Lock:
 
 
 def _check(lock: Lock) -> None:
-    """Hold what becomes a path or a digest to what one is: anybody may have written the file."""
+    """Check all values that become paths or digests: anybody may have written the file."""
     if problem := filenames.problem(lock.name):
         raise ValueError(f"the name {problem}")
     if (lock.lock_version == 2) is not bool(lock.hosts):
@@ -114,7 +114,7 @@ def _check(lock: Lock) -> None:
 
 
 def _check_hosts(lock: Lock) -> None:
-    """Each entry is of the facts that its name says, and of the folders that all are of."""
+    """Check that the name of each entry fits its facts, and that all have the same folders."""
     shapes = [_shape(entry) for entry in lock.hosts.values()]
     for name, entry in lock.hosts.items():
         if name != hosts.name(entry.execution_providers):
@@ -181,7 +181,7 @@ def _digests(files: Mapping[str, LockedFile]) -> None:
 
 
 READERS: Mapping[int, Callable[[Mapping[str, object]], Lock]] = {1: _lock, 2: _lock}
-"""One reader a version; an old one makes of its form what the types are now."""
+"""One reader for each version; an old one converts to the present types."""
 
 
 def _content(path: Path) -> bytes:
@@ -234,10 +234,10 @@ def _document(content: bytes, where: str) -> Mapping[str, object]:
 
 
 def _values(text: str) -> object:
-    """The document's values, scalars as a manifest's are read; keys are always text.
+    """Return the values of a document, with scalars as in a manifest; keys are always text.
 
-    Made of the parser's events: what no lock has (aliases, tags, depth) is refused before it can
-    take all memory, or crash.
+    They are made from the parser's events, so that aliases, tags and deep nesting are refused
+    before they can use all memory or crash.
     """
     events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     documents: list[object] = []
@@ -250,7 +250,7 @@ def _values(text: str) -> object:
 
 
 def _value(event: yaml.Event, rest: Iterator[yaml.Event], depth: int) -> object:
-    """The value that begins with `event`; its end is taken from the `rest`."""
+    """Return the value that begins with `event`; take its other events from `rest`."""
     _require_plain(event)
     if isinstance(event, yaml.ScalarEvent):
         return resolve(event.value) if event.implicit[0] else event.value
@@ -285,10 +285,10 @@ def _refused(problem: str, event: Any) -> Exception:
 
 
 def published_files(lock: Lock, golden: Collection[str]) -> dict[str, LockedFile]:
-    """Every published file, by its path from `dist/<name>`, with `/`.
+    """Return every published file, by its path from `dist/<name>`, with `/`.
 
     Args:
-        golden: the folders, `<target>/<group or composition>`, whose golden files are there, too.
+        golden: folders, `<target>/<group or composition>`, whose golden files are included.
     """
     found: dict[str, LockedFile] = {}
     for folder, outputs in lock.folders.items():
@@ -299,7 +299,7 @@ def published_files(lock: Lock, golden: Collection[str]) -> dict[str, LockedFile
 
 
 def sums_file(outputs: Mapping[str, LockedFile]) -> LockedFile:
-    """The SHA256SUMS of a folder with these files."""
+    """Return the entry of SHA256SUMS of a folder with these files."""
     text = "".join(f"{outputs[name].sha256}  {name}\n" for name in sorted(outputs)).encode()
     return LockedFile(sha256=digest.of_bytes(text, "sha256").hex, size=len(text))
 

@@ -1,8 +1,8 @@
-"""A lock of several kinds of host: what depends on the host, side by side, under the facts.
+"""Locks of several kinds of host: entries that depend on the host, by its facts.
 
-A build gives a lock of one kind: `host` of an EP has the facts that its bytes depend on here. Of a
-lock of several kinds the outputs of groups with such an EP, and of compositions with such a group,
-are in `hosts`, an entry a kind; all the rest is there once. Of one kind no lock is written so.
+A build makes a lock of one kind of host: `host` of an EP has the facts that its bytes depend on. A
+lock of several kinds has the outputs of groups with such an EP, and of compositions with such a
+group, in `hosts`, one entry for each kind; everything else is there once.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from epctx.lockfile.types import Lock, LockedHost, LockedSession
 from epctx.providers.onnxruntime.host import Cpu
 
 Kind = Mapping[str, Mapping[str, str]]
-"""The facts of a host that bytes depend on, by the name of the EP in the lock."""
+"""Facts of a host that bytes depend on, by the name of the EP in the lock."""
 
 
 def kind(lock: Lock) -> Kind:
-    """The kind of host of a lock that a build gave; empty: nothing depends on the host."""
+    """Return the kind of host of a build's lock; empty if nothing depends on the host."""
     return {name: ep.host for name, ep in lock.execution_providers.items() if ep.host}
 
 
 def kinds(lock: Lock) -> tuple[Kind, ...]:
-    """The kinds of host that a lock has outputs of; a single empty one: nothing depends on it."""
+    """Return the kinds of host in a lock; a single empty one if nothing depends on the host."""
     return tuple(entry.execution_providers for entry in _apart(lock).hosts.values()) or ({},)
 
 
 def views(lock: Lock) -> tuple[Lock, ...]:
-    """What a lock says, for each kind of host that it has outputs of."""
+    """Return the part of a lock for each of its kinds of host."""
     return tuple(on(lock, each) for each in kinds(lock))
 
 
 def name(kind: Kind) -> str:
-    """What an entry is called: a digest of the facts."""
+    """Return the name of an entry: a digest of its facts."""
     return f"host-{digest.of_json(kind).hex[:12]}"
 
 
 def label(kind: Kind) -> str:
-    """What `oci` of a lock calls a kind of host."""
+    """Return the name of a kind of host in `oci` of a lock."""
     return name(kind) if kind else "any"
 
 
 def words(kind: Kind, *, beside: Kind | None = None) -> str:
-    """The facts of a kind, or those that are others beside another kind, in words."""
+    """Return the facts of a kind in words; only those that differ from the kind `beside`."""
     known = {} if beside is None else _facts(beside)
     told = [
         f"{fact}: {_value(value, known.get(fact, ''))}"
@@ -57,7 +57,7 @@ def words(kind: Kind, *, beside: Kind | None = None) -> str:
 
 
 def on(lock: Lock, here: Kind) -> Lock:
-    """What a lock says for one kind of host; folders that are `lacking` are without outputs."""
+    """Return the part of a lock for a kind of host; folders that are `lacking` have no outputs."""
     lock = _apart(lock)
     if not lock.hosts:
         return lock
@@ -91,7 +91,7 @@ def on(lock: Lock, here: Kind) -> Lock:
 
 
 def lacking(lock: Lock, here: Kind) -> tuple[str, ...]:
-    """The folders whose outputs depend on the host, and that have none for this kind of it."""
+    """Return the folders whose outputs depend on the host, but exist only for other kinds."""
     lock = _apart(lock)
     any_kind = next(iter(lock.hosts.values()), _NONE)
     folders = (*any_kind.groups, *any_kind.compositions)
@@ -99,10 +99,10 @@ def lacking(lock: Lock, here: Kind) -> tuple[str, ...]:
 
 
 def added(old: Lock, new: Lock) -> Lock:
-    """A build's lock, beside what an older lock says of other kinds of host, if that still holds.
+    """Add the entries of an older lock for other kinds of host, if they are still valid.
 
-    It does while all that it was made of is the same: sources, settings, toolchain. Where this
-    kind's own outputs are others since epctx's code is, those of other kinds would be, too.
+    They are valid while sources, settings and toolchain are the same. If the code of epctx changed
+    the outputs of this kind, it would change those of other kinds, too.
     """
     here, before = kind(new), on(old, kind(new))
     lacks = lacking(old, here)
@@ -122,12 +122,12 @@ def added(old: Lock, new: Lock) -> Lock:
 
 
 _FEW = 6
-"""Words of a fact that are told one by one."""
+"""Largest number of words of a fact that are listed."""
 _NONE = LockedHost(compositions={}, execution_providers={}, golden={}, groups={})
 
 
 def _apart(lock: Lock) -> Lock:
-    """A lock as if it were of several kinds of host, with what depends on the host in `hosts`."""
+    """Return a lock in the form for several kinds of host, with `hosts`."""
     here = kind(lock)
     if lock.hosts or not here:
         return lock
@@ -164,7 +164,7 @@ def _facts(kind: Kind) -> dict[str, str]:
 
 
 def _value(text: str, other: str) -> str:
-    """A fact; of many words, how many, and which ones another does not have or has besides."""
+    """Return a fact; for many words, their number and the difference from another fact."""
     own, others = text.split(), other.split()
     if len(own) <= _FEW:
         return text
@@ -175,7 +175,7 @@ def _value(text: str, other: str) -> str:
 
 
 def _eps(lock: Lock, folder: str) -> set[str]:
-    """The EPs, by their names in the lock, that made what a folder has."""
+    """Return the names of the EPs that made the files of a folder."""
     composition, target = lock.compositions.get(folder), folder.partition("/")[0]
     parts = composition.parts.values() if composition is not None else ()
     groups = [folder] if composition is None else [f"{target}/{part.group}" for part in parts]
@@ -188,7 +188,7 @@ def _eps(lock: Lock, folder: str) -> set[str]:
 
 
 def _entry(lock: Lock, folder: str, here: Kind) -> LockedHost | None:
-    """The entry with the outputs of a folder for a kind of host: its own EPs' facts tell."""
+    """Return the entry with a folder's outputs for a kind of host, by the facts of its EPs."""
     used = _eps(lock, folder)
     for entry in lock.hosts.values():
         facts = {ep: each for ep, each in entry.execution_providers.items() if ep in used}
@@ -198,7 +198,7 @@ def _entry(lock: Lock, folder: str, here: Kind) -> LockedHost | None:
 
 
 def _dependent(lock: Lock) -> set[tuple[frozenset[str], frozenset[str]]]:
-    """Which EPs and folders depend on the host, by all entries."""
+    """Return the EPs and folders that depend on the host, for each entry."""
     return {
         (frozenset(entry.execution_providers), frozenset({*entry.groups, *entry.compositions}))
         for entry in lock.hosts.values()

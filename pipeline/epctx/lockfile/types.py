@@ -1,4 +1,4 @@
-"""The lock as types: what was built from what, by what (design section 9).
+"""Types of the lock: sources, toolchain and outputs of a build (design section 9).
 
 Portable between machines: paths are relative to the manifest, and there is no host name, user or
 time. What bytes depend on of the host is in `host` of an execution provider, or in `hosts`; `cpus`
@@ -184,7 +184,7 @@ class LockedComposition(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class LockedRuntime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a package says of an EP, and where it is selected by.
+    """Entry of an EP in a package, by which ONNX Runtime selects it.
 
     Attributes:
         device: cpu, gpu or npu; None: whatever the EP has.
@@ -216,7 +216,7 @@ class LockedVariant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LockedPackage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a package holds beside what the lock says of groups: with it, every byte follows.
+    """Content of a package besides the groups; every byte of it follows from the lock.
 
     Attributes:
         assets: the manifest's, by name: each file by its path in the asset.
@@ -235,7 +235,7 @@ class LockedPackage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LockedHost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What came out on one kind of host, of all that depends on the host.
+    """Outputs on one kind of host, as far as they depend on the host.
 
     Attributes:
         compositions: the outputs of each by `<target>/<composition>` and name.
@@ -289,7 +289,7 @@ class Lock(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def folders(self) -> dict[str, Mapping[str, LockedFile]]:
-        """Of each folder below `dist/<name>` every file but SHA256SUMS, by name."""
+        """Files of each folder below `dist/<name>`, without SHA256SUMS, by name."""
         found: dict[str, Mapping[str, LockedFile]] = {
             name: group.outputs for name, group in self.groups.items()
         }

@@ -1,4 +1,4 @@
-"""The lock's YAML: one text for one value, whichever YAML library is installed."""
+"""YAML writer of the lock: one text for one value, without a YAML library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INDENT = "  "
 
 
 def text(value: Mapping[str, object]) -> str:
-    """A document in block style, keys sorted, one entry a line.
+    """Return a document in block style, with sorted keys, one entry a line.
 
     Args:
         value: of mappings with string keys, lists, texts, numbers, truth values and null.
