@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec.structs import replace
 
 from epctx import lockfile as locks
 from epctx.cache.store import Shared
 from epctx.commands import build as command
+from epctx.commands import environment
 from epctx.commands import explain as pages
 from epctx.commands.bisect.result import Bisection
 from epctx.commands.build import On
@@ -19,11 +20,31 @@ from epctx.commands.diff import page as comparison_page
 from epctx.commands.diff.compare import Comparison, compare, side
 from epctx.commands.doctor import command as doctor_command
 from epctx.commands.doctor.diagnosis import Diagnosis
+from epctx.commands.environment import Variable
 from epctx.commands.explain import Explanation
 from epctx.commands.import_ import command as import_command
+from epctx.commands.init import choice
 from epctx.commands.init import command as init_command
 from epctx.commands.init.size_options import SizeOptions
 from epctx.commands.inspect.inspection import Inspection
+from epctx.commands.options import (
+    STARTER,
+    AnyPath,
+    BuilderId,
+    CacheUrl,
+    Existing,
+    Groups,
+    Jobs,
+    Keys,
+    Manifest,
+    NewManifest,
+    Option,
+    Outputs,
+    Pem,
+    Written,
+    located,
+    variables,
+)
 from epctx.commands.package import command as package_command
 from epctx.commands.package.report import PackageReport
 from epctx.commands.plan import command as plan_command
@@ -35,13 +56,14 @@ from epctx.commands.report.device import section
 from epctx.commands.reproduce import command as reproduce_command
 from epctx.commands.reproduce.result import Reproduction, variations_of
 from epctx.commands.validate import command as validate_command
+from epctx.commands.validate.command import Validation
 from epctx.commands.verify import folders as group_folders
 from epctx.engine import ranges as calibrated
-from epctx.engine.events import Listener
+from epctx.engine.events import Expect, Listener
 from epctx.engine.options import BuildOptions, ReleaseOptions
 from epctx.engine.output import place
 from epctx.engine.report import BuildReport
-from epctx.errors import UsageError, Violation, require_list
+from epctx.errors import UsageError, require_list
 from epctx.machines.address import Tls
 from epctx.manifest import Requirement
 from epctx.oci import reference as references
@@ -57,18 +79,29 @@ if TYPE_CHECKING:
     from epctx.commands.sign import SignReport
 
 
+LOCK: Final = Existing(
+    otherwise="name the .lock.yaml beside a manifest, which `epctx build` writes"
+)
+PACKAGE: Final = Existing(otherwise="name dist/<name>.ortpackage, which `epctx package` writes")
+DeviceResults = Annotated[AnyPath | None, Option(metavar="FILE"), Existing()]
+
+
 def plan(
-    manifest: str | os.PathLike[str],
+    manifest: Manifest = None,
     *,
-    out: str | os.PathLike[str] = "dist",
-    only: Sequence[str] = (),
+    out: Outputs = "dist",
+    only: Groups = (),
     verify: bool = True,
     allow_outside: bool = False,
-    remote_cache: str | None = None,
-    trust: str | os.PathLike[str] | None = None,
+    remote_cache: CacheUrl = None,
+    trust: Keys = None,
     listener: Listener | None = None,
 ) -> PlanReport:
-    """What a build of `manifest` with these arguments would do, and why; what it would fetch.
+    """Show what a build of the manifest would do and why, without doing it.
+
+    Args:
+        verify: plan a build that runs the models.
+        listener: hears what the plan waits for.
 
     Raises:
         ManifestError: the manifest breaks the schema or a rule; an EP refuses its options.
@@ -78,7 +111,7 @@ def plan(
     """
     require_list("only", only)
     return plan_command.plan(
-        Path(manifest),
+        located(manifest),
         out=Path(out),
         only=only,
         numbers=verify,
@@ -89,67 +122,71 @@ def plan(
 
 
 def build(
-    manifest: str | os.PathLike[str],
+    manifest: Manifest = None,
     *,
-    out: str | os.PathLike[str] = "dist",
-    only: Sequence[str] = (),
-    jobs: int | None = None,
-    keep_going: bool = False,
+    out: Outputs = "dist",
+    only: Groups = (),
+    jobs: Jobs = None,
+    keep_going: Annotated[bool, Option(short="k")] = False,
     verify: bool = True,
     cache: bool = True,
     locked: bool = False,
     from_cache: bool = False,
-    reports: str | os.PathLike[str] | None = None,
+    reports: Annotated[AnyPath | None, Option(metavar="DIR"), Existing()] = None,
     recalibrate: bool = False,
     golden: bool = False,
     archive: bool = False,
     attest: bool = False,
-    builder_id: str | None = None,
-    sign: str | os.PathLike[str] | None = None,
-    cert: str | os.PathLike[str] | None = None,
-    chain: str | os.PathLike[str] | None = None,
+    builder_id: BuilderId = None,
+    sign: Pem = None,
+    cert: Pem = None,
+    chain: Pem = None,
     allow_outside: bool = False,
-    remote_cache: str | None = None,
-    trust: str | os.PathLike[str] | None = None,
-    on: str | None = None,
+    remote_cache: CacheUrl = None,
+    trust: Keys = None,
+    on: Annotated[str | None, Option(metavar="dask://HOST:PORT")] = None,
     tls: Tls | None = None,
     listener: Listener | None = None,
+    expect: Expect | None = None,
 ) -> BuildReport:
-    """Build what `manifest` declares; outputs are in `out`, the report beside them.
+    """Build EPContext models as a manifest declares, verify and publish them.
+
+    The outputs are in `<out>/<name>/`, the report is `<out>/<name>.build.json`.
 
     Args:
-        manifest: its path.
-        out: the folder that gets `<name>/` and `<name>.build.json`.
-        only: `GROUP` or `GROUP@TARGET`; the whole manifest if empty.
-        jobs: session groups at a time; None: one for each core.
-        keep_going: build and publish the other groups when one fails.
-        verify: run the models and compare numbers; the checks that need no run are always made.
-        cache: use what was built before, and remember what is built now.
+        manifest: the manifest; if omitted epctx.yaml, or the only manifest in manifests/.
+        out: the folder of the outputs.
+        only: build this group only; may be repeated. The whole manifest if omitted.
+        jobs: session groups at a time; one for each core if omitted or 0.
+        keep_going: build and publish the other groups if one fails.
+        verify: run the models to compare numbers. Checks that run no model are always made.
+        cache: use or keep results in the cache.
         locked: fail if anything would differ from the lock beside the manifest; never write it.
-        from_cache: build nothing: publish what others have put into the cache.
-        reports: with that, a folder with the build reports of those who built: their EPs count.
+        from_cache: build nothing: publish what other machines have put into the cache.
+        reports: with `from_cache`, a folder with the build reports of these machines.
         recalibrate: run models that are quantized again, to find their ranges anew.
-        golden: put inputs and expected outputs into each group's folder.
-        archive: write `<name>.tar` with all that was published.
+        golden: ship inputs and expected outputs with each group.
+        archive: write all outputs as one `<name>.tar`, too.
         attest: write `<name>.intoto.json`, an in-toto attestation with SLSA provenance.
-        builder_id: who builds, a URI, for the attestation; None: as the CI system's variables say.
-        sign: a private key in PEM, which signs `<name>/` in `<name>/model.sig`, as `sign` does.
-        cert, chain: as in `sign`.
-        allow_outside: paths may lead out of the manifest's folder.
-        remote_cache: URL of a shared cache; empty: none; None: as `EPCTX_REMOTE_CACHE` says.
-        trust: a file with the public keys of those whose signatures count there; None: as
-            `EPCTX_CACHE_TRUST` says.
-        on: the machines that carry it out, `dask://HOST:PORT` or `dask://local?workers=N`; None:
-            this one, without dask.
-        tls: the certificates for them, or that none are needed.
+        builder_id: URI of the builder, for the attestation; taken from the CI system's variables if
+            omitted.
+        sign: sign the outputs with this private key by OpenSSF Model Signing, as `epctx sign` does.
+        cert: certificate of the key that signs.
+        chain: certificates of its issuers, the nearest first.
+        allow_outside: let paths lead out of the manifest's folder.
+        remote_cache: a cache that several machines share: s3://, gs://, az://, file:// or https://.
+        trust: public keys of those whose signatures count in the shared cache.
+        on: build on other machines; dask://local?workers=N starts them on this one.
+        tls: certificates for these machines; None: none, which is an error for other hosts.
         listener: hears of the build's events, from several threads, one at a time.
+        expect: called once with the groups that will be built, and their estimated seconds.
 
     Raises:
-        EpctxError: the first failure in manifest order; the report on disk has all of them.
+        EpctxError: the first failure in manifest order; its `report` has all of them.
     """
     require_list("only", only)
     done = command.run(
-        Path(manifest),
+        located(manifest),
         BuildOptions(
             out=Path(out),
             jobs=jobs or 0,
@@ -159,6 +196,7 @@ def build(
             from_cache=from_cache,
             reports=None if reports is None else Path(reports),
             recalibrate=recalibrate,
+            expect=expect or (lambda groups: None),
             release=ReleaseOptions(
                 golden=golden,
                 archive=archive,
@@ -172,55 +210,55 @@ def build(
         cached=cache,
         shared=_shared(remote_cache, trust),
         allow_outside=allow_outside,
-        on=_on(on, tls),
+        on=None if on is None else On(url=on, tls=tls or Tls()),
     )
     if done.failure is not None:
+        done.failure.report = done.report
         raise done.failure
     return done.report
 
 
-def _on(url: str | None, tls: Tls | None) -> On | None:
-    if url is None:
-        return None
-
-    return On(url=url, tls=tls or Tls())
-
-
 def package(
-    manifest: str | os.PathLike[str],
+    manifest: Manifest = None,
     *,
-    out: str | os.PathLike[str] = "dist",
-    jobs: int | None = None,
+    out: Outputs = "dist",
+    jobs: Jobs = None,
     verify: bool = True,
     cache: bool = True,
     locked: bool = False,
     attest: bool = False,
-    builder: str | None = None,
-    sign: str | os.PathLike[str] | None = None,
-    cert: str | os.PathLike[str] | None = None,
-    chain: str | os.PathLike[str] | None = None,
+    builder_id: BuilderId = None,
+    sign: Pem = None,
+    cert: Pem = None,
+    chain: Pem = None,
     allow_outside: bool = False,
-    remote_cache: str | None = None,
-    trust: str | os.PathLike[str] | None = None,
+    remote_cache: CacheUrl = None,
+    trust: Keys = None,
     listener: Listener | None = None,
+    expect: Expect | None = None,
 ) -> PackageReport:
-    """Build what `manifest` declares, all of it, and write `<out>/<name>.ortpackage/` of it.
+    """Build as `epctx build` does, and write an ONNX Runtime model package beside it.
 
-    An ONNX Runtime model package, schema major 1, portable: a component for each model, a variant
-    for each target. The arguments are those of `build`; the package is what is signed.
+    A component for each model, a variant for each target: ONNX Runtime 1.28 and later picks the
+    variant that fits the device. `package` in the manifest adds a tokenizer and other files. The
+    package is what is signed.
+
+    Args:
+        out: the folder of the outputs and of `<name>.ortpackage`.
 
     Raises:
         EpctxError: the build failed, and then no package was written; a file of `package` is gone;
             the disk refuses.
     """
     done, failure = package_command.run(
-        Path(manifest),
+        located(manifest),
         BuildOptions(
             out=Path(out),
             jobs=jobs or 0,
             numbers=verify,
             locked=locked,
-            release=ReleaseOptions(attest=attest, packaged=True, builder=builder),
+            expect=expect or (lambda groups: None),
+            release=ReleaseOptions(attest=attest, packaged=True, builder=builder_id),
         ),
         cached=cache,
         shared=_shared(remote_cache, trust),
@@ -229,27 +267,28 @@ def package(
         signer=Signer.from_options(sign, cert, chain),
     )
     if failure is not None:
+        failure.report = done.build
         raise failure
     assert done.package is not None
     return done.package
 
 
 def sign(
-    folder: str | os.PathLike[str],
+    folder: Annotated[AnyPath, Option(metavar="FOLDER"), Existing()],
     *,
-    key: str | os.PathLike[str],
-    cert: str | os.PathLike[str] | None = None,
-    chain: str | os.PathLike[str] | None = None,
+    key: Annotated[AnyPath, Option(metavar="PEM"), Existing()],
+    cert: Pem = None,
+    chain: Pem = None,
     waiting: Callable[[], None] = lambda: None,
 ) -> SignReport:
-    """Sign every file of a folder by OpenSSF Model Signing, in `model.sig` in the folder.
+    """Sign every file of a folder by OpenSSF Model Signing, in FOLDER/model.sig.
+
+    `epctx verify --trusted-key` and `model_signing verify` hold the folder to it.
 
     Args:
-        folder: a package, `dist/<name>`, any folder that is shipped.
+        folder: a package, dist/NAME, or any folder to be shipped.
         key: the private key: ECDSA on P-256, P-384 or P-521, in PEM, without a password.
-        cert: its certificate; None: whoever verifies has the public key.
-        chain: the certificates of its issuers, the nearest first.
-        waiting: called when a build holds what is to be signed.
+        waiting: called when a build holds the folder.
 
     Raises:
         UsageError: a file is not what it must be, the folder has nothing or a link in it, or
@@ -264,41 +303,42 @@ def sign(
 
 
 def verify(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    paths: Annotated[
+        AnyPath | Sequence[AnyPath],
+        Option(metavar="DIR|MODEL|oci://…", parser="place"),
+        Existing(),
+    ],
     *,
-    manifest: str | os.PathLike[str] | None = None,
-    lock: str | os.PathLike[str] | None = None,
-    trusted_key: Sequence[str | os.PathLike[str]] = (),
-    trusted_ca: Sequence[str | os.PathLike[str]] = (),
+    manifest: Annotated[AnyPath | None, Option(metavar="FILE"), STARTER] = None,
+    lock: Annotated[AnyPath | None, Option(metavar="FILE"), LOCK] = None,
+    trusted_key: Annotated[Sequence[AnyPath], Option(metavar="PEM"), Existing()] = (),
+    trusted_ca: Annotated[Sequence[AnyPath], Option(metavar="PEM"), Existing()] = (),
     golden: bool = False,
-    device_results: str | os.PathLike[str] | None = None,
+    device_results: DeviceResults = None,
     strict: bool = False,
     require: Sequence[Requirement] = (),
     allow_outside: bool = False,
     insecure: bool = False,
     waiting: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
-    """Verify what was built: group folders and packages at or below `paths`, models in them.
+    """Check every file against SHA256SUMS and its format, and run it against its source model.
 
     Models are read and run in worker processes: one that crashes an EP's SDK is a finding. A build
     that publishes there is waited for, and one that comes later waits.
 
     Args:
-        paths: folders, EPContext models, `oci://` references; with a lock, archives and
-            attestations.
-        manifest: what they were built from: its options and prefixes are checked, and numbers
-            against its source models.
-        lock: the lock that a release holds to: every byte must follow from it.
-        trusted_key: public keys in PEM: what is verified must be signed by one of them, or by a key
-            that one of `trusted_ca` certifies; nothing else of what is not is looked at.
-        trusted_ca: files of certificate authorities' certificates in PEM.
+        paths: folders of built groups, packages, models; with a lock, files of a release.
+        manifest: the manifest of the build: compare numbers with the source models, and check
+            options and prefixes.
+        lock: hold every byte to this lock file, too.
+        trusted_key: ask for a signature by this public key, in PEM; may be repeated. Nothing that
+            is not signed is opened.
+        trusted_ca: or by a key that these authorities certify, in PEM; may be repeated.
         golden: run the golden inputs in the folders, and compare with the golden outputs.
-        device_results: what `check_device.py` of a kit wrote on a device, its outputs beside it:
-            they are compared with the golden outputs in the folders.
-        strict: what cannot be checked counts as a failure.
-        require: `numbers`: models whose numbers were not run count as failures.
-        allow_outside: the manifest's paths may lead out of its folder.
-        insecure: registries speak plain HTTP.
+        device_results: judge what check_device.py of a kit (`epctx kit`) wrote on a device.
+        strict: fail on what cannot be checked, too.
+        require: fail where the numbers of a model were not run.
+        insecure: the registry speaks plain HTTP: who listens, reads all.
         waiting: called when a build holds what is to be verified.
 
     Raises:
@@ -398,22 +438,22 @@ def verify(
 
 
 def kit(
-    source: str | os.PathLike[str],
+    source: Annotated[AnyPath, Option(metavar="DIR|PACKAGE"), Existing()],
     *,
-    out: str | os.PathLike[str] | None = None,
-    golden: str | os.PathLike[str] | None = None,
-    expect_driver: str | None = None,
+    out: Annotated[AnyPath | None, Option(short="o", metavar="DIR"), Written()] = None,
+    golden: Annotated[AnyPath | None, Option(metavar="DIR"), Existing()] = None,
+    expect_driver: Annotated[str | None, Option(metavar="VERSION")] = None,
 ) -> KitReport:
-    """Write what a device without epctx needs to check and time what was built.
+    """Write a folder with which a device that has no epctx checks and times the models.
 
-    The models, their golden inputs and outputs, and `check_device.py`, which needs Python, numpy,
-    onnxruntime and the EPs' packages. What is in `source` is checked before, and not changed.
+    There, check_device.py needs Python, numpy, onnxruntime and the packages of the EPs; it writes
+    what `epctx verify --device-results` judges. `source` is checked before, and not changed.
 
     Args:
         source: a folder of built groups, with golden files, or a package.
-        out: the kit's folder, where nothing or a kit may be; None: `<source>.kit` beside the build.
-        golden: the folder of a build with golden files, for a package of it.
-        expect_driver: the version that the device's driver must have.
+        out: the kit's folder; `<source>.kit` beside it if omitted.
+        golden: the folder of a build with `--golden`: a package has no golden files.
+        expect_driver: version that the device's driver must have; another is reported.
 
     Raises:
         UsageError: there is nothing to pack, golden files are missing, or something else lies where
@@ -432,26 +472,27 @@ def kit(
 
 
 def reproduce(
-    manifest: str | os.PathLike[str],
+    manifest: Manifest = None,
     *,
-    only: Sequence[str] = (),
-    vary: Sequence[str] | None = None,
+    only: Groups = (),
+    vary: Annotated[Sequence[str] | None, Option(metavar="NAME", complete="variations")] = None,
     find_cause: bool = False,
-    jobs: int | None = None,
-    out: str | os.PathLike[str] | None = None,
+    jobs: Jobs = None,
+    out: Annotated[AnyPath | None, Option(short="o", metavar="DIR")] = None,
     allow_outside: bool = False,
     listener: Listener | None = None,
 ) -> Reproduction:
-    """Build `manifest` twice without cache, in circumstances that differ, and compare all files.
+    """Build a manifest twice, without cache, and compare every byte.
 
-    Neither its outputs nor its lock are touched: both builds are made of copies, in a folder that
-    is removed. Models are not run. Other arguments are those of `build`.
+    Between the builds vary path, environment, exec-path, home, locale, time-zone, hash-seed, umask,
+    time, file-order, file-times, cores, jobs, user and host-name: in the workers, too, which a
+    build shields from them. Models are not run. Neither `dist` nor the lock is written; the lock is
+    compared.
 
     Args:
-        vary: names of `epctx.commands.reproduce.result.VARIATIONS`; None: all.
+        vary: vary this only, not all that can be; may be repeated.
         find_cause: if something differs, build once more for each variation.
-        jobs: session groups at a time in the first build; None: one for each core.
-        out: a new folder that keeps both builds, `first` and `second`.
+        out: keep both builds, `first` and `second`, in this new folder.
 
     Raises:
         UsageError: `out` has something in it; `only` or `vary` names what there is not.
@@ -460,7 +501,7 @@ def reproduce(
     require_list("only", only)
     require_list("vary", vary)
     return reproduce_command.reproduce(
-        Path(manifest),
+        located(manifest),
         only=only,
         jobs=jobs or os.cpu_count() or 1,
         vary=variations_of(vary),
@@ -472,26 +513,33 @@ def reproduce(
 
 
 def bisect(
-    manifest: str | os.PathLike[str],
-    group: str,
-    model: str,
+    manifest: Annotated[AnyPath, Option(metavar="MANIFEST"), STARTER],
+    group: Annotated[str, Option(metavar="GROUP[@TARGET]", complete="groups")],
+    model: Annotated[str, Option(metavar="MODEL")],
     *,
-    cuts: int = 8,
-    budget: float | None = None,
-    out: str | os.PathLike[str] = "dist",
+    cuts: Annotated[int, Option(metavar="N", least=1)] = 8,
+    budget: Annotated[float | None, Option(metavar="TIME", parser="duration")] = None,
+    out: Outputs = "dist",
     allow_outside: bool = False,
     listener: Listener | None = None,
 ) -> tuple[Bisection, Path]:
-    """The first node of a compiled model whose numbers are wrong, why, and what repairs the build.
+    """Find the node of a model that is wrong or does not compile, why, and what repairs it.
+
+    The model is built again and again, with inner values as outputs: each time these are compared
+    with the source's. If it fails or crashes, nodes are kept off the EPs, half of them first. What
+    may repair the build is tried before it is proposed. DIR gets all that was found as JSON and as
+    a page. Ends with 7 where something is wrong.
 
     Args:
-        group: `GROUP` or `GROUP@TARGET`.
+        manifest: the manifest, whose build fails.
+        group: the model group; of several targets the first.
+        model: a model of the group.
         cuts: nodes whose values are read at a time.
-        budget: in seconds, after which no further build begins.
-        out: the folder that gets what was found, as JSON and as a page.
+        budget: time after which no further build begins, in seconds; 90s, 10m or 1h on the command
+            line.
 
     Returns:
-        What was found, and the page.
+        The result, and the page.
 
     Raises:
         UsageError: there is no such group or model; `epctx[report]` is not installed.
@@ -513,8 +561,11 @@ def bisect(
     return found, page.write(found, Path(out))
 
 
-def inspect(file: str | os.PathLike[str]) -> Inspection:
-    """What is in a model or a context binary, whoever made it.
+def inspect(file: Annotated[AnyPath, Option(metavar="FILE"), Existing()]) -> Inspection:
+    """Describe a model or a context binary: nodes, graphs, sizes, shared weights.
+
+    Args:
+        file: an EPContext model, or a context binary.
 
     Raises:
         UsageError: there is no such file.
@@ -526,12 +577,15 @@ def inspect(file: str | os.PathLike[str]) -> Inspection:
 
 
 def diff(
-    old: str | os.PathLike[str],
-    new: str | os.PathLike[str],
+    old: Annotated[AnyPath, Option(metavar="A"), Existing()],
+    new: Annotated[AnyPath, Option(metavar="B"), Existing()],
     *,
-    html: str | os.PathLike[str] | None = None,
+    html: Annotated[AnyPath | None, Option(metavar="FILE"), Written()] = None,
 ) -> Comparison:
-    """Compare two builds, two locks, or a build and a lock; causes come before effects.
+    """Show what differs between two builds, two locks, or a build and a lock.
+
+    It compares toolchain, sources, settings, partitions, files, and in files nodes, attributes and
+    tensors: causes before effects.
 
     Args:
         old: a folder of outputs (`dist`, `dist/<name>`), a `.build.json`, or a lock.
@@ -553,65 +607,68 @@ def diff(
 
 
 def validate(
-    manifest: str | os.PathLike[str],
-    *,
-    models: bool = True,
-    allow_outside: bool = False,
-    warned: Callable[[Violation], None] = lambda warning: None,
-) -> tuple[Violation, ...]:
-    """Everything for which a build of a manifest would fail, as far as no EP need be asked; empty
-    if nothing is.
+    manifest: Manifest = None, *, models: bool = True, allow_outside: bool = False
+) -> Validation:
+    """Check manifests, and the headers of their models, and report everything that is wrong.
 
-    The schema and the rules; of a manifest that breaks neither, what its EPs say of their options,
-    and the headers of its models: no weight is read.
+    No weight is read and nothing is compiled. What a build would fail for is an error, with the
+    exit code of that build; what it takes and nobody may have meant is a warning.
 
     Args:
-        manifest: its path.
-        models: read the models; False: they need not be there.
-        allow_outside: paths may lead out of the manifest's folder.
-        warned: called with each thing that a build takes and nobody may have meant.
+        models: read the models (files may be missing without, as in some checkouts).
 
     Raises:
         ManifestError: the file cannot be read.
         ProviderUnavailable: an installed provider's option schema cannot be used.
     """
-    found = validate_command.validate(Path(manifest), models=models, allow_outside=allow_outside)
-    for warning in found.warnings:
-        warned(warning)
-    return found.violations
+    return validate_command.validate(located(manifest), models=models, allow_outside=allow_outside)
 
 
 def init(
-    models: Sequence[str | os.PathLike[str]],
-    manifest: str | os.PathLike[str] | None = None,
+    models: Annotated[Sequence[AnyPath], Option(metavar="MODEL.onnx|FOLDER"), Existing()] = (),
+    manifest: NewManifest = None,
     *,
-    provider: str = "ReferenceExecutionProvider",
-    options: Mapping[str, str] | None = None,
+    provider: Annotated[str | None, Option(metavar="NAME", complete="providers")] = None,
+    options: Annotated[
+        Mapping[str, str] | None, Option(name="option", metavar="KEY=VALUE", complete="options")
+    ] = None,
     share: bool = False,
     quantize: bool = False,
-    dimensions: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    inputs: Sequence[str | os.PathLike[str]] = (),
+    dimensions: Annotated[
+        Mapping[str, int] | None, Option(name="dimension", metavar="NAME=SIZE")
+    ] = None,
+    shapes: Annotated[
+        Mapping[str, Sequence[int]] | None, Option(name="shape", metavar="INPUT=SIZES")
+    ] = None,
+    inputs: Annotated[Sequence[AnyPath], Option(metavar="FILE"), Existing()] = (),
     schema: bool = False,
     force: bool = False,
+    ask_size: Callable[[str, int], int] | None = None,
 ) -> Path:
-    """Write a starter manifest for `models` and return its path; it builds as it is.
+    """Write a starter manifest for models; it builds as it stands, and says what could be set.
+
+    Sizes that a model leaves open come from `shapes` and `dimensions`, from files of inputs
+    (`inputs`, calib/*.npz), from what the exporter wrote into the model, and else are guesses,
+    which the manifest lists. A model with open sizes is run on ONNX Runtime's CPU EP, in a process
+    of its own, at the sizes that are proposed.
 
     Args:
-        models: `.onnx` files, or one folder of onnxruntime-genai. A model with dynamic shapes is
-            run on ONNX Runtime's CPU EP, in a process of its own, at the sizes that are proposed.
-        manifest: the file to write; None: `epctx.yaml` in the current folder, if it holds all
-            models, else in the folder nearest to them that does.
-        provider: ONNX Runtime's name of the EP.
-        options: of the provider.
-        share: the models share one EP context, in the order given.
-        quantize: the models, of float32, are made integer ones before they are compiled.
-        dimensions: sizes of dimensions that models leave open, in elements, by name.
-        shapes: whole shapes of inputs, by name.
-        inputs: files of inputs (`.npz`, `.npy`, `.pb`): sizes are theirs, and they are verified on.
-        schema: write `epctx.manifest.schema.json` beside it, too, by which editors complete it and
-            which the manifest names in a comment.
-        force: overwrite a manifest that is there.
+        models: ONNX models, or a model folder of onnxruntime-genai.
+        manifest: the manifest to write; if omitted epctx.yaml here, or in the folder nearest to the
+            models that holds them all.
+        provider: ONNX Runtime's name of the execution provider; one that is installed if omitted.
+        options: a provider option; may be repeated.
+        share: let all models share one context, in this order.
+        quantize: make the float32 models integer ones first, for NPUs.
+        dimensions: size of an open dimension, in elements; may be repeated.
+        shapes: shape of an input, like x=1,3,224,224; may be repeated.
+        inputs: a file of inputs (.npz, .npy, .pb), for sizes and to verify; may be repeated.
+        schema: write the JSON schema by which editors complete the manifest, too.
+        force: replace the file if it is there.
+        ask_size: called with each open size that would be a guess, and the guess; returns the size.
+
+    Returns:
+        The manifest's path.
 
     Raises:
         ModelError: a model cannot be read.
@@ -624,7 +681,7 @@ def init(
     return init_command.write(
         [Path(model) for model in models],
         None if manifest is None else Path(manifest),
-        provider=provider,
+        provider=provider or choice.proposed(choice.installed(), options or {}),
         options=options,
         share=share,
         quantize=quantize,
@@ -632,6 +689,7 @@ def init(
             dimensions=dimensions or {},
             shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
             files=tuple(map(Path, inputs)),
+            ask=ask_size,
         ),
         schema=schema,
         force=force,
@@ -639,15 +697,22 @@ def init(
 
 
 def import_ep_weight_sharing(
-    line: str, manifest: str | os.PathLike[str] | None = None, *, force: bool = False
+    line: Annotated[str, Option(metavar="'FLAGS'")],
+    manifest: NewManifest = None,
+    *,
+    force: bool = False,
 ) -> Path:
-    """Write the manifest that builds what a command line of `ep_weight_sharing_ctx_gen` builds.
+    """Write the manifest that builds what ep_weight_sharing_ctx_gen builds.
 
     Args:
-        line: of ONNX Runtime's tool, with its name in front or without; its paths are from the
-            current folder.
-        manifest: the file to write; None: as for `init`.
-        force: overwrite a manifest that is there.
+        line: the command line of the tool, as one word, with its name in front or without; its
+            paths are from the current folder.
+        manifest: the manifest to write; if omitted epctx.yaml here, or in the folder nearest to the
+            models that holds them all.
+        force: replace the file if it is there.
+
+    Returns:
+        The manifest's path.
 
     Raises:
         UsageError: the line is none of the tool's, a model is not there or lies outside of the
@@ -659,7 +724,7 @@ def import_ep_weight_sharing(
 
 
 def doctor() -> Diagnosis:
-    """What is installed, and what this host can build and run; its `problems` are to be repaired.
+    """Show which execution providers are installed, what they can do here, and what to repair.
 
     EPs' libraries are loaded in processes of their own: one that crashes is a problem. Nothing is
     changed. Takes a few seconds.
@@ -667,21 +732,67 @@ def doctor() -> Diagnosis:
     return doctor_command.diagnose()
 
 
+def env() -> list[Variable]:
+    """List the variables that epctx reads: what they are now and by default, what they do."""
+    return environment.variables(variables(build))
+
+
+def check_environment(warn: Callable[[str, str], None] = lambda what, remedy: None) -> None:
+    """Check the variables of the environment that every command reads.
+
+    Args:
+        warn: called with what may be misspelt, and the remedy.
+
+    Raises:
+        UsageError: a variable says what cannot be done.
+    """
+    environment.check()
+    for name, near in environment.unknown(variables(build)):
+        warn(f"{name} is no variable of epctx", f"{near} (`epctx env` lists them)")
+
+
+def worker(
+    scheduler: Annotated[str, Option(metavar="dask://HOST:PORT")],
+    *,
+    name: Annotated[str | None, Option(metavar="NAME")] = None,
+    jobs: Jobs = None,
+    tls: Tls | None = None,
+    notify: Callable[[str], None] = lambda words: None,
+) -> None:
+    """Carry out what `epctx build --on` asks for, on this machine, until it is ended.
+
+    Args:
+        scheduler: the scheduler that is served.
+        name: name of this machine in reports.
+        tls: certificates; None: none, which is an error for other hosts.
+        notify: called with messages for people.
+
+    Raises:
+        UsageError: the address is none, or would be used in the clear; there is no shared cache.
+        ProviderUnavailable: dask is not installed; there is no scheduler.
+    """
+    from epctx.commands import worker as command
+
+    command.serve(scheduler, tls or Tls(), name=name, jobs=jobs or 0, told=notify)
+
+
 def push(
-    package: str | os.PathLike[str],
-    reference: str,
+    package: Annotated[AnyPath, Option(metavar="PACKAGE"), PACKAGE],
+    reference: Annotated[str, Option(metavar="oci://HOST/REPO[:TAG]")],
     *,
     insecure: bool = False,
-    mount: str | None = None,
+    mount: Annotated[str | None, Option(metavar="REPO")] = None,
     listener: Listener | None = None,
     waiting: Callable[[], None] = lambda: None,
 ) -> PushReport:
-    """Push a package to a registry, with the signature in it and the attestation beside it.
+    """Push a package to an OCI registry, with the signature in it and the attestation beside it.
+
+    It is a CNCF ModelPack, always of the same digest. What is there is not sent again.
 
     Args:
         package: a model package, or a folder of built groups.
-        reference: `oci://HOST/REPO:TAG`.
-        insecure: the registry speaks plain HTTP.
+        reference: the destination.
+        insecure: the registry speaks plain HTTP: who listens, reads all.
         mount: another repository of the registry, which may have some of the files.
         listener: hears which files move.
         waiting: called when a build holds the package.
@@ -704,18 +815,21 @@ def push(
 
 
 def pull(
-    reference: str,
-    folder: str | os.PathLike[str],
+    reference: Annotated[str, Option(metavar="oci://HOST/REPO[:TAG][@sha256:…]")],
+    folder: Annotated[AnyPath, Option(metavar="DIR"), Written()],
     *,
     insecure: bool = False,
     listener: Listener | None = None,
 ) -> PullReport:
-    """Pull a package from a registry into a folder, whole or not at all.
+    """Pull a package from an OCI registry, whole or not at all; every file is held to its digest.
+
+    A signature comes with it, attestations beside it. Only `@sha256:…` says what comes: a tag can
+    be moved. `epctx verify` checks the rest.
 
     Args:
-        reference: `oci://HOST/REPO:TAG`, or with `@sha256:…`, which goes before the tag.
-        folder: it must not be there, or be empty, or be that package already.
-        insecure: the registry speaks plain HTTP.
+        reference: the package; a digest goes before the tag.
+        folder: the destination: a folder that is not there yet, is empty, or is that package.
+        insecure: the registry speaks plain HTTP: who listens, reads all.
         listener: hears which files move.
 
     Raises:
@@ -732,11 +846,11 @@ def pull(
 
 
 def report(
-    source: str | os.PathLike[str],
+    source: Annotated[AnyPath | None, Option(metavar="[MANIFEST|JSON|DIST]"), STARTER] = None,
     *,
-    out: str | os.PathLike[str] | None = None,
-    dist: str | os.PathLike[str] = "dist",
-    device_results: str | os.PathLike[str] | None = None,
+    out: Annotated[AnyPath | None, Option(short="o", metavar="FILE"), Written()] = None,
+    dist: Annotated[AnyPath, Option(metavar="DIR")] = "dist",
+    device_results: DeviceResults = None,
 ) -> Path:
     """Write a build report as one HTML page that needs no network, and return its path.
 
@@ -755,7 +869,7 @@ def report(
         ManifestError: the manifest breaks the schema or a rule.
         StorageError: the page cannot be written.
     """
-    path = _report_of(Path(source), Path(dist))
+    path = _report_of(located(source), Path(dist))
     page = Path(out) if out is not None else report_command.page_of(path)
     on_device = None
     if device_results is not None:
@@ -766,7 +880,7 @@ def report(
     return page
 
 
-def _shared(url: str | None, trust: str | os.PathLike[str] | None) -> Shared:
+def _shared(url: str | None, trust: AnyPath | None) -> Shared:
     """What is said of the shared cache."""
     return Shared(url=url, trust=None if trust is None else Path(trust))
 

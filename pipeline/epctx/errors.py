@@ -60,11 +60,13 @@ class EpctxError(Exception):
         code: its kind, as `epctx explain` takes it.
         group: `group@target`, as `--only` takes it; the engine knows it.
         log: the end of what the process printed that it comes from; None: it is not known.
+        report: the build report of a build that failed; None for other errors.
     """
 
     exit_code: ClassVar[int] = 1
     code: Code = Code.BUG
     log: LogTail | None = None
+    report: object | None = None
 
     def __init__(
         self,

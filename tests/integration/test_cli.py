@@ -109,7 +109,7 @@ TENSORRT = HEAD + REFERENCE.replace("Reference", "Tensorrt") + GROUPS
 FAILURES: dict[str, tuple[int, str, str, Callable[[Path], None]]] = {
     "an unknown option": (2, "build m.yaml --key-going", "--keep-going", nothing),
     "an unknown command": (2, "bild m.yaml", 'did you mean "build"?', nothing),
-    "no argument": (2, "inspect", "missing argument 'file'", nothing),
+    "no argument": (2, "inspect", "missing argument 'FILE'", nothing),
     "no manifest anywhere": (2, "build", "no manifest is named", nothing),
     "a number that is none": (2, "build m.yaml -j many", "valid int", nothing),
     "a group that there is not": (2, "build m.yaml --only gg", 'did you mean "g"?', nothing),
@@ -230,7 +230,7 @@ def test_every_exit_code_but_those_of_bugs_and_interrupts_is_here() -> None:
 
 def test_a_bug_is_1(here: Path) -> None:
     code = (
-        "import sys, epctx.api as v\n"
+        "import sys, epctx.commands.inspect.command as v\n"
         "def fail(*args): raise KeyError('surprise')\n"
         "v.inspect = fail\n"
         "from epctx.cli.app import main\n"

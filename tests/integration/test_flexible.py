@@ -247,7 +247,7 @@ def test_embedded_and_cut_by_the_manifest(tmp_path: Path) -> None:
 def test_lists_that_are_refused(tmp_path: Path, chips: object, words: str) -> None:
     made = project(tmp_path / "p", chips)
     made.write()
-    (found,) = api.validate(made.manifest)
+    (found,) = api.validate(made.manifest).violations
     assert found.code == "E0315"
     assert words in f"{found.what} {found.remedy}"
     assert found.line

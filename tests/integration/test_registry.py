@@ -38,7 +38,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     found = packaged.with_extras(tmp_path_factory.mktemp("pushed"))
     found.write()
     out = found.folder / "dist"
-    api.package(found.manifest, out=out, jobs=2, attest=True, builder=BUILDER)
+    api.package(found.manifest, out=out, jobs=2, attest=True, builder_id=BUILDER)
     return found
 
 

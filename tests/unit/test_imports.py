@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from epctx import cli
-from epctx.cli import app as cli_app
 
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime")
 """Packages that only workers need at once; the rest stands at the top of modules."""
@@ -28,18 +27,6 @@ def test_no_module_of_the_command_line_imports_onnx_before_it_must() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert printed.stdout.split() == [], printed.stderr
-
-
-def test_help_lists_the_commands_without_importing_them() -> None:
-    code = (
-        "import sys; from epctx.cli.app import app; app(['--help'], standalone_mode=False); "
-        "print(*[m for m in ('epctx.api', 'epctx.cli.build') if m in sys.modules], file=sys.stderr)"
-    )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert printed.stderr.split() == []
-    for name in cli_app.COMMANDS:
-        command = cli_app._summary(f"{name}_" if name == "import" else name)
-        assert command and command.split(".")[0][:40] in printed.stdout
 
 
 def test_what_reads_the_header_of_a_model_needs_no_onnx_ir() -> None:

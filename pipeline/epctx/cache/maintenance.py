@@ -58,6 +58,7 @@ class Checked(Struct, frozen=True, kw_only=True):
         incomplete: actions that had lost an object; they will be carried out again.
         elsewhere: actions of which the shared cache gave the record alone; their files come from
             there when they are needed, or they are carried out.
+        readonly: nothing was set aside.
     """
 
     folder: str
@@ -67,6 +68,7 @@ class Checked(Struct, frozen=True, kw_only=True):
     corrupt: tuple[str, ...]
     incomplete: int
     elsewhere: int = 0
+    readonly: bool = False
 
 
 def info(cache: Cache) -> Info:
@@ -124,6 +126,7 @@ def check(cache: Cache) -> Checked:
         corrupt=tuple(corrupt),
         incomplete=incomplete,
         elsewhere=elsewhere,
+        readonly=cache.location.readonly,
     )
 
 

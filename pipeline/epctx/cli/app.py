@@ -1,21 +1,19 @@
 """The command line: arguments, calls, rendering; nothing else (design section 10).
 
-A new command is a module beside this one and a name in `COMMANDS`; what it does is a function in
-`commands`, which `api` has, too.
+A new command is a module beside this one and a name in `COMMANDS`. Its parameters and its help are
+those of its function in `api` (`declared`).
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
 import keyword
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperGroup, TyperOption
 
 from epctx._version import __version__
 from epctx.cli import arguments, streams, usage
@@ -27,7 +25,6 @@ from epctx.text import did_you_mean
 
 if TYPE_CHECKING:  # typer has no public names for them
     from typer._click.core import Command, Context, Parameter
-    from typer._click.formatting import HelpFormatter
 
 COMMANDS = (
     *("init", "import", "validate", "plan", "build", "package", "kit", "sign", "verify"),
@@ -38,9 +35,7 @@ COMMANDS = (
 
 
 class _Commands(TyperGroup):
-    """Imports the module of a command when it is asked for, and no other: not even to list it."""
-
-    _lists = False
+    """Imports the module of a command when it is asked for."""
 
     def list_commands(self, ctx: Context) -> list[str]:
         return list(COMMANDS)
@@ -49,8 +44,6 @@ class _Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         python_name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        if self._lists:
-            return TyperCommand(cmd_name, help=_summary(python_name))
         module = importlib.import_module(f"epctx.cli.{python_name}")
         own: typer.Typer | None = getattr(module, "app", None)
         if own is None:
@@ -61,10 +54,6 @@ class _Commands(TyperGroup):
         for each in (made, *getattr(made, "commands", {}).values()):
             _show_no_type([*each.params, each.get_help_option(ctx)])
         return made
-
-    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
-        self._lists = True
-        super().format_help(ctx, formatter)
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         params = super().get_params(ctx)
@@ -112,19 +101,6 @@ class _Commands(TyperGroup):
             return code
 
 
-def _summary(module: str) -> str:
-    """Read what a command says of itself, without importing what it works with."""
-    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == module.rstrip("_"):
-            return ast.get_docstring(node) or ""
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            for each in node.value.keywords:
-                if each.arg == "help" and isinstance(each.value, ast.Constant):
-                    return str(each.value.value)
-    raise LookupError(module)
-
-
 def _show_no_type(params: Iterable[Parameter | None]) -> None:
     """A flag takes no value: help is not to show `<bool>` for one."""
     for each in params:
@@ -136,10 +112,7 @@ app = typer.Typer(
     name="epctx",
     cls=_Commands,
     help="Declarative, reproducible builds of ONNX Runtime EPContext models.",
-    epilog="Variables of the environment: EPCTX_CACHE_DIR, EPCTX_CACHE_READONLY, "
-    "EPCTX_CACHE_SHARED, EPCTX_CACHE_SIGNING_KEY, EPCTX_CACHE_TRUST, EPCTX_REMOTE_CACHE, "
-    "EPCTX_REMOTE_CACHE_TOKEN, EPCTX_HIDE_DEVICES, and limits EPCTX_LIMIT_…; `epctx env` lists "
-    "them all.",
+    epilog="`epctx env` lists the variables of the environment that set the rest.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

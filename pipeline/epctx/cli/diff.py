@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from epctx import api
-from epctx.cli.paths import Existing, Written
+from epctx.cli import declared
 from epctx.cli.render import UI
 from epctx.commands.diff.compare import ChangedFile, Comparison
 from epctx.error_codes import Code
@@ -22,31 +22,18 @@ _SHOWN = 20
 _STYLES = {"toolchain": "magenta", "host": "magenta", "source": "magenta", "setting": "magenta"}
 
 
+@declared.by(api.diff)
 def diff(
     ui: UI,
-    old: Annotated[
-        Path,
-        typer.Argument(metavar="A", help="A folder of outputs, a .build.json, or a lock."),
-        Existing(),
-    ],
-    new: Annotated[Path, typer.Argument(metavar="B", help="Likewise."), Existing()],
+    call: Callable[..., Comparison],
+    old: Path,
+    new: Path,
     *,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Fail, with exit code 8, if anything differs.")
     ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the comparison of two builds as HTML page, too."),
-        Written(),
-    ] = None,
 ) -> None:
-    """Show what differs between two builds, two locks, or a build and a lock.
-
-    It compares toolchain, sources, settings, partitions, files, and in files nodes, attributes and
-    tensors. Differences are no failure without --exit-code; -v shows all of them. The page of
-    --html has each group's state, coverage, partitions, files, numbers and time side by side.
-    """
-    found = api.diff(old, new, html=html)
+    found = call()
     ui.emit(found)
     ui.print(*_lines(found, every=bool(ui.verbose)))
     if exit_code and not found.same:

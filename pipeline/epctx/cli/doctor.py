@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-import typer
 from rich.console import RenderableType
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from epctx import api
+from epctx.cli import declared
 from epctx.cli.render import UI, facts_table, shown
 from epctx.commands.doctor.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
 from epctx.errors import EpctxError
@@ -19,18 +19,14 @@ NOT_TRIED = "not tried on this host"
 STYLES = {"ready": "green", "no device": "yellow", "not installed": "dim", "broken": "bold red"}
 
 
-def doctor(ui: UI) -> None:
-    """Tell which execution providers are here, what they can do, and what is to be repaired.
-
-    With -v also the EPs that other distributions of ONNX Runtime would bring.
-    """
-    found = api.doctor()
+@declared.by(api.doctor)
+def doctor(ui: UI, call: Callable[..., Diagnosis]) -> int:
+    found = call()
     ui.emit(found)
     ui.print(*_page(found, every=bool(ui.verbose)))
     for problem in found.problems:
         ui.put(shown(EpctxError.of(problem)), stderr=True)
-    if found.problems:
-        raise typer.Exit(found.problems[0].exit_code)
+    return found.problems[0].exit_code if found.problems else 0
 
 
 def _page(found: Diagnosis, *, every: bool) -> Iterator[RenderableType]:

@@ -14,6 +14,7 @@ from epctx.commands import explain as pages
 
 def explain(
     ui: UI,
+    *,
     code: Annotated[
         str | None,
         typer.Argument(

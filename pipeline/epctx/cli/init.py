@@ -5,92 +5,41 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from epctx.cli import completion
-from epctx.cli.options import NewManifest, pairs, size
-from epctx.cli.paths import Existing
+from epctx import api
+from epctx.cli import declared
 from epctx.cli.render import UI
-from epctx.commands.init import choice, command
+from epctx.commands.init import choice
 from epctx.commands.init import example as examples
-from epctx.commands.init.size_options import SizeOptions
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
 from epctx.parsing.rules.options import of_session
 
 
+@declared.by(api.init)
 def init(
     ui: UI,
-    models: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="ONNX models, or a model folder of onnxruntime-genai.", metavar="MODEL.onnx|FOLDER"
-        ),
-        Existing(),
-    ] = None,
+    call: Callable[..., Path],
+    models: Sequence[Path],
+    manifest: Path | None,
+    provider: str | None,
+    options: Mapping[str, str],
+    force: bool,
     *,
     example: Annotated[
         bool, typer.Option("--example", help="Write a small model too, and take that.")
     ] = False,
-    provider: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="ONNX Runtime's name of the execution provider; else one that is installed.",
-            autocompletion=completion.providers,
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="A provider option; repeatable.",
-            autocompletion=completion.options,
-        ),
-    ] = None,
-    share: Annotated[
-        bool, typer.Option("--share", help="All models share one context, in this order.")
-    ] = False,
-    quantize: Annotated[
-        bool,
-        typer.Option("--quantize", help="Make the float32 models integer ones first, for NPUs."),
-    ] = False,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="INPUT=SIZES", help="The shape of an input, like x=1,3,224,224."),
-    ] = None,
-    dimension: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SIZE", help="The size of a dimension that is open."),
-    ] = None,
-    inputs: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Inputs (.npz, .npy, .pb): for sizes, and to verify."),
-        Existing(),
-    ] = None,
-    out: NewManifest = None,
-    schema: Annotated[
-        bool, typer.Option("--schema", help="Write the schema by which editors complete it, too.")
-    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing: take what is proposed.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the file if it is there.")
-    ] = False,
 ) -> None:
-    """Write a starter manifest for models; it builds as it stands, and says what could be set.
-
-    Sizes that a model leaves open come from --shape and --dimension, from
-    files of inputs (--inputs, calib/*.npz), from what the exporter wrote
-    into the model, and else are guesses, which the manifest lists.
-    """
-    options = pairs(option, "--option")
     if example and models:
         raise UsageError(
             "--example brings its own model",
@@ -103,30 +52,14 @@ def init(
             remedy="name one: `epctx init MODEL.onnx`; or write --example",
             code=Code.COMMAND_LINE,
         )
-    asks = not yes and _is_terminal(ui)
+    asks = not yes and ui.asks
     chosen = provider or _provider(ui, options, asks=asks)
-    options |= _left_out(ui, chosen, options, asks=asks)
+    options = {**options, **_left_out(ui, chosen, options, asks=asks)}
     if example:
-        models = [examples.write((out or Path()).parent, force=force)]
-    assert models is not None
-    size_options = SizeOptions(
-        dimensions={n: size(n, text) for n, text in pairs(dimension, "--dimension").items()},
-        shapes={n: _shape(n, text) for n, text in pairs(shape, "--shape").items()},
-        files=tuple(inputs or ()),
-        ask=(lambda name, guess: _size(ui, name, guess)) if asks else None,
-    )
+        models = [examples.write((manifest or Path()).parent, force=force)]
+    ask = partial(_size, ui) if asks else None
     try:
-        written = command.write(
-            models,
-            out,
-            provider=chosen,
-            options=options,
-            share=share,
-            quantize=quantize,
-            size_options=size_options,
-            schema=schema,
-            force=force,
-        )
+        written = call(models=models, provider=chosen, options=options, ask_size=ask)
     except EpctxError:
         if example:
             models[0].unlink()
@@ -136,14 +69,6 @@ def init(
     ui.emit({"manifest": written, "provider": chosen})
     ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))
     ui.note(Text(f"next: {_command('epctx', 'build', written.as_posix())}", style="cyan"))
-
-
-def _is_terminal(ui: UI) -> bool:
-    return not ui.json and sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _shape(name: str, text: str) -> tuple[int, ...]:
-    return tuple(size(name, part.strip(), "--shape") for part in text.split(","))
 
 
 def _size(ui: UI, name: str, guess: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from epctx import api
-from epctx.cli.paths import Existing
+from epctx.cli import declared
 from epctx.cli.render import UI, facts_table, filled
 from epctx.commands.inspect.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
 from epctx.errors import VerificationError
@@ -20,18 +20,17 @@ from epctx.text import size_words
 RIGHT = ("size", "weights")
 
 
+@declared.by(api.inspect)
 def inspect(
     ui: UI,
-    file: Annotated[
-        Path, typer.Argument(help="An EPContext model, or a context binary."), Existing()
-    ],
+    call: Callable[..., Inspection],
+    file: Path,
     *,
     files: Annotated[
         bool, typer.Option("--files", help="List every file to ship with it, one a line.")
     ] = False,
 ) -> None:
-    """Tell what is in a model or a context binary: nodes, graphs, sizes, shared weights."""
-    found = api.inspect(file)
+    found = call()
     if files:
         _files(ui, found, file.parent)
         return

@@ -2,96 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.text import Text
 
-from epctx.cache.store import Shared
-from epctx.cli import progress, step_summary, summary
-from epctx.cli.options import (
-    AllowOutside,
-    Attest,
-    BuilderId,
-    Cert,
-    Chain,
-    Jobs,
-    Locked,
-    Manifest,
-    NoCache,
-    NoVerify,
-    RemoteCache,
-    Sign,
-    Trust,
-    located,
-)
+from epctx import api
+from epctx.cli import declared, progress, step_summary, summary
+from epctx.cli.build import ended
 from epctx.cli.render import UI, table
-from epctx.commands.package import command
+from epctx.commands.options import located
 from epctx.commands.package.report import PackagedVariant, PackageReport
-from epctx.engine.options import BuildOptions, ReleaseOptions
-from epctx.signing.keys import Signer
+from epctx.engine.report import BuildReport
+from epctx.errors import EpctxError
 from epctx.text import size_words
 
 
-def package(
-    ui: UI,
-    manifest: Manifest = None,
-    *,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="Where the outputs go, and DIR/<name>.ortpackage."
-        ),
-    ] = Path("dist"),
-    jobs: Jobs = 0,
-    no_verify: NoVerify = False,
-    locked: Locked = False,
-    no_cache: NoCache = False,
-    attest: Attest = False,
-    builder_id: BuilderId = None,
-    sign: Sign = None,
-    cert: Cert = None,
-    chain: Chain = None,
-    allow_outside: AllowOutside = False,
-    remote_cache: RemoteCache = None,
-    trust: Trust = None,
-) -> None:
-    """Build as `epctx build` does, and write an ONNX Runtime model package beside it.
-
-    A component for each model, a variant for each target: ONNX Runtime 1.28 and later picks the
-    variant that fits the device. `package` in the manifest adds a tokenizer and other files.
-    """
-    signs = Signer.from_options(sign, cert, chain)
+@declared.by(api.package)
+def package(ui: UI, call: Callable[..., PackageReport], manifest: Path | None, out: Path) -> int:
+    report, failure = None, None
     with progress.live(ui) as shown:
-        done, failure = command.run(
-            located(manifest),
-            BuildOptions(
-                out=out,
-                jobs=jobs,
-                numbers=not no_verify,
-                locked=locked,
-                expect=shown.expect,
-                release=ReleaseOptions(attest=attest, packaged=True, builder=builder_id),
-            ),
-            cached=not no_cache,
-            shared=Shared(url=remote_cache, trust=trust),
-            allow_outside=allow_outside,
-            listener=shown,
-            signer=signs,
-        )
-    ui.emit(done.package or done.build)
-    summary.summary(ui, done.build, out)
-    if done.package is not None:
-        _show(ui, done.package, out)
-    step_summary.build(done.build)
-    told = list(summary.failures(done.build))
-    for each in told:
-        ui.error(each)
-    if failure is not None and told:
-        raise typer.Exit(failure.exit_code)
-    if failure is not None:  # of no group
-        raise failure
+        try:
+            report = call(listener=shown, expect=shown.expect)
+            build = report.build
+        except EpctxError as error:
+            if not isinstance(error.report, BuildReport):
+                raise
+            build, failure = error.report, error
+    ui.emit(report or build)
+    summary.summary(ui, build, out)
+    if report is not None:
+        _show(ui, report, out)
+    step_summary.build(build)
+    return ended(ui, build, failure, located(manifest))
 
 
 def _show(ui: UI, report: PackageReport, out: Path) -> None:

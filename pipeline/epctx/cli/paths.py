@@ -5,31 +5,15 @@ from __future__ import annotations
 import errno
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
+from epctx.commands.options import Existing, Written
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files.regular import absent
 
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Existing:
-    """Marks a parameter, in its annotation: what it names must be there before a command begins.
-
-    Attributes:
-        otherwise: what to do where no other file can have been meant.
-    """
-
-    otherwise: str = "check the path"
-
-
-@dataclass(frozen=True)
-class Written:
-    """Marks a parameter: the folder of the file that is written there must be there, too."""
 
 
 def require(parameters: Sequence[inspect.Parameter], values: Mapping[str, object]) -> None:
@@ -79,7 +63,7 @@ def _absent(path: Path, mark: Existing) -> UsageError:
         found = absent(path)
     except OSError:  # a name that is too long
         return _told("does not exist", file, mark.otherwise)
-    remedy = mark.otherwise if found.remedy == Existing.otherwise else found.remedy
+    remedy = mark.otherwise if found.remedy == Existing().otherwise else found.remedy
     return _told(found.what, file, remedy)
 
 

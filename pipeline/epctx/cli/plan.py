@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from epctx.cache.store import Shared
-from epctx.cli import completion, github, summary
-from epctx.cli.options import AllowOutside, Manifest, Out, RemoteCache, Trust, located
+from epctx import api
+from epctx.cli import declared, github, summary
 from epctx.cli.render import UI, filled, warning
-from epctx.commands.plan import command, matrix
+from epctx.commands.options import located
+from epctx.commands.plan import matrix
 from epctx.commands.plan import partition as preview
+from epctx.commands.plan.command import PlanReport
 from epctx.commands.plan.partition import GroupPreview
 from epctx.commands.report import tables
 from epctx.engine import plan as planning
@@ -35,19 +36,14 @@ class PlanFormat(StrEnum):
     matrix = "matrix"
 
 
+@declared.by(api.plan)
 def plan(
     ui: UI,
-    manifest: Manifest = None,
+    call: Callable[..., PlanReport],
+    manifest: Path | None,
+    only: Sequence[str],
+    allow_outside: bool,
     *,
-    out: Out = Path("dist"),
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="GROUP[@TARGET]",
-            help="Plan this group only; may be repeated, or have several with commas.",
-            autocompletion=completion.groups,
-        ),
-    ] = None,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Show each key, and which field of it has changed."),
@@ -59,57 +55,41 @@ def plan(
             help="Show who takes which node and where models are cut, without compiling.",
         ),
     ] = False,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Plan a build that does not run the models.")
-    ] = False,
     shards: Annotated[
         int,
         typer.Option(
             min=0, metavar="N", help="At most so many jobs in the matrix; 0: one a group."
         ),
     ] = 0,
-    allow_outside: AllowOutside = False,
-    remote_cache: RemoteCache = None,
-    trust: Trust = None,
     format: Annotated[
         PlanFormat,
         typer.Option(
             help="Form of the result on stdout; matrix: which group is built where, for CI."
         ),
     ] = PlanFormat.text,
-) -> None:
-    """Show what a build of the manifest would do and why, without doing it.
-
-    Ends as the build would where it is known beforehand that this host has no device for an EP.
-    """
-    manifest = located(manifest)
-    if format is PlanFormat.matrix:
-        _matrix(ui, planning.read(manifest, only=only or (), allow_outside=allow_outside), shards)
-        return
-    if partition:
-        planned = planning.read(manifest, only=only or (), allow_outside=allow_outside)
+) -> int:
+    if format is PlanFormat.matrix or partition:
+        planned = planning.read(located(manifest), only=only, allow_outside=allow_outside)
+        if format is PlanFormat.matrix:
+            _matrix(ui, planned, shards)
+            return 0
         previews = preview.partitions(planned)
         ui.emit(previews)
         for each in previews:
             ui.print(_partitions(each), *_left(each, every=ui.verbose > 0))
-        return
-    found = command.plan(
-        manifest,
-        out=out,
-        only=only or (),
-        numbers=not no_verify,
-        allow_outside=allow_outside,
-        shared=Shared(url=remote_cache, trust=trust),
-        listener=lambda event: ui.note(f"{event.group}: {event.detail}"),
-    )
-    ui.emit(found)
-    ui.print(*(_group(each, explain=explain) for each in found.groups))
-    failed = [(f"{g.group}@{g.target}", g.failure) for g in found.groups if g.failure is not None]
+        return 0
+    return show(ui, call(listener=ui.listener), explain=explain)
+
+
+def show(ui: UI, report: PlanReport, *, explain: bool = False) -> int:
+    """Print a plan; return the exit code that the build would have."""
+    ui.emit(report)
+    ui.print(*(_group(each, explain=explain) for each in report.groups))
+    failed = [(f"{g.group}@{g.target}", g.failure) for g in report.groups if g.failure is not None]
     for error in summary.distinct(failed):
         ui.error(error)
         github.error(error)
-    if failed:
-        raise typer.Exit(failed[0][1].exit_code)
+    return failed[0][1].exit_code if failed else 0
 
 
 def _matrix(ui: UI, planned: Plan, shards: int) -> None:

@@ -2,50 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import typer
 from rich.text import Text
 
 from epctx import api
-from epctx.cli import progress
-from epctx.cli.options import PlainHttp
-from epctx.cli.paths import Existing
+from epctx.cli import declared, progress
 from epctx.cli.render import UI
 from epctx.text import size_words
 
+if TYPE_CHECKING:  # it imports onnx
+    from epctx.commands.push.command import PushReport
 
-def push(
-    ui: UI,
-    package: Annotated[
-        Path,
-        typer.Argument(metavar="PACKAGE", help="A model package, or a folder of built groups."),
-        Existing(otherwise="name dist/<name>.ortpackage, which `epctx package` writes"),
-    ],
-    reference: Annotated[
-        str, typer.Argument(metavar="oci://HOST/REPO[:TAG]", help="Where it goes.")
-    ],
-    *,
-    mount: Annotated[
-        str | None,
-        typer.Option(metavar="REPO", help="A repository of the registry that has files of it."),
-    ] = None,
-    insecure: PlainHttp = False,
-) -> None:
-    """Push a package to an OCI registry, with the signature in it and the attestation beside it.
 
-    It is a CNCF ModelPack, always of the same digest. What is there is not sent again.
-    """
+@declared.by(api.push)
+def push(ui: UI, call: Callable[..., PushReport]) -> None:
     with progress.live(ui) as shown:
-        report = api.push(
-            package,
-            reference,
-            insecure=insecure,
-            mount=mount,
-            listener=shown,
-            waiting=lambda: ui.note(Text("waiting, a build holds the outputs", style="yellow")),
-        )
+        report = call(listener=shown, waiting=ui.waiting)
     ui.emit(report)
     sent = f"{size_words(report.sent)} sent"
     words = [f"{report.files} files", size_words(report.size)]

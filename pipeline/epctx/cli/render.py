@@ -18,7 +18,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -27,12 +27,12 @@ from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epctx import codec
-from epctx.cli import github, paths, problems
+from epctx import api, codec
+from epctx.cli import declared, github, paths, problems
 from epctx.cli.console import console, write
 from epctx.cli.streams import ESCAPING, Stream
 from epctx.cli.visible import visible
-from epctx.commands import environment
+from epctx.engine.events import Event
 from epctx.errors import EpctxError, Interrupted, InvalidManifest
 
 
@@ -107,6 +107,11 @@ class UI:
         """Tell whether stderr is a terminal with a cursor."""
         return self.err.is_terminal and not self.err.is_dumb_terminal
 
+    @property
+    def asks(self) -> bool:
+        """Tell whether there is somebody to answer a question."""
+        return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
+
     def reserve_stdout(self) -> None:
         """From here on stdout is for results alone: what an EP's libraries print there, now or when
         the process ends, goes to stderr.
@@ -154,6 +159,18 @@ class UI:
         """Say something beside the result, on stderr; nothing when quiet."""
         if not self.quiet:
             self.put(*renderables, stderr=True)
+
+    def waiting(self) -> None:
+        """Say that the command waits for a build that holds the outputs."""
+        self.note(Text("waiting, a build holds the outputs", style="yellow"))
+
+    def listener(self, event: Event) -> None:
+        """Print an event of a plan as a note."""
+        self.note(f"{event.group}: {event.detail}")
+
+    def warn(self, what: str, remedy: str) -> None:
+        """Say what is no error, and may be a mistake."""
+        self.note(warning(what, remedy))
 
     def error(self, error: EpctxError) -> None:
         """Report an error on stderr, and as JSON on stdout where that has no result yet."""
@@ -253,66 +270,90 @@ def _encode(value: object) -> object:
     return str(value)
 
 
-def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a Typer command of `function(ui, ...)`: adds the common options, ends with an exit code.
+def command(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Make a Typer command of `function(ui, ...)`, which returns its exit code; None means 0.
 
-    One that has a `format` of its own keeps it. This is the one place where an error becomes an
-    exit code. No traceback reaches the user: an
-    unexpected one is written to a file that the message names.
+    Adds the common options, and the parameters that `declared.by` names. A function that has a
+    `format` of its own keeps it. This is the one place where an error becomes an exit code. No
+    traceback reaches the user: an unexpected one is written to a file that the message names.
     """
+    parameters = {each.name: each for each in _signature(function)}
+    own = inspect.signature(function).parameters
 
     @functools.wraps(function)
-    def run(
-        *args: object,
-        format: str,
-        verbose: int,
-        quiet: bool,
-        color: Color,
-        **kwargs: object,
-    ) -> None:
-        ui = UI(format=format, verbose=verbose, quiet=quiet, color=color)
+    def run(**values: Any) -> None:
+        common = {name: values.pop(name) for name, _, _ in _COMMON}
+        ui = UI(**common)
         try:
-            environment.check()
-            paths.require(own, kwargs)
-            for name, near in environment.unknown():
-                ui.note(
-                    warning(f"{name} is no variable of epctx", f"{near} (`epctx env` lists them)")
-                )
+            api.check_environment(ui.warn)
+            paths.require(list(parameters.values()), values)
+            if "format" in own:
+                values["format"] = common["format"]
             with _ended_as_by_its_user():
-                function(ui, *args, **kwargs, **({"format": format} if has_format else {}))
+                code = function(ui, *declared.bound(function, values), **values)
         except EpctxError as error:
             ui.error(error)
             github.error(error)
-            raise typer.Exit(error.exit_code) from None
+            code = error.exit_code
         except KeyboardInterrupt:
             interrupted = Interrupted(
                 "interrupted", remedy="run the command again; nothing is lost"
             )
             ui.error(interrupted)
-            raise typer.Exit(interrupted.exit_code) from None
+            code = interrupted.exit_code
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
             unexpected = _unexpected(error)
             ui.error(unexpected)
-            raise typer.Exit(unexpected.exit_code) from None
+            code = unexpected.exit_code
+        if code:
+            raise typer.Exit(code)
 
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    has_format = any(parameter.name == "format" for parameter in own)
-    common = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, default, kind in (
-            ("format", Format.text, FormatOption),
-            ("verbose", 0, VerboseOption),
-            ("quiet", False, QuietOption),
-            ("color", Color.auto, ColorOption),
-        )
-        if name != "format" or not has_format
-    ]
     # An assignment would be refused by mypy: functions have no such attribute declared.
-    setattr(run, "__signature__", inspect.Signature([*own, *common]))  # noqa: B010
-    run.__annotations__ = {p.name: p.annotation for p in (*own, *common)}
+    setattr(run, "__signature__", inspect.Signature(list(parameters.values())))  # noqa: B010
+    run.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    run.__doc__ = declared.help_of(function)
     return run
+
+
+def _signature(function: Callable[..., object]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a command: of its API function, its own, the common ones."""
+    shown = declared.parameters(function)
+    yield from (each.shown for each in shown.values())
+    own = inspect.signature(function).parameters
+    for each in own.values():
+        if each.kind is inspect.Parameter.KEYWORD_ONLY:
+            yield declared.evaluated(each, function)
+    for name, default, kind in _COMMON:
+        if name not in own:
+            yield inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+            )
+
+
+_COMMON: Final = (
+    ("format", Format.text, FormatOption),
+    ("verbose", 0, VerboseOption),
+    ("quiet", False, QuietOption),
+    ("color", Color.auto, ColorOption),
+)
+
+
+class Group(typer.Typer):
+    """A command with commands of its own."""
+
+    def __init__(self, help: str) -> None:
+        super().__init__(
+            help=help,
+            no_args_is_help=True,
+            add_completion=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+
+    def add(self, function: Callable[..., int | None]) -> None:
+        """Add a command under its function's name."""
+        self.command(function.__name__.replace("_", "-"))(command(function))
 
 
 @contextmanager

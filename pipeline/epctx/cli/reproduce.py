@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable, Iterator
 
-import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from epctx import api
-from epctx.cli import completion, progress
-from epctx.cli.options import AllowOutside, Jobs, Manifest, Only, located
+from epctx.cli import declared, progress
 from epctx.cli.render import UI, table
 from epctx.commands.reproduce.result import Reproduction
 from epctx.error_codes import Code
@@ -33,53 +29,13 @@ _LOCKS = {
 }
 
 
-def reproduce(
-    ui: UI,
-    manifest: Manifest = None,
-    *,
-    only: Only = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Vary this only, not all that can be; may be repeated.",
-            autocompletion=completion.variations,
-        ),
-    ] = None,
-    find_cause: Annotated[
-        bool,
-        typer.Option(
-            "--find-cause", help="If something differs, build once more for each variation."
-        ),
-    ] = False,
-    jobs: Jobs = 0,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Keep both builds, in this new folder.")
-    ] = None,
-    allow_outside: AllowOutside = False,
-) -> None:
-    """Build a manifest twice, without cache, and compare every byte.
-
-    Between the builds vary path, environment, exec-path, home, locale,
-    time-zone, hash-seed, umask, time, file-order, file-times, cores, jobs,
-    user and host-name: in the workers, too, which a build shields from them.
-    Neither `dist` nor the lock is written; the lock is compared.
-    """
+@declared.by(api.reproduce)
+def reproduce(ui: UI, call: Callable[..., Reproduction]) -> int:
     with progress.live(ui) as listener:
-        found = api.reproduce(
-            located(manifest),
-            only=only or (),
-            vary=vary,
-            find_cause=find_cause,
-            jobs=jobs,
-            out=out,
-            allow_outside=allow_outside,
-            listener=listener,
-        )
+        found = call(listener=listener)
     ui.emit(found)
     ui.print(*_files(found), *_circumstances(found), *_verdict(found))
-    if not found.reproducible:
-        raise typer.Exit(LockError.exit_code)
+    return 0 if found.reproducible else LockError.exit_code
 
 
 def _files(found: Reproduction) -> Iterator[RenderableType]:

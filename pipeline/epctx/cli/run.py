@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli import completion
-from epctx.cli.options import pairs, size
-from epctx.cli.paths import Existing, Written
+from epctx.cli import completion, declared
+from epctx.cli.declared import pairs
 from epctx.cli.render import UI, table
 from epctx.commands import run as running
 from epctx.commands.run import CaseReport, OutputReport, RunReport
@@ -20,24 +18,11 @@ from epctx.error_codes import Code
 from epctx.errors import UsageError
 
 
+@declared.by(running.run, without=("warnings",))
 def run(
     ui: UI,
-    model: Annotated[
-        Path,
-        typer.Argument(metavar="MODEL", help="An EPContext model, or any ONNX model."),
-        Existing(),
-    ],
+    call: Callable[..., RunReport],
     *,
-    input: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="FILE",
-            help="A .npz, .npy or .pb file of inputs; else they are generated.",
-        ),
-        Existing(),
-    ] = None,
     provider: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,53 +37,10 @@ def run(
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", help="An option of the one --provider."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of generated inputs.")] = 0,
-    count: Annotated[
-        int, typer.Option("--count", min=1, metavar="N", help="How many input sets to generate.")
-    ] = 1,
-    range_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--range", metavar="NAME=LOW,HIGH", help="The range of an input's generated values."
-        ),
-    ] = None,
-    dimension: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--dimension",
-            metavar="NAME=SIZE",
-            help="Size of an open dimension (or input[axis]), if generated.",
-        ),
-    ] = None,
-    repeat: Annotated[
-        int,
-        typer.Option(
-            "--repeat", min=1, metavar="N", help="Runs of each input set; the median is told."
-        ),
-    ] = 1,
-    save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="FILE", help="A .npz file that gets the outputs."),
-        Written(),
-    ] = None,
 ) -> None:
-    """Run a model on its execution providers, on inputs from files or generated ones.
-
-    With -v the EPs' own warnings are shown, too.
-    """
     ui.reserve_stdout()
-    report = running.run(
-        model,
-        inputs=input or (),
-        providers=_providers(provider or [], option or []),
-        seed=seed,
-        count=count,
-        ranges={name: _range(name, text) for name, text in pairs(range_, "--range").items()},
-        dimensions={n: size(n, text) for n, text in pairs(dimension, "--dimension").items()},
-        repeat=repeat,
-        save=save,
-        warnings=bool(ui.verbose),
-    )
+    providers = _providers(provider or [], option or [])
+    report = call(providers=providers, warnings=bool(ui.verbose))
     ui.emit(report)
     _print(ui, report)
 
@@ -126,18 +68,6 @@ def _providers(
         )
     named[0][1].update(pairs(options, "--option"))
     return list(named)
-
-
-def _range(name: str, text: str) -> tuple[float, float]:
-    try:
-        low, high = (float(part) for part in text.split(","))
-    except ValueError:
-        raise UsageError(
-            f"--range {name}={text}",
-            remedy=f"write two numbers: --range {name}=0,1",
-            code=Code.COMMAND_LINE,
-        ) from None
-    return low, high
 
 
 def _print(ui: UI, report: RunReport) -> None:

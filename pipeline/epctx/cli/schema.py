@@ -13,6 +13,7 @@ from epctx.parsing.schema import apply as schemas
 
 def schema(
     ui: UI,
+    *,
     name: Annotated[
         str | None,
         typer.Argument(

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from epctx.cli import github, problems
+from epctx import api
+from epctx.cli import declared, github, problems
 from epctx.cli import sarif as log
-from epctx.cli.options import STARTER, AllowOutside, Sarif, located
+from epctx.cli.options import Sarif
 from epctx.cli.render import UI
-from epctx.commands.validate import command
+from epctx.commands.options import STARTER, located
 from epctx.commands.validate.command import Validation
 from epctx.errors import ManifestError, Violation
 from epctx.files import atomic
 from epctx.parsing.document import recognize
 
 
+@declared.by(api.validate, without=("manifest",))
 def validate(
     ui: UI,
+    call: Callable[..., Validation],
+    *,
     manifests: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -30,28 +35,15 @@ def validate(
         ),
         STARTER,
     ] = None,
-    *,
-    no_models: Annotated[
-        bool,
-        typer.Option(
-            "--no-models", help="Read no model; files may be missing, as in some checkouts."
-        ),
-    ] = False,
     if_manifest: Annotated[
         bool,
         typer.Option("--if-manifest", help="Pass over files that are no manifest of epctx."),
     ] = False,
     sarif: Sarif = None,
-    allow_outside: AllowOutside = False,
-) -> None:
-    """Check manifests, and the headers of their models, and tell everything that is wrong.
-
-    No weight is read and nothing is compiled. What a build would fail for is an error, with the
-    exit code of that build; what it takes and nobody may have meant is a warning.
-    """
+) -> int:
     named = manifests or [located(None)]
     chosen = [path for path in named if not if_manifest or recognize.is_manifest(path)]
-    found = [_validate(path, models=not no_models, allow_outside=allow_outside) for path in chosen]
+    found = [_validate(path, call) for path in chosen]
     ui.emit([_fields(each) for each in found])
     for each in found:
         _print(ui, each)
@@ -62,14 +54,12 @@ def validate(
         atomic.replace(sarif, log.document(told))
     github.violations(violations)
     github.warnings(warnings)
-    failed = [each.exit_code for each in found if each.exit_code]
-    if failed:
-        raise typer.Exit(failed[0])
+    return next((each.exit_code for each in found if each.exit_code), 0)
 
 
-def _validate(path: Path, *, models: bool, allow_outside: bool) -> Validation:
+def _validate(path: Path, call: Callable[..., Validation]) -> Validation:
     try:
-        return command.validate(path, models=models, allow_outside=allow_outside)
+        return call(manifest=path)
     except ManifestError as error:
         told = Violation(
             file=path.as_posix(),

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from msgspec.structs import replace
 from rich.text import Text
 
 from epctx import api
+from epctx.cli import declared, step_summary
 from epctx.cli import junit as xml
 from epctx.cli import sarif as log
-from epctx.cli import step_summary
-from epctx.cli.options import STARTER, AllowOutside, PlainHttp, Sarif
-from epctx.cli.paths import Existing, Written
+from epctx.cli.options import Sarif
 from epctx.cli.render import UI
+from epctx.commands.options import Written
 from epctx.errors import VerificationError
 from epctx.files import atomic
-from epctx.manifest import Requirement
 from epctx.verification.findings import (
     CODES,
     TOLD,
@@ -48,92 +47,19 @@ WORDS: dict[Outcome, str] = {
 _WORST_FIRST: tuple[Outcome, ...] = ("fail", "not checkable", "not covered", "pass")
 
 
-def _place(text: str) -> Path | str:
-    """A path, or a reference to what is in a registry."""
-    return text if text.startswith("oci://") else Path(text)
-
-
+@declared.by(api.verify)
 def verify(
     ui: UI,
-    paths: Annotated[
-        list[Any],
-        typer.Argument(
-            metavar="DIR|MODEL|oci://…",
-            help="Folders of built groups, packages, models; with --lock, files of a release.",
-            parser=_place,
-        ),
-        Existing(),
-    ],
+    call: Callable[..., VerifyReport],
     *,
-    manifest: Annotated[
-        Path | None,
-        typer.Option(help="What it was built from: compare numbers with the source models."),
-        STARTER,
-    ] = None,
-    lock: Annotated[
-        Path | None,
-        typer.Option(help="Hold sizes and digests to this lock file, too."),
-        Existing(otherwise="name the .lock.yaml beside a manifest, which `epctx build` writes"),
-    ] = None,
-    trusted_key: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PEM", help="Ask for a signature by this public key; may be repeated."
-        ),
-        Existing(),
-    ] = None,
-    trusted_ca: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PEM", help="Or by a key that these authorities certify; may be repeated."
-        ),
-        Existing(),
-    ] = None,
     junit: Annotated[
         Path | None,
-        typer.Option("--junit", metavar="FILE", help="Write what was found as JUnit XML, too."),
+        typer.Option(metavar="FILE", help="Write the result as JUnit XML, too."),
         Written(),
     ] = None,
     sarif: Sarif = None,
-    golden: Annotated[
-        bool,
-        typer.Option("--golden", help="Run the inputs that were shipped with it, and compare."),
-    ] = False,
-    device_results: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Judge what check_device.py of a kit (`epctx kit`) wrote on a device.",
-        ),
-        Existing(),
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Fail on what cannot be checked, too.")
-    ] = False,
-    require: Annotated[
-        Requirement | None, typer.Option(help="Fail where the numbers of a model were not run.")
-    ] = None,
-    allow_outside: AllowOutside = False,
-    insecure: PlainHttp = False,
-) -> None:
-    """Check every file against SHA256SUMS and its format, and run it against its source model.
-
-    With -v every check is shown, not only those that did not pass.
-    """
-    report = api.verify(
-        paths,
-        manifest=manifest,
-        lock=lock,
-        trusted_key=trusted_key or (),
-        trusted_ca=trusted_ca or (),
-        golden=golden,
-        device_results=device_results,
-        strict=strict,
-        require=() if require is None else (require,),
-        allow_outside=allow_outside,
-        insecure=insecure,
-        waiting=lambda: ui.note(Text("waiting, a build holds the outputs", style="yellow")),
-    )
+) -> int:
+    report = call(waiting=ui.waiting)
     if junit is not None:
         atomic.replace(junit, xml.document(report))
     if sarif is not None:
@@ -147,8 +73,7 @@ def verify(
         ui.print(*_unchecked(report.folders))
     ui.print(_summary(report))
     step_summary.verify(report)
-    if not report.passed:
-        raise typer.Exit(VerificationError.exit_code)
+    return 0 if report.passed else VerificationError.exit_code
 
 
 def _is_checked(folder: FolderReport) -> bool:

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
 
-import typer
-
-from epctx.cli.options import Insecure, Jobs, TlsCa, TlsCert, TlsKey, tls
+from epctx import api
+from epctx.cli import declared
+from epctx.cli.options import Insecure, TlsCa, TlsCert, TlsKey, tls
 from epctx.cli.render import UI
-from epctx.commands import worker as command
 
 
+@declared.by(api.worker)
 def worker(
     ui: UI,
-    scheduler: Annotated[
-        str, typer.Argument(metavar="dask://HOST:PORT", help="The scheduler that is served.")
-    ],
+    call: Callable[..., None],
     *,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What this machine is called in reports.")
-    ] = None,
-    jobs: Jobs = 0,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     insecure: Insecure = False,
 ) -> None:
-    """Carry out what `epctx build --on` asks for, on this machine, until it is ended."""
-    command.serve(
-        scheduler,
-        tls(tls_ca, tls_cert, tls_key, insecure),
-        name=name,
-        jobs=jobs,
-        told=ui.note,
-    )
+    call(tls=tls(tls_ca, tls_cert, tls_key, insecure), notify=ui.note)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -23,8 +23,6 @@ _MEANINGS: Final = {
         "nothing is signed",
         "a file of a private key, or a JSON list of a command that prints it",
     ),
-    "EPCTX_CACHE_TRUST": ("nobody", "public keys whose signatures count, or files of them"),
-    "EPCTX_REMOTE_CACHE": ("none", "the URL of a cache that several machines share"),
     "EPCTX_REMOTE_CACHE_TOKEN": (
         "what ~/.netrc has for the host",
         "what a shared cache at https:// is sent, as a bearer's token",
@@ -52,9 +50,15 @@ class Variable(Struct, frozen=True, kw_only=True):
     meaning: str
 
 
-def variables(environment: Mapping[str, str] = os.environ) -> list[Variable]:
-    """All of them, the limits last."""
-    told = _MEANINGS | {
+def variables(
+    options: Mapping[str, tuple[str, str]], environment: Mapping[str, str] = os.environ
+) -> list[Variable]:
+    """Return all variables, the limits last.
+
+    Args:
+        options: default and meaning of variables that stand for options.
+    """
+    meanings = dict(sorted({**_MEANINGS, **options}.items())) | {
         each.variable: (str(each.default), f"the most that is taken, in {each.unit}: {each.of}")
         for each in limits.ALL
     }
@@ -65,7 +69,7 @@ def variables(environment: Mapping[str, str] = os.environ) -> list[Variable]:
             default=default,
             meaning=meaning,
         )
-        for name, (default, meaning) in told.items()
+        for name, (default, meaning) in meanings.items()
     ]
 
 
@@ -76,12 +80,15 @@ def _shown(name: str, value: str | None) -> str | None:
     return value
 
 
-def unknown(environment: Mapping[str, str] = os.environ) -> Iterator[tuple[str, str]]:
-    """Variables that epctx would read if it knew them: each with what may be meant."""
-    known = [*_MEANINGS, *(each.variable for each in limits.ALL)]
+def unknown(
+    options: Collection[str], environment: Mapping[str, str] = os.environ
+) -> Iterator[tuple[str, str]]:
+    """Yield variables that look like epctx's and are not: each with a suggestion."""
+    names = {*_MEANINGS, *options}
+    limited = {each.variable for each in limits.ALL}
     for name in environment:
-        if name.startswith(_PREFIX) and name not in known and name not in _INTERNAL:
-            yield name, did_you_mean(name, _MEANINGS)
+        if name.startswith(_PREFIX) and name not in names | limited | _INTERNAL:
+            yield name, did_you_mean(name, sorted(names))
 
 
 def check() -> None:

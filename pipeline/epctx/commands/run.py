@@ -11,9 +11,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 from epctx.actions.trial import Trial
+from epctx.commands.options import AnyPath, Existing, Option, Written
 from epctx.engine.executor import Scheduler
 from epctx.errors import CompileError, UsageError, VerificationError, require_list
 from epctx.inference import selection
@@ -25,31 +26,37 @@ __all__ = ["CaseReport", "OutputReport", "RunReport", "run"]
 
 
 def run(
-    model: str | os.PathLike[str],
+    model: Annotated[AnyPath, Option(metavar="MODEL"), Existing()],
     *,
-    inputs: Sequence[str | os.PathLike[str]] = (),
+    inputs: Annotated[
+        Sequence[AnyPath], Option(name="input", short="i", metavar="FILE"), Existing()
+    ] = (),
     providers: Sequence[ProviderArgument] | None = None,
-    seed: int = 0,
-    count: int = 1,
-    ranges: Mapping[str, tuple[float, float]] | None = None,
-    dimensions: Mapping[str, int] | None = None,
-    repeat: int = 1,
-    save: str | os.PathLike[str] | None = None,
+    seed: Annotated[int, Option(metavar="N")] = 0,
+    count: Annotated[int, Option(metavar="N", least=1)] = 1,
+    ranges: Annotated[
+        Mapping[str, tuple[float, float]] | None, Option(name="range", metavar="NAME=LOW,HIGH")
+    ] = None,
+    dimensions: Annotated[
+        Mapping[str, int] | None, Option(name="dimension", metavar="NAME=SIZE")
+    ] = None,
+    repeat: Annotated[int, Option(metavar="N", least=1)] = 1,
+    save: Annotated[AnyPath | None, Option(metavar="FILE"), Written()] = None,
     warnings: bool = False,
 ) -> RunReport:
-    """Run a model, an EPContext model or any other, through `epctx.runtime`.
+    """Run a model on its execution providers, on inputs from files or generated ones.
 
     Args:
-        model: its path.
-        inputs: `.npz`, `.npy` and `.pb` files; without them, values are generated.
+        model: an EPContext model, or any ONNX model.
+        inputs: a .npz, .npy or .pb file of inputs; may be repeated. Generated if omitted.
         providers: EPs with their options, as in `runtime.InferenceSession`.
-        seed: of generated values.
-        count: of generated input sets.
-        ranges: of generated values, by input name, both ends included.
-        dimensions: sizes of symbolic dimensions, for generated values.
-        repeat: runs of each input set; the time reported is the median.
-        save: a `.npz` file that gets the outputs; with several input sets, one each:
-            `<stem>-<number>.npz`.
+        seed: seed of generated inputs.
+        count: input sets to generate.
+        ranges: range of an input's generated values, both ends included; may be repeated.
+        dimensions: size of an open dimension of generated inputs, by its name or INPUT[AXIS]; may
+            be repeated.
+        repeat: runs of each input set; the median time is reported.
+        save: a .npz file for the outputs; of several input sets one each, `<stem>-<number>.npz`.
         warnings: onnxruntime and the EPs write their warnings to stderr, not only errors.
 
     Raises:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
+
+from epctx.cli import declared
 
 GOOD = """\
 schema_version: 1
@@ -12,6 +17,17 @@ name: m
 models: {a: {path: a.onnx}}
 model_groups: {g: {models: [a], execution_providers: []}}
 """
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, result: object) -> None:
+    """Have each command get this result from its function of `epctx.api`."""
+    bound = declared.bound
+
+    def answered(command: Callable[..., object], values: dict[str, Any]) -> list[partial[object]]:
+        bound(command, values)
+        return [partial(lambda **named: result)]
+
+    monkeypatch.setattr(declared, "bound", answered)
 
 
 @pytest.fixture

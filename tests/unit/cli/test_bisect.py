@@ -8,17 +8,14 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
-from epctx import api
 from epctx.cli.app import app
 from epctx.commands.bisect.result import Bisection
 from tests.kit.bisections import FOUND
+from tests.unit.cli.conftest import answer
 
 
 def run(found: Bisection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *options: str) -> Result:
-    def bisect(*arguments: object, **named: object) -> tuple[Bisection, Path]:
-        return found, Path("dist/page.html")
-
-    monkeypatch.setattr(api, "bisect", bisect)
+    answer(monkeypatch, (found, Path("dist/page.html")))
     manifest = tmp_path / "m.yaml"
     manifest.touch()
     return CliRunner().invoke(app, ["bisect", str(manifest), "g", "a", *options])

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from epctx import lockfile as locks
 from epctx.cache import Cache, Location, StoredAction, StoredFile, locate
 from epctx.cli.app import app
-from epctx.cli.cache import seconds, size_of
+from epctx.cli.declared import age, size
 from epctx.errors import UsageError
 from epctx.files import digest
 from epctx.files.digest import Digest
@@ -142,7 +142,7 @@ def test_verify_names_what_is_corrupt_and_it_is_gone_then(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
+    ("text", "expected"),
     [
         ("10GB", 10**10),
         ("500MiB", 500 << 20),
@@ -152,20 +152,20 @@ def test_verify_names_what_is_corrupt_and_it_is_gone_then(tmp_path: Path) -> Non
         ("2 TB", 2 * 10**12),
     ],
 )
-def test_sizes(text: str, size: int) -> None:
-    assert size_of(text) == size
+def test_sizes(text: str, expected: int) -> None:
+    assert size(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "GB", "1 PB", "-1", "1i", "1e3"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size"):
-        size_of(text)
+        size(text)
 
 
 def test_ages() -> None:
-    assert [seconds(text) for text in ("30d", "12h", "2w", "0s", "1.5m")] == [
+    assert [age(text) for text in ("30d", "12h", "2w", "0s", "1.5m")] == [
         2_592_000, 43_200, 1_209_600, 0, 90,
     ]  # fmt: skip
     for text in ("30", "d", "-1d", "1y"):
         with pytest.raises(UsageError, match="is not an age"):
-            seconds(text)
+            age(text)

@@ -9,6 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from epctx.cli.app import app
+from epctx.cli.render import UI
 from epctx.commands.doctor.diagnosis import ProviderDiagnosis
 from epctx.commands.init import choice
 from epctx.parsing import load
@@ -134,7 +135,7 @@ def test_the_ep_that_is_taken_is_told_with_what_is_rarely_left_away(
 def test_a_chip_is_asked_for_until_it_is_one(
     monkeypatch: pytest.MonkeyPatch, answers: str, written: str | None
 ) -> None:
-    monkeypatch.setattr("epctx.cli.init._is_terminal", lambda ui: True)
+    monkeypatch.setattr(UI, "asks", True)
     asked = ["init", "a.onnx", "--provider", "QNNExecutionProvider"]
     result = runner.invoke(app, asked, input=answers)
     assert result.exit_code == 0, result.stderr
@@ -150,7 +151,7 @@ def test_sizes_are_asked_for_and_guesses_are_listed(monkeypatch: pytest.MonkeyPa
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
     onnx.save(model, "a.onnx")
-    monkeypatch.setattr("epctx.cli.init._is_terminal", lambda ui: True)
+    monkeypatch.setattr(UI, "asks", True)
     result = runner.invoke(app, ["init", "a.onnx", *REFERENCE], input="none\n7\n")
     assert "Size of 'batch' [1]" in result.stderr and "at least 1, or Enter" in result.stderr
     text = Path("epctx.yaml").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from epctx.cli import paths
 from epctx.cli.app import app
-from epctx.cli.paths import Existing, Written
+from epctx.commands.options import Existing, Written
 from epctx.errors import UsageError
 
 runner = CliRunner()

@@ -6,10 +6,10 @@ import pytest
 from junitparser import JUnitXml
 from typer.testing import CliRunner, Result
 
-from epctx import api
 from epctx.cli.app import app
 from epctx.providers.base import Outcome
 from epctx.verification.findings import Finding, FolderReport, PolicyName, VerifyReport
+from tests.unit.cli.conftest import answer
 
 
 def finding(
@@ -25,7 +25,7 @@ def run(
 ) -> Result:
     folder = FolderReport(folder="dist/g", models=("m.onnx",), findings=findings)
     report = VerifyReport(folders=(folder,), strict=strict)
-    monkeypatch.setattr(api, "verify", lambda *args, **given: report)
+    answer(monkeypatch, report)
     return CliRunner().invoke(app, ["verify", ".", *options.values()])
 
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_checked_is_told_once_a_reason_of_all_folders(
         for name in ("a", "b", "c")
     )
     report = VerifyReport(folders=folders, strict=False)
-    monkeypatch.setattr(api, "verify", lambda *args, **given: report)
+    answer(monkeypatch, report)
     result = CliRunner().invoke(app, ["verify", "."])
     told = [line for line in result.stdout.splitlines() if "it is not here" in line]
     places = "dist/a/m.onnx, dist/b/m.onnx and 1 more"

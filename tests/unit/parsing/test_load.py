@@ -276,13 +276,13 @@ def test_validate_and_load_agree(tmp_path: Path) -> None:
     path.write_text(SMALL.replace("[ref]", "[rf]"), encoding="utf-8")
     with pytest.raises(InvalidManifest) as caught:
         parsing.load(path)
-    assert api.validate(path, models=False) == caught.value.violations
+    assert api.validate(path, models=False).violations == caught.value.violations
     path.write_text("a: [", encoding="utf-8")
     with pytest.raises(InvalidManifest) as caught:
         parsing.load(path)
-    assert api.validate(path, models=False) == caught.value.violations
+    assert api.validate(path, models=False).violations == caught.value.violations
     path.write_text(SMALL, encoding="utf-8")
-    assert api.validate(path, models=False) == ()
+    assert api.validate(path, models=False).violations == ()
 
 
 def test_a_missing_manifest_is_a_manifest_error(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_it_replaces_nothing_unless_forced(tmp_path: Path) -> None:
         init.write([one], path)
     assert path.read_text(encoding="utf-8") == "mine"
     init.write([one], path, force=True)
-    assert api.validate(path) == ()
+    assert api.validate(path).violations == ()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "m.yaml"]
 
 
@@ -204,7 +204,7 @@ def test_a_model_outside_is_refused_with_a_place_that_works(
     assert "leave --out away" in caught.value.remedy
     monkeypatch.chdir(folder)
     written = init.write([one])
-    assert written == one.parent / "epctx.yaml" and api.validate(written) == ()
+    assert written == one.parent / "epctx.yaml" and api.validate(written).violations == ()
 
 
 def test_it_is_in_the_nearest_folder_that_holds_all_models(
@@ -217,7 +217,7 @@ def test_it_is_in_the_nearest_folder_that_holds_all_models(
     monkeypatch.chdir(tmp_path / "x")
     assert init.folder([one, two]) == tmp_path
     beside = init.write([Path("../y/z/b.onnx")])
-    assert beside == tmp_path / "y" / "z" / "epctx.yaml" and api.validate(beside) == ()
+    assert beside == tmp_path / "y" / "z" / "epctx.yaml" and api.validate(beside).violations == ()
     with pytest.raises(UsageError, match="no folder holds all the models"):
         init.folder([one, Path("/elsewhere/c.onnx")])
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from epctx import api
 from epctx.commands.reproduce import circumstances, variations
 from epctx.commands.reproduce.circumstances import Circumstances
 from epctx.commands.reproduce.result import VARIATIONS, Variation
@@ -66,7 +67,5 @@ def test_who_is_not_root_stays_who_it_is(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_help_names_each_variation() -> None:
-    from epctx.cli.reproduce import reproduce
-
-    words = (reproduce.__doc__ or "").replace(",", " ").replace(":", " ").split()
+    words = (api.reproduce.__doc__ or "").replace(",", " ").replace(":", " ").split()
     assert [name for name in VARIATIONS if name not in words] == []

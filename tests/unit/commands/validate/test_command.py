@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from epctx import api
-from epctx.errors import Violation
 from tests.kit.validating import manifest, model, told, validated
 
 
@@ -29,13 +28,12 @@ def test_the_same_of_several_targets_is_told_once(tmp_path: Path) -> None:
     assert len(validated(tmp_path, changes).violations) == 1
 
 
-def test_the_function_gives_violations_and_calls_with_warnings(tmp_path: Path) -> None:
+def test_the_function_gives_violations_and_warnings(tmp_path: Path) -> None:
     path = manifest(tmp_path, {"models.a.path": "b.onnx", "models.unused.path": "c.onnx"})
-    warned: list[Violation] = []
-    (violation,) = api.validate(path, warned=warned.append)
-    assert violation.path == "models.a.path"
-    assert [warning.path for warning in warned] == ["models.unused"]
-    assert api.validate(path, models=False) == ()
+    found = api.validate(path)
+    assert [violation.path for violation in found.violations] == ["models.a.path"]
+    assert [warning.path for warning in found.warnings] == ["models.unused"]
+    assert api.validate(path, models=False).violations == ()
 
 
 def test_nothing_but_headers_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.cli.options import located
+from epctx.commands.options import located
 from epctx.errors import UsageError
 from tests.unit.cli.conftest import GOOD
 

@@ -1,0 +1,186 @@
+"""The verbs of `epctx cache`: look after the cache of built actions, and the shared one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from epctx.cache import maintenance, shared
+from epctx.cache.locks import alone
+from epctx.cache.maintenance import Checked, Collected, Info
+from epctx.cache.remote import signing
+from epctx.cache.remote.tier import Tier
+from epctx.cache.shared import Listed, Moved, Removed
+from epctx.cache.store import Cache, open_cache
+from epctx.commands.options import AnyPath, Existing, Option, Written
+from epctx.error_codes import Code
+from epctx.errors import UsageError
+from epctx.lockfile import action_names, read
+
+Locks = Annotated[Sequence[AnyPath], Option(metavar="LOCK"), Existing()]
+Notify = Callable[[str], None]
+
+
+def _ignore(words: str) -> None:
+    pass
+
+
+def cache_info(*, notify: Notify = _ignore) -> Info:
+    """Say where the cache is and how much is in it."""
+    return maintenance.info(_open(notify))
+
+
+def cache_gc(
+    locks: Locks = (),
+    *,
+    max_size: Annotated[int | None, Option(metavar="SIZE", parser="size")] = None,
+    older_than: Annotated[float | None, Option(metavar="AGE", parser="age")] = None,
+    dry_run: bool = False,
+    remote: bool = False,
+    notify: Notify = _ignore,
+) -> Collected | Removed:
+    """Remove what is not needed.
+
+    With lock files and no limit, all that they do not reach goes; with a limit, what is beyond it
+    and not reached. Without either, only leftovers and what nothing refers to. Waits for builds.
+    Of a shared cache an age counts from when something was put there.
+
+    Args:
+        locks: keep whatever these lock files reach.
+        max_size: of the rest, keep at most this much, in bytes; 10GB or 500MiB on the command line.
+        older_than: of the rest, remove what was not used for this long, in seconds; 30d or 12h on
+            the command line.
+        dry_run: only say what would go.
+        remote: collect in the shared cache, EPCTX_REMOTE_CACHE.
+        notify: hears of waiting, and of what the cache sets aside.
+
+    Raises:
+        UsageError: the cache is read-only, or there is no shared one; or that has no sizes.
+        LockError: a lock cannot be read.
+        StorageError: the cache cannot be changed.
+    """
+    age = 0.0 if locks and older_than is None and max_size is None else older_than
+    keep = {key for path in locks for key in action_names(read(Path(path)))}
+    cache = _open(notify)
+    if remote:
+        tier = _remote(cache)
+        if max_size is not None:
+            raise UsageError(
+                "a shared cache is not collected by size: nobody knows what was used last",
+                where="--max-size",
+                remedy="use --older-than",
+                code=Code.COMMAND_LINE,
+            )
+        return shared.collect(tier.store, keep=keep, max_age=age, dry_run=dry_run)
+    if cache.location.readonly:
+        raise UsageError(
+            "the cache is read-only", remedy="unset EPCTX_CACHE_READONLY to collect garbage"
+        )
+    limits = maintenance.Limits(max_size=max_size, max_age=age)
+    with alone(cache.location, lambda: notify("waiting for builds that use the cache")):
+        return maintenance.collect(cache, keep=keep, limits=limits, dry_run=dry_run)
+
+
+def cache_verify(*, notify: Notify = _ignore) -> Checked:
+    """Read the whole cache; set aside what is corrupt."""
+    return maintenance.check(_open(notify))
+
+
+def cache_keygen(
+    key: Annotated[AnyPath, Option(metavar="KEY.pem"), Written()],
+    *,
+    name: Annotated[str | None, Option(metavar="NAME")] = None,
+) -> tuple[Path, str]:
+    """Write a key that signs what is built, and KEY.pem.pub, which others trust.
+
+    EPCTX_CACHE_SIGNING_KEY names the first, EPCTX_CACHE_TRUST the second.
+
+    Args:
+        key: the new private key.
+        name: the key's name, with a number at the end: ci-1.
+
+    Returns:
+        The file of the public key, and its only line.
+
+    Raises:
+        UsageError: a file is there already, or `cryptography` is not installed.
+    """
+    return signing.keygen(Path(key), name)
+
+
+def cache_push(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
+    """Sign what is in the cache, and put it into the shared one: EPCTX_REMOTE_CACHE.
+
+    Args:
+        locks: push what these lock files reach; everything if omitted.
+        notify: hears of what the cache sets aside.
+
+    Raises:
+        UsageError: there is no shared cache, or no signing key.
+        StorageError: the shared cache refuses.
+    """
+    cache = _open(notify)
+    remote = _remote(cache)
+    cache.ready()
+    if not cache.signs:
+        raise UsageError(
+            "nothing can be pushed without a signing key",
+            remedy="name one in EPCTX_CACHE_SIGNING_KEY; `epctx cache keygen KEY.pem` writes one",
+            code=Code.ENVIRONMENT,
+        )
+    return shared.push(cache, remote, _names(locks))
+
+
+def cache_pull(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
+    """Get what the shared cache has, EPCTX_REMOTE_CACHE, into this one; each file is checked.
+
+    Args:
+        locks: pull what these lock files reach; everything if omitted.
+        notify: hears of what is refused.
+
+    Raises:
+        UsageError: there is no shared cache, nobody is trusted, or the cache is read-only.
+        StorageError: the shared cache or the disk refuses.
+    """
+    cache = _open(notify)
+    remote = _remote(cache)
+    if cache.location.readonly:
+        raise UsageError("the cache is read-only", remedy="unset EPCTX_CACHE_READONLY to pull")
+    if not cache.trusts:
+        raise UsageError(
+            "nothing can be pulled, since nobody is trusted",
+            remedy="name the public keys of those who sign in EPCTX_CACHE_TRUST",
+            code=Code.ENVIRONMENT,
+        )
+    return shared.pull(cache, remote, _names(locks))
+
+
+def cache_ls(*, remote: bool = False, notify: Notify = _ignore) -> list[Listed]:
+    """List the actions of the cache: what made what, who signed it.
+
+    Args:
+        remote: list the shared cache, EPCTX_REMOTE_CACHE.
+        notify: hears of what the cache sets aside.
+    """
+    cache = _open(notify)
+    return shared.ls_remote(_remote(cache).store) if remote else shared.ls(cache)
+
+
+def _open(notify: Notify) -> Cache:
+    return open_cache(lambda text: notify(f"cache: {text}"))
+
+
+def _names(locks: Sequence[AnyPath]) -> set[str] | None:
+    return {name for path in locks for name in action_names(read(Path(path)))} if locks else None
+
+
+def _remote(cache: Cache) -> Tier:
+    """Return the shared cache behind a cache. Raises UsageError if there is none."""
+    if cache.remote is None:
+        raise UsageError(
+            "there is no shared cache",
+            remedy="name it in EPCTX_REMOTE_CACHE, like s3://bucket/prefix or file:///mnt/share/x",
+            code=Code.ENVIRONMENT,
+        )
+    return cache.remote
