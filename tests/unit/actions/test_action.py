@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from epctx.actions.action import Action, WorkerContext, carry_out
-from epctx.errors import CompileError, StorageError
+from epctx.errors import CompileError
 
 HEARD: list[str] = []
 
@@ -70,15 +70,3 @@ def test_what_is_within_an_action_finds_open_what_that_opened() -> None:
     assert results == ["a, wanted: True", used, 2, "b, wanted: False", 4]
     first = ["open a", "use a", "close a", "after, None"]
     assert [*first, "open b", "close b", "after, None"] == HEARD
-
-
-def test_each_result_is_there_when_it_is_finished() -> None:
-    results = carry_out([Open(name="a"), Use(error="crashed")], lambda stage: None)
-    assert next(results) == "a, wanted: True" and HEARD == ["open a"]
-    with pytest.raises(CompileError, match="crashed"):
-        next(results)
-
-
-def test_what_the_system_refuses_is_a_storage_error() -> None:
-    with pytest.raises(StorageError, match="No space left"):
-        list(carry_out([Open(name="a"), Use(error="disk")], lambda stage: None))

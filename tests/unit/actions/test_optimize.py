@@ -12,35 +12,10 @@ from epctx.actions.optimize import Optimize
 from epctx.cache.digests import FreshDigests
 from epctx.errors import ModelError
 from epctx.files.digest import of_bytes
-from epctx.graph.native import REACHES, Reach
 from epctx.keys.source_digests import Sources
 from epctx.manifest import ModelSource, OptimizeSettings
 from tests.kit.building import mlp
 from tests.kit.inline import Inline
-
-
-@pytest.mark.parametrize("reach", REACHES)
-def test_a_model_is_written_with_what_was_read(tmp_path: Path, reach: Reach) -> None:
-    path = tmp_path / "m.onnx"
-    onnx.save(mlp(), path)
-    stages: list[str] = []
-    action = replace(
-        Optimize.of(ModelSource(name="m", path=path), OptimizeSettings(), tmp_path / "o"),
-        reach=reach,
-    )
-    worker = Inline(tmp_path / "w", tmp_path / "log")
-    (result,) = worker.run([action], started=lambda stage: stages.append(stage.stage))
-    assert stages == ["load", "optimize"]
-    assert sorted(p.name for p in action.folder.iterdir()) == [
-        "graph.onnx",
-        "places.json",
-        "record.json",
-    ]
-    assert [note.split(": ")[1] for note in result.notes] == {
-        "data": [],
-        "types": ["shapes that follow from values are not known"],
-        "nothing": ["only the shapes that it declares are known"],
-    }[reach]
 
 
 @pytest.mark.parametrize("other", ["model", "data"])

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from epctx.actions.optimize import Optimize
 from epctx.actions.pieces import Assemble, Cut, CutResult
 from epctx.errors import CompileError
-from epctx.graph import epcontext
 from epctx.manifest import ModelGroup, ModelSource, PartitionSettings, Pieces, ProviderSpec
 from tests.kit.building import mlp
 from tests.kit.inline import Inline
@@ -63,28 +62,6 @@ def build(tmp_path: Path) -> Build:
     return build
 
 
-def test_two_models_in_three_pieces_are_five_files(build: Build) -> None:
-    cut, result, folder = build()
-    binaries = [f"a_{number}_reference.bin" for number in (1, 2, 3)]
-    assert sorted(path.name for path in folder.iterdir()) == [
-        *binaries, "a_ctx.onnx", "b_ctx.onnx",
-    ]  # fmt: skip
-    assert result.output.models == {"a": "a_ctx.onnx", "b": "b_ctx.onnx"}
-    for report, own in zip(result.models, cut.models, strict=True):
-        assert report.coverage == 1.0 and report.placement.context_nodes == 3
-        assert report.nodes == sum(part.nodes for part in report.partitions)
-        assert [*report.outline.owners] == sorted(report.outline.owners)
-        assert report.pieces == own.reports
-        proto = onnx.load(folder / f"{report.name}_ctx.onnx")
-        assert epcontext.cuts(proto) == tuple(point.values for point in own.plan.cuts)
-        nodes = epcontext.read_all(proto)
-        assert [node.context_path for node in nodes] == binaries
-        assert [node.partition_name for node in nodes] == [
-            f"{report.name}.{number}_reference_0" for number in (1, 2, 3)
-        ]
-        assert nodes[0].max_size == max(node.max_size for node in nodes)
-
-
 def test_a_piece_of_which_no_ep_takes_anything_has_no_binary(build: Build) -> None:
     nodes = [node.name for node in mlp().graph.node]
     cut, result, folder = build(exclude_nodes=tuple(nodes[:1]), count=len(nodes))
@@ -109,15 +86,3 @@ def test_a_model_of_which_no_ep_takes_anything_is_refused(build: Build) -> None:
 def test_limits_are_those_of_the_whole(build: Build, limit: dict[str, Any], words: str) -> None:
     with pytest.raises(CompileError, match=words):
         build(**limit)
-
-
-def test_a_cut_that_cannot_be_is_told(build: Build) -> None:
-    cut, _, _ = build()
-    first, second = cut.models
-    assert cut.is_of(2) and not cut.is_of(1)
-    fewer = replace(second, pieces=second.pieces[:-1])
-    untold = replace(second, reports=())
-    other = replace(second, plan=replace(second.plan, cuts=second.plan.cuts[:-1]))
-    for wrong in (fewer, untold, other):
-        assert not replace(cut, models=(first, wrong)).is_of(2)
-    assert not CutResult(models=()).is_of(0)

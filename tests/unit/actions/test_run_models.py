@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from epctx.actions.action import Action, StageStarted, carry_out
 from epctx.actions.run_models import RunFiles, RunResult, RunSource, of_group
-from epctx.actions.verify import Check, Verify
+from epctx.actions.verify import Check
 from epctx.cache.digests import FreshDigests
 from epctx.errors import ModelError
 from epctx.keys.records import VerifiedModel
 from epctx.keys.toolchain import Toolchain
-from epctx.manifest import ModelGroup, ModelSource, Reference, VerifyInputs, VerifySettings
+from epctx.manifest import ModelGroup, ModelSource, VerifyInputs, VerifySettings
 from epctx.verification.request import Kept, VerifyRequest
 from tests.kit import folders, in_pieces
 from tests.kit.building import mlp
@@ -33,48 +33,11 @@ def group(tmp_path: Path, *names: str, **inputs: Any) -> ModelGroup:
     )
 
 
-def test_each_is_announced_before_it_runs(tmp_path: Path) -> None:
-    heard: list[tuple[str, int]] = []
-
-    def started(stage: StageStarted) -> None:
-        name = str(stage.model).removesuffix(" (source)")
-        assert stage.stage == "source"
-        heard.append((name, len(list((tmp_path / "kept").glob(f"{name}/*/output_0.pb")))))
-
-    worker = Inline(tmp_path / "w", tmp_path / "log")
-    job = list(of_group(group(tmp_path, "a", "b", count=2), tmp_path / "kept"))
-    results = worker.run(job, started=started)
-    assert [(each.ran, each.unfed) for each in results] == [(True, None)] * 6
-    assert heard == [(name, count) for name in "ab" for count in range(3)]
-    assert worker.peak_memory > 0
-
-
 def test_a_source_that_is_not_there_is_the_models_error(tmp_path: Path) -> None:
     job = list(of_group(group(tmp_path, "a"), tmp_path / "kept"))
     (tmp_path / "a.onnx").unlink()
     with pytest.raises(ModelError):
         Inline(tmp_path / "w", tmp_path / "log").run(job, started=lambda stage: None)
-
-
-def test_of_a_folder_what_is_in_it_is_run_and_then_its_references(tmp_path: Path) -> None:
-    asked = group(tmp_path, "m", "n", files=(tmp_path / "a.npz", tmp_path / "b.npz"))
-    reference = Reference(path=tmp_path / "n.onnx")
-    asked = folders.group(
-        models=tuple(
-            ModelSource(name=each.name, path=each.path, reference=reference)
-            for each in asked.models
-        ),
-        verify=asked.verify,
-    )
-    built = folders.write(tmp_path / "out")
-    found = list(of_group(asked, tmp_path / "kept", built))
-    assert [(each.place.name, each.reference, each.index) for each in found] == [
-        *(("m", False, index) for index in range(3)),
-        *(("m", True, index) for index in range(3)),
-    ]
-    assert {each.built for each in found} == {built / "m_ctx.onnx"}
-    unbuilt = [(each.place.name, each.built) for each in of_group(asked, tmp_path / "kept")]
-    assert unbuilt == [(name, None) for name in "mn" for _ in range(3)]
 
 
 def test_paths_are_not_in_the_key_of_what_was_run(tmp_path: Path) -> None:
@@ -111,33 +74,6 @@ def files(case: Case, *indices: int) -> list[RunFiles]:
     model = VerifiedModel(name="m", model="", data=(), dimensions={}, shapes={}, reference=None)
     whole = RunFiles(request=request(case), folder=case.kept.files)
     return [replace(whole, model=model, index=index) for index in indices]
-
-
-def test_a_model_is_loaded_once_and_run_on_one_set_after_the_other(case: Case) -> None:
-    assert ran(case, *files(case, 0, 1)) == [("m", 0, 0)]
-    assert OPENED == ["open m", "close m"], "nothing is right yet"
-    OPENED.clear()
-    sources = of_group(case.group(), case.kept.source)
-    assert ran(case, *sources, *files(case, 0, 1, 2)) == [("m", 0, 0), ("m", 1, 2), ("m", 2, 2)]
-    assert ["open m", *["run m"] * 3, "close m"] == OPENED, "the third is the first again"
-    OPENED.clear()
-    assert ran(case, *files(case, 1, 0)) == [("m", 0, 0)]
-    assert OPENED == ["open m", "close m"], "it was run before"
-
-
-def test_sets_of_several_jobs_come_together(case: Case) -> None:
-    (first, second, again), sources = files(case, 0, 1, 2), of_group(case.group(), case.kept.source)
-    ran(case, *sources, second)
-    ran(case, first)
-    ran(case, again)
-    (report,) = carry_out(
-        [Verify(request=replace(request(case), policies=("numbers",)))], lambda stage: None
-    )
-    assert {(n.input_set, n.passed) for n in report.numbers} == {
-        ("seed 0, set 0", True),
-        ("seed 0, set 1", True),
-    }
-    assert {f.outcome for f in report.findings} == {"pass"}
 
 
 def test_nothing_that_failed_in_the_job_is_loaded(case: Case) -> None:

@@ -10,12 +10,11 @@ import pytest
 
 from epctx.actions.action import Action
 from epctx.actions.run_models import RunFiles, RunSource
-from epctx.actions.verify import Check, Verify, runs, verified
-from epctx.manifest import VerifyInputs
+from epctx.actions.verify import runs, verified
 from epctx.verification.findings import FolderReport
 from epctx.verification.request import VerifyRequest
 from tests.kit import folders
-from tests.kit.controlled import OPENED, Case
+from tests.kit.controlled import Case
 from tests.kit.inline import Inline
 
 
@@ -40,18 +39,6 @@ def checked(
     return jobs, verified(request, carry_out)
 
 
-def test_what_is_run_comes_before_it_is_judged(case: Case) -> None:
-    jobs, report = checked(case, group=case.group())
-    assert jobs == [[Check, RunSource, RunSource, RunFiles, Verify]]
-    assert {f.policy for f in report.findings} >= {"integrity", "conformance", "numbers"}
-    assert [n.passed for n in report.numbers if n.input_set == "seed 0, set 0"] == [True]
-
-
-def test_without_numbers_nothing_is_run(case: Case) -> None:
-    jobs, report = checked(case, group=case.group(), policies=folders.NO_RUN)
-    assert jobs == [[Check]] and not report.numbers and OPENED == []
-
-
 @pytest.mark.parametrize(
     ("numbers", "asked", "expected"),
     [
@@ -70,14 +57,3 @@ def test_what_is_run_is_what_can_be_judged(
     group = None if numbers is None else case.group()
     request = VerifyRequest(folder=case.folder, label="g", kept=case.kept, group=group, **asked)
     assert [type(action) for action in runs(request)] == expected
-
-
-def test_what_the_budget_left_out_is_told(case: Case) -> None:
-    case.verify = {"budget": 0.0, "inputs": VerifyInputs(count=2)}
-    _, report = checked(case, budget=0.0, group=case.group())
-    told = [f.message for f in report.findings if f.outcome == "not checkable"]
-    assert told and all(each.endswith("not checked: budget (0 s are used up)") for each in told)
-    assert not report.numbers and OPENED == []
-    case.verify["require"] = ("numbers",)
-    _, report = checked(case, budget=0.0, group=case.group())
-    assert [f.check for f in report.findings if f.outcome == "fail"] == ["required"]

@@ -36,18 +36,6 @@ def entries(location: Location) -> list[str]:
     return sorted(p.name for p in (location.root / "temporary").rglob("*"))
 
 
-def test_paths_are_new_and_gone_after_it(location: Location) -> None:
-    temporary = Temporary(location)
-    one, two = temporary.path(), temporary.path()
-    assert one != two
-    one.write_bytes(b"one")
-    temporary.close()
-    assert entries(location) == []
-    temporary.path().write_bytes(b"again")
-    temporary.close()
-    assert entries(location) == []
-
-
 def test_what_a_killed_process_left_is_swept_and_a_living_ones_is_not(location: Location) -> None:
     living = Temporary(location)
     mine = living.path()
@@ -84,14 +72,6 @@ def test_a_process_that_ends_and_an_object_that_is_gone_leave_nothing(location: 
     gone.path().write_bytes(b"half")
     del gone
     assert entries(location) == []
-
-
-def test_settle_replaces_and_makes_the_folder(tmp_path: Path) -> None:
-    for content in (b"one", b"two"):
-        (tmp_path / "new").write_bytes(content)
-        move_into_place(tmp_path / "new", tmp_path / "ab" / "abc")
-        assert (tmp_path / "ab" / "abc").read_bytes() == content
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
@@ -147,28 +127,6 @@ def test_an_edited_output_does_not_reach_the_cache(
     assert (tmp_path / "again").read_bytes() == CONTENT
 
 
-def test_what_is_there_is_not_copied_again(cache: Cache, source: Path) -> None:
-    place = adopt(cache, source)
-    before = place.stat()
-    adopt(cache, source)
-    assert place.stat().st_ino == before.st_ino
-
-
-def test_nothing_is_hashed_on_the_way_in(
-    cache: Cache, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(digest, "of_stream", None)
-    monkeypatch.setattr("epctx.files.copying.blake3", None)
-    assert adopt(cache, source).read_bytes() == CONTENT
-
-
-def test_missing(cache: Cache, notices: list[str], tmp_path: Path) -> None:
-    assert not fetch(cache, tmp_path / "target")
-    assert not (tmp_path / "target").exists()
-    assert not cache.objects.check(DIGEST)
-    assert notices == []
-
-
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "longer"])
 def test_a_corrupt_object_is_found_set_aside_and_made_again(
     cache: Cache, source: Path, notices: list[str], tmp_path: Path, damage: str
@@ -187,15 +145,6 @@ def test_a_corrupt_object_is_found_set_aside_and_made_again(
     assert not place.exists()
     adopt(cache, source)
     assert fetch(cache, tmp_path / "target")
-
-
-def test_check_finds_it_too(cache: Cache, source: Path, notices: list[str]) -> None:
-    place = adopt(cache, source)
-    assert cache.objects.check(DIGEST)
-    place.unlink()
-    place.write_bytes(b"x" * len(CONTENT))
-    assert not cache.objects.check(DIGEST)
-    assert len(notices) == 1
 
 
 def test_in_a_read_only_cache_a_corrupt_object_stays_and_is_not_used(
@@ -259,24 +208,6 @@ def test_a_target_that_cannot_be_written(cache: Cache, source: Path, tmp_path: P
 
 NAME = "ab" + "0" * 62
 OTHER = "cd" + "0" * 62
-
-
-def test_a_record_is_read_as_it_was_written(cache: Cache) -> None:
-    cache.records.write("groups", NAME, {"a": ["1", "ü"]})
-    assert cache.records.read("groups", NAME, dict[str, list[str]]) == {"a": ["1", "ü"]}
-    assert list(cache.records.names("groups")) == [NAME]
-
-
-def test_what_is_not_there_is_none(cache: Cache, notices: list[str]) -> None:
-    assert cache.records.read("groups", NAME, dict[str, int]) is None
-    assert list(cache.records.names("groups")) == []
-    assert notices == []
-
-
-def test_a_later_record_replaces_it(cache: Cache) -> None:
-    cache.records.write("groups", NAME, {"a": 1})
-    cache.records.write("groups", NAME, {"a": 2})
-    assert cache.records.read("groups", NAME, dict[str, int]) == {"a": 2}
 
 
 @pytest.mark.needs("POSIX", "modes are POSIX's")

@@ -49,13 +49,6 @@ def test_without_limits_all_that_is_referred_to_stays(cache: Cache, tmp_path: Pa
     assert not cache.objects.check(digest.of_bytes(b"orphan"))
 
 
-def test_what_was_not_used_for_long_goes(cache: Cache) -> None:
-    old, new = put(cache, "old", b"1" * 100, age=31), put(cache, "new", b"2" * 50, age=29)
-    done = maintenance.collect(cache, keep=(), limits=Limits(max_age=30 * DAY))
-    assert (done.actions, done.objects, done.size, done.kept) == (1, 1, 100, 50)
-    assert alive(cache, old, new) == [False, True]
-
-
 def test_what_lock_files_reach_stays_whatever_the_limits(cache: Cache) -> None:
     kept, gone = put(cache, "kept", b"1" * 100, age=400), put(cache, "gone", b"2", age=1)
     limits = Limits(max_age=0.0, max_size=0)
@@ -133,16 +126,6 @@ def test_quarantine_and_locks_go(cache: Cache) -> None:
     assert not (cache.location.root / "quarantine").exists()
     assert not (cache.location.root / "locks").exists()
     assert done.objects == 1
-
-
-def test_info_counts(cache: Cache) -> None:
-    assert info(cache).objects == 0
-    put(cache, "a", b"1" * 10, b"2" * 5)
-    put(cache, "b", b"1" * 10)
-    found = info(cache)
-    assert {kind: n for kind, n in found.actions.items() if n} == {"compile": 2}
-    assert (found.objects, found.size, found.quarantined) == (2, 15, 0)
-    assert found.folder == str(cache.location.folder)
 
 
 def test_check_reads_everything(cache: Cache, tmp_path: Path, notices: list[str]) -> None:

@@ -85,22 +85,6 @@ def made(cache: Cache, tmp_path: Path) -> StoredAction[Result]:
     return made
 
 
-def test_an_action_is_found_as_it_was_put(cache: Cache, made: StoredAction[Result]) -> None:
-    found = cache.find(KEY, Result)
-    assert found is not None
-    assert (found.kind, found.result, found.files) == (made.kind, made.result, made.files)
-    assert bytes(found.record) == b'{"v":1}'
-    assert cache.find(digest.of_bytes(b"other"), Result) is None
-
-
-def test_its_files_come_back(cache: Cache, made: StoredAction[Result], tmp_path: Path) -> None:
-    (tmp_path / "target").mkdir()
-    assert cache.fetch(made, tmp_path / "target")
-    names = {path.name for path in (tmp_path / "target").iterdir()}
-    assert names == {"model", "binary"}
-    assert (tmp_path / "target" / "binary").read_bytes() == b"binary" * 10_000
-
-
 def test_a_result_of_another_form_is_a_miss(
     cache: Cache, made: StoredAction[Result], notices: list[str]
 ) -> None:
@@ -140,14 +124,6 @@ def test_names_that_lead_out_of_the_folder_are_not_followed(
     assert not cache.fetch(forged, tmp_path / "target")
     assert list((tmp_path / "target").iterdir()) == []
     assert not (tmp_path / "out").exists()
-
-
-def test_files_may_lie_in_folders(cache: Cache, tmp_path: Path) -> None:
-    files = make(tmp_path / "made" / "sub", a=b"a")
-    stored = action((StoredFile(name="sub/a", size=1, digest=files[0].digest),))
-    cache.put(KEY, stored, tmp_path / "made")
-    assert cache.fetch(stored, tmp_path / "target")
-    assert (tmp_path / "target" / "sub" / "a").read_bytes() == b"a"
 
 
 def test_use_is_noted(cache: Cache, made: StoredAction[Result]) -> None:
@@ -246,25 +222,6 @@ def test_a_cache_that_is_only_read_is_not_swept(location: Location) -> None:
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
     return {"EPCTX_CACHE_DIR": str(folder / "cache"), **more}
-
-
-def test_without_a_word_of_it_there_is_no_shared_cache(tmp_path: Path) -> None:
-    cache = open_cache(print, environment=environment(tmp_path))
-    assert (cache.remote, cache.trusts, cache.signs, cache.signed) == (None, (), False, False)
-
-
-def test_the_environment_names_it(tmp_path: Path) -> None:
-    told = environment(tmp_path, EPCTX_REMOTE_CACHE="file:///x", EPCTX_CACHE_SIGNING_KEY="k")
-    cache = open_cache(print, environment=told)
-    assert cache.remote is not None
-    assert cache.signs
-
-
-@pytest.mark.parametrize(("url", "there"), [("", False), ("s3://b", True)])
-def test_the_command_line_replaces_the_environment(tmp_path: Path, url: str, there: bool) -> None:
-    told = environment(tmp_path, EPCTX_REMOTE_CACHE="file:///x")
-    cache = open_cache(print, Shared(url=url), environment=told)
-    assert (cache.remote is not None) is there
 
 
 def test_trust_counts_without_a_shared_cache(tmp_path: Path) -> None:

@@ -2,17 +2,6 @@ import pytest
 
 from epctx.errors import CompileError
 from epctx.machines.messages import Answer, Request, decoded, encoded
-from epctx.machines.portable import Files, new_nonce
-
-FILES = Files(roots=("/r",), reads={}, folders=(), writes={"/r/w": None})
-
-
-def test_a_message_comes_back_as_it_was_sent() -> None:
-    request = Request(
-        nonce=new_nonce(), label=None, kind="", job=(), files=FILES, budget=1.5, memory=3
-    )
-    assert decoded(encoded(request), Request) == request
-    assert decoded(encoded(Answer(address="a")), Answer) == Answer(address="a")
 
 
 @pytest.mark.parametrize("text", [b"{}", None, "", "{}", '{"nonce": 1}', "[" * 100_000])

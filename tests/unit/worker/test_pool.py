@@ -68,17 +68,6 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pool.Pool:
     return pool.Pool(work=tmp_path / "work", logs=tmp_path / "logs")
 
 
-def test_a_shared_worker_is_used_again_until_it_fails(workers: pool.Pool) -> None:
-    with workers.shared() as first:
-        pass
-    with workers.shared() as second:
-        assert second is first
-    with pytest.raises(EpctxError), workers.shared():
-        raise EpctxError("sick", remedy="none")
-    with workers.shared() as third:
-        assert third is not first
-
-
 def test_a_worker_that_is_ended_as_its_job_finishes_gets_no_other_job(workers: pool.Pool) -> None:
     """The next group would be told why the one before was cancelled."""
     with workers.shared() as first:
@@ -176,14 +165,6 @@ def test_a_lease_without_a_worker_of_its_own_takes_idle_ones(workers: pool.Pool)
     assert not faked(first).dismissed
 
 
-def test_a_worker_without_a_job_is_ended(workers: pool.Pool, tmp_path: Path) -> None:
-    with workers.shared():
-        pass
-    workers.close()
-    assert [worker.ended for worker in FakeWorker.made] == ["closed"]
-    assert not (tmp_path / "logs").exists()
-
-
 def test_after_a_cancel_no_worker_starts(workers: pool.Pool) -> None:
     reason = EpctxError("stop", remedy="none")
     with pytest.raises(EpctxError, match="stop"), workers.isolated("a"):
@@ -251,12 +232,6 @@ def test_a_lease_is_cancelled_from_another_thread(
                 lease.run([job])
             canceller.join()
             lease.run([job])
-
-
-def test_logs_of_a_command_without_an_output_folder_leave_no_folder_behind() -> None:
-    folder = pool.own_logs()
-    pool.Pool(work=folder / "work", logs=folder).close()
-    assert not folder.exists()
 
 
 def test_a_worker_that_was_ended_in_time_is_no_failure_and_gets_no_other_job(

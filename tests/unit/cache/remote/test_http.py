@@ -39,11 +39,6 @@ def _store(*, token: str | None = None, bazel: bool = False) -> HttpStore:
     return HttpStore("u", base="https://host/cache/", token=token, bazel=bazel)
 
 
-def test_names_are_below_the_base(sent: list[requests.PreparedRequest]) -> None:
-    assert _store().size(NAME) is None
-    assert sent[0].url == f"https://host/cache/{NAME}"
-
-
 def test_bazel_remote_gets_names_that_it_takes(sent: list[requests.PreparedRequest]) -> None:
     assert _store(bazel=True).read(NAME, 1) is None
     sha256 = hashlib.sha256(NAME.encode()).hexdigest()

@@ -17,7 +17,6 @@ from epctx.cache.remote.signing import SigningKey, Voucher
 from epctx.cache.remote.tier import Tier, object_name, record_name
 from epctx.cache.store import Cache
 from epctx.errors import StorageError
-from epctx.files.digest import Digest
 from epctx.signing import dsse
 from epctx.signing.dsse import Signature
 from epctx.transfer.attempts import StoreError
@@ -155,21 +154,6 @@ def test_a_file_that_is_corrupt_here_comes_again(between: Between, tmp_path: Pat
     between.store.calls.clear()
     assert taken(later, tmp_path / "again"), "its bytes are those of the shared cache"
     assert between.store.calls == [("stream", object_name(between.made.files[0].digest))]
-
-
-def test_what_is_not_there_is_asked_for_once(between: Between) -> None:
-    reader, (other, _) = between.reader(), keyed(1)
-    assert reader.find(other, msgspec.Raw) is None
-    assert reader.find(other, msgspec.Raw) is None
-    assert between.store.calls == [("read", record_name(other))]
-    assert between.told == []
-
-
-def test_what_is_there_is_not_pushed_again(between: Between) -> None:
-    writer = between.writer()
-    writer.put(KEY, between.made, between.folder / "made")
-    writer.finish(lambda: None)
-    assert "upload" not in {method for method, _ in between.store.calls}
 
 
 def test_other_bytes_for_what_is_there_are_told_and_what_was_first_stays(
@@ -511,9 +495,3 @@ def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     assert cache.signs
     with pytest.raises(AssertionError):
         _ = tier.store
-
-
-def test_names_in_a_store_are_plain() -> None:
-    content = Digest("blake3", "ab" * 32)
-    assert object_name(content) == f"v1/objects/{'ab' * 32}"
-    assert record_name(content) == f"v1/actions/{'ab' * 32}"
