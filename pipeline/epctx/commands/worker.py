@@ -33,4 +33,4 @@ def serve(url: str, tls: Tls, *, name: str | None, jobs: int, told: Callable[[st
         failures = {each.name: each.failure for each in answers if each.failure is not None}
     from epctx.machines import serving
 
-    serving.serve(contact, security, store, failures=failures, name=name, jobs=jobs, told=told)
+    serving.serve(contact, security, store, failures=failures, name=name, jobs=jobs, notify=told)

@@ -1,5 +1,6 @@
-"""Other machines: jobs carried out by workers of a `dask.distributed` cluster.
+"""Other machines: workers of a `dask.distributed` cluster run the jobs of a build.
 
-A room above `engine`, which so cannot know it: `commands` gives it to a build, as an `Executor`. On
-the other side it drives the processes of `worker`, as a build does on its own machine.
+`engine` does not import this package: `commands` passes it to a build as an `Executor`. On the
+    other
+machines it drives the processes of `worker`, as a build does on its own machine.
 """

@@ -1,4 +1,4 @@
-"""`dask://…`: which machines carry out a build, and how they are talked to."""
+"""Address of a cluster (`dask://…`), and the security of its connections."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 _LOCAL: Final = "local"
 _OPTIONS: Final = "--tls-ca, --tls-cert and --tls-key"
 _PROBE: Final = 5.0
-"""Seconds within which a port must tell whether it speaks TLS."""
+"""Seconds within which a port must answer a TLS greeting."""
 _FORMS: Final = "write dask://HOST:PORT, or dask://local?workers=2"
 
 
 class Tls(Struct, frozen=True, kw_only=True):
-    """Files in PEM by which two ends of a connection know each other; all of them, or none.
+    """PEM files that authenticate both ends of a connection: all of them, or none.
 
     Attributes:
-        insecure: without them, beyond this machine, too.
+        insecure: whether other machines may be used without them.
     """
 
     ca: Path | None = None
@@ -40,10 +40,11 @@ class Tls(Struct, frozen=True, kw_only=True):
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """Where the scheduler is.
+    """Address of the scheduler.
 
     Attributes:
-        workers: None: at `host`; else this machine starts it, and so many workers.
+        workers: number of workers that this machine starts, with the scheduler; None if the
+            scheduler is at `host`.
     """
 
     host: str = "127.0.0.1"
@@ -52,10 +53,10 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 def parsed(url: str, *, where: str = "--on") -> Address:
-    """The address that a `dask://…` names.
+    """Parse a `dask://…` address.
 
     Raises:
-        UsageError: it names none.
+        UsageError: it is invalid.
     """
     parts = urlsplit(url)
     try:
@@ -76,11 +77,11 @@ def parsed(url: str, *, where: str = "--on") -> Address:
 
 
 def contact(address: Address, tls: Tls) -> tuple[str, Security | None]:
-    """The scheduler's address as dask has it, and how to be safe with it; None: in the clear.
+    """Return the scheduler's address for dask, and its security; None for a connection without TLS.
 
     Raises:
-        UsageError: it would be in the clear beyond this machine, and nobody said that it may; a
-            file is missing.
+        UsageError: another machine would be used without TLS and without `insecure`; a file is
+            missing.
         ProviderUnavailable: dask is not installed.
     """
     refuse_without_dask()
@@ -108,7 +109,7 @@ def contact(address: Address, tls: Tls) -> tuple[str, Security | None]:
 
 
 def security(ca: str, cert: str, key: str) -> Security:
-    """Connections of which both ends show a certificate of the authority `ca`."""
+    """Return the security of connections whose ends both need a certificate of `ca`."""
     from distributed.security import Security
 
     return Security(
@@ -120,12 +121,12 @@ def security(ca: str, cert: str, key: str) -> Security:
 
 
 def unreachable(contact: str, tls: Security | None, why: str) -> ProviderUnavailable:
-    """Return the error for a scheduler that does not answer: dask's words tell no TLS from none.
+    """Return the error of a scheduler that does not answer, after a check whether it speaks TLS.
 
     Args:
-        contact: as `contact` gives it.
-        tls: what was tried.
-        why: what dask said.
+        contact: its address, as `contact` returns it.
+        tls: the security of the failed connection.
+        why: message of dask.
     """
     answers = speaks_tls(contact)
     what = "there is no scheduler"
@@ -155,15 +156,15 @@ def speaks_tls(contact: str) -> bool | None:
         with socket.create_connection(place, timeout=_PROBE) as raw, greeting.wrap_socket(raw):
             return True
     except OSError as error:
-        if "ALERT" in (getattr(error, "reason", None) or ""):  # it does not like this end
+        if "ALERT" in (getattr(error, "reason", None) or ""):  # it speaks TLS, and refuses this end
             return True
     with contextlib.suppress(OSError), socket.create_connection(place, timeout=_PROBE) as raw:
-        return False if raw.recv(1) else None  # a scheduler in the clear speaks first
+        return False if raw.recv(1) else None  # a scheduler without TLS speaks first
     return None
 
 
 def refuse_without_dask() -> None:
-    """Raises ProviderUnavailable where the extra is not installed."""
+    """Raise ProviderUnavailable if the extra is not installed."""
     try:
         importlib.import_module("distributed")
     except ImportError as error:

@@ -55,11 +55,11 @@ _SILENCE: Final = 30.0
 """Seconds without an answer after which the scheduler is gone."""
 _STEP: Final = 0.2
 _LOOK: Final = 1.0
-"""Seconds between two looks at who is there."""
+"""Seconds between two queries of the workers."""
 
 
 class Lost(Exception):
-    """The workers are gone that a task was given to: so many at least."""
+    """At least `workers` workers of a task are gone."""
 
     def __init__(self, workers: int = 1) -> None:
         super().__init__(workers)
@@ -67,18 +67,18 @@ class Lost(Exception):
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """A worker: dask's address of it, and what it says of itself."""
+    """A worker: its dask address, and its facts."""
 
     address: str
     facts: Facts
 
 
 class Task:
-    """A task of dask that some workers can carry out. `cancel` from any thread.
+    """A dask task for some workers. Any thread may call `cancel`.
 
     Args:
-        here: tells whether one of them is there; raises if the scheduler is gone.
-        heard: of its stages; and of its end, as None.
+        here: tells whether one of these workers exists; raises if the scheduler is gone.
+        heard: queue of its stages; None marks its end.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class Task:
         future.add_done_callback(lambda done: heard.put(None))
 
     def cancel(self, reason: EpctxError) -> None:
-        """Make `wait` raise `reason`, and end what carries it out."""
+        """Make `wait` raise `reason`, and end the task."""
         self._heard.put(reason)
 
     def wait(self, began: Callable[[Began], None]) -> None:
-        """Wait for its end. `began` hears of its stages.
+        """Wait for its end; `began` receives its stages.
 
         Raises:
-            Lost: no worker is left that can carry it out.
-            EpctxError: it was cancelled, and this is the reason; the scheduler is gone.
+            Lost: no worker is left that can run it.
+            EpctxError: it was cancelled for this reason; the scheduler is gone.
         """
         try:
             while (said := self._next()) is not None:
@@ -142,11 +142,11 @@ class Task:
 
 
 class Cluster:
-    """The workers of a scheduler, as a build sees them. Used by many threads.
+    """Workers of a scheduler. Thread-safe.
 
     Args:
-        contact: as dask has it.
-        failure: why there will be no worker, if that is known.
+        contact: dask address of the scheduler.
+        failure: returns why there will be no worker; None if unknown.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Cluster:
 
         dask.config.set(CALM)
         for name in ("distributed", "distributed.client", "asyncio", "tornado"):
-            logging.getLogger(name).setLevel(SILENT)  # what counts is told as errors
+            logging.getLogger(name).setLevel(SILENT)  # relevant messages become errors
         self.contact = contact
         self._failure = failure
         self._lock = threading.Lock()  # the client's own thread takes it: nobody waits inside
@@ -183,11 +183,11 @@ class Cluster:
         self._client.subscribe_topic(TOPIC, self._began)
 
     def close(self) -> None:
-        """Leave it: the scheduler cancels what is left of this build."""
+        """Disconnect; the scheduler cancels the remaining tasks of this build."""
         self._client.close(timeout=5)
 
     def workers(self) -> Sequence[Member]:
-        """Return the workers that are there, as of the last second. Raises ProviderUnavailable: the
+        """Return the present workers, at most a second old. Raises ProviderUnavailable if the
         scheduler is gone.
         """
         with self._looking:
@@ -199,10 +199,10 @@ class Cluster:
             return self._members
 
     def members(self) -> Sequence[Member]:
-        """Return the workers that are there. The first ever is waited for, up to 60 s.
+        """Return the present workers; wait up to 60 s for the first one.
 
         Raises:
-            ProviderUnavailable: none comes; the scheduler is gone.
+            ProviderUnavailable: no worker appears; the scheduler is gone.
         """
         deadline = time.monotonic() + _FIRST
         while not (found := self.workers()) and not self._ever:
@@ -215,8 +215,8 @@ class Cluster:
     def ask(
         self, function: Callable[..., Any], text: str, of: Sequence[Member]
     ) -> Mapping[str, object]:
-        """Return what a function gives that workers run, by their addresses; of one that is gone an
-        exception, of one that does not answer within 60 s a TimeoutError.
+        """Run a function on workers, and return the results by address: an exception for a worker
+        that is gone, a TimeoutError for one that does not answer within 60 s.
         """
         places = [each.address for each in of]
         try:
@@ -235,11 +235,11 @@ class Cluster:
     def begin(
         self, function: Callable[[str], None], text: str, nonce: Digest, of: Sequence[Member]
     ) -> Task:
-        """Submit a task: one of these workers is to run a function.
+        """Submit a task: one of these workers runs a function.
 
         Args:
-            text: what the function takes.
-            nonce: what its answer is called.
+            text: argument of the function.
+            nonce: name of its answer.
         """
         places = {each.address for each in of}
         heard: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -256,12 +256,12 @@ class Cluster:
         return Task(future, lambda: any(each.address in places for each in self.workers()), heard)
 
     def forget(self, nonce: Digest) -> None:
-        """Drop what is heard of a task that has ended."""
+        """Drop the queue of a task that has ended."""
         with self._lock:
             self._heard.pop(nonce, None)
 
     def _began(self, event: tuple[float, Any]) -> None:
-        """Pass on that a job has come to a stage; it may be of another's build."""
+        """Pass on the stage of a job; ignore jobs of other builds."""
         try:
             began = decoded(event[1], Began)
         except CompileError:
@@ -275,7 +275,7 @@ class Cluster:
         found = None
         if self._client.status == "running":
             asked: Any = self._client.scheduler
-            with suppress(Exception):  # whatever dask makes of a connection that is gone
+            with suppress(Exception):  # dask raises various errors if the connection is gone
                 found = self._client.sync(asked.identity, n_workers=-1, callback_timeout=_SILENCE)
         if found is None:
             self._gone = ProviderUnavailable(
@@ -309,23 +309,23 @@ class Cluster:
 
 
 _LISTED: Final = 5
-"""Workers that a message names."""
+"""Number of workers that a message names."""
 Decides = Callable[[ProviderRecord], bool]
-"""Whether the lock was made with such an EP."""
+"""Function that tells whether the lock was made with such an EP."""
 
 
 class Kind(Struct, frozen=True):
-    """What workers have in common that can take jobs of the same EPs."""
+    """Common facts of workers that can run jobs with the same EPs."""
 
     eps: tuple[Described, ...]
     cpu: host.Cpu
 
 
 class WorkersEps:
-    """The EPs of a cluster's workers, each worker asked once for each list. Used by many threads.
+    """EPs of a cluster's workers; each worker is asked once for each list of EPs. Thread-safe.
 
     Args:
-        decides: where workers of one CPU have an EP in several versions.
+        decides: chooses among several versions of an EP on workers with the same CPU.
     """
 
     def __init__(self, cluster: Cluster, blobs: Blobs, decides: Decides) -> None:
@@ -338,18 +338,18 @@ class WorkersEps:
         self._code = own_code()
 
     def described(self, spec: ProviderSpec) -> Described:
-        """As `Eps` has it."""
+        """Return the description of an EP, as `Eps`."""
         return self.kind((spec,)).eps[0]
 
     def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
-        """As `Eps` has it."""
+        """Return the CPU of the workers, as `Eps`."""
         return self.kind(specs).cpu
 
     def kind(self, specs: Sequence[ProviderSpec]) -> Kind:
-        """Return what the workers are that take jobs of these EPs.
+        """Return the common facts of the workers that run jobs with these EPs.
 
         Raises:
-            ProviderUnavailable: nobody can, or it depends on who does.
+            ProviderUnavailable: there is no such worker, or they differ.
         """
         name = _name(specs)
         with self._lock:
@@ -358,7 +358,7 @@ class WorkersEps:
             return self._kinds[name]
 
     def able(self, specs: Sequence[ProviderSpec]) -> list[Member]:
-        """Return the workers that can take jobs of these EPs now. Raises as `kind`."""
+        """Return the workers that can run jobs with these EPs now. Raises as `kind`."""
         wanted = self.kind(specs)
         with self._lock:
             found = self._found(self._cluster.workers(), specs)
@@ -367,8 +367,8 @@ class WorkersEps:
     def _found(
         self, members: Sequence[Member], specs: Sequence[ProviderSpec]
     ) -> list[tuple[Member, Kind | EpctxError]]:
-        """Return what workers are for these EPs, but of those that are gone meanwhile, and of those
-        on which epctx and its libraries are not what they are here.
+        """Return the facts of workers about these EPs, without workers that are gone, or that have
+        another epctx or other libraries than this machine.
         """
         fitting = [each for each in members if each.facts.code == self._code]
         known = self._asked.setdefault(_name(specs), {})
@@ -459,7 +459,7 @@ def _name(specs: Sequence[ProviderSpec]) -> bytes:
 
 
 def _unlike(member: Member, own: Mapping[str, Mapping[str, str]]) -> str:
-    """What of epctx and its libraries is not the same on a worker as here."""
+    """Return the differences of epctx and its libraries between a worker and this machine."""
     here = {name: text for known in own.values() for name, text in known.items()}
     there = {name: text for known in member.facts.code.values() for name, text in known.items()}
     names = [

@@ -1,4 +1,4 @@
-"""The engine's `Executor` over a cluster: each job is a task of dask."""
+"""Executor over a cluster: each job is a dask task."""
 
 from __future__ import annotations
 
@@ -35,25 +35,22 @@ from epctx.worker import protocol
 from epctx.worker.pool import Cancelling, kind
 
 _ATTEMPTS: Final = 4
-"""Workers with which a job may be lost: as dask's own scheduler has it, if it is set up so."""
+"""Number of workers that may be lost with one job, as in dask's own scheduler."""
 _RETURN: Final = 90.0
-"""Seconds that a worker which can take a job is waited for, if there was one."""
+"""Seconds to wait for a worker that can run a job, if there was one."""
 _LOOK: Final = 0.5
-"""Seconds between two looks whether it is there."""
+"""Seconds between two queries for it."""
 _Asks = Callable[..., Request]
-"""Makes the request for one attempt, of a nonce."""
+"""Function that makes the request of one attempt, from a nonce."""
 Able = Callable[[Sequence[ProviderSpec]], Sequence[Member]]
-"""The workers that can take jobs of these EPs now; raises where there never was one."""
+"""Function that returns the workers for jobs with some EPs; raises if there never was one."""
 
 
 class WorkerLease:
-    """Where the jobs of one session group are carried out, one after the other. For one thread,
-    `cancel` apart.
+    """Lease of a worker of the cluster, as `engine.executor.WorkerLease`.
 
     Attributes:
-        own: each by a process that is fresh, whose exit code counts.
-        machine: the worker that carries out the job, or the last one.
-        peak_memory: of the process that did, in bytes.
+        own: whether each job runs in a fresh process, whose exit code counts.
     """
 
     def __init__(self, executor: Remote, label: str | None, eps: Sequence[ProviderSpec]) -> None:
@@ -75,11 +72,11 @@ class WorkerLease:
         budget: float | None = None,
         memory: int | None = None,
     ) -> list[Any]:
-        """Carry out a job and return its results; of a worker that is lost, by another.
+        """Run a job and return its results; if its worker is lost, run it on another.
 
         Raises:
-            ProviderUnavailable: no worker can take it.
-            EpctxError: as `engine.executor.WorkerLease.run` has it.
+            ProviderUnavailable: no worker can run it.
+            EpctxError: as in `engine.executor.WorkerLease.run`.
         """
         blobs = self._executor.blobs
         files = portable.pack(blobs, job)
@@ -104,25 +101,23 @@ class WorkerLease:
         return results
 
     def cancel(self, reason: EpctxError) -> None:
-        """From any thread: end the job that runs, which raises `reason`, as any to come does."""
+        """End the running job; it and all later jobs raise `reason`. Thread-safe."""
         self._busy.cancel(reason)
 
     def dismiss(self) -> None:
-        """Do nothing: processes of its own have ended."""
+        """Do nothing: the process of a job ends with the job."""
 
     def close(self) -> None:
-        """As `dismiss`."""
+        """Do nothing, as `dismiss`."""
 
     def _answered(self, request: _Asks, started: Callable[[StageStarted], None]) -> Answer:
-        """Return what came of a request. One that fails for a machine's own reasons is tried on the
-        others.
-        """
+        """Return the answer to a request. If the request fails because of a machine, try others."""
         refused: list[str] = []
         lost = 0
         while True:
             able = self._executor.able(self._eps, refused, self._busy.refuse)
             try:
-                answer = self._asked(able, request, started)
+                answer = self._request(able, request, started)
             except Lost as error:
                 lost += error.workers
                 if lost >= _ATTEMPTS:
@@ -133,7 +128,7 @@ class WorkerLease:
                 continue
             return answer
 
-    def _asked(
+    def _request(
         self, able: Sequence[Member], request: _Asks, started: Callable[[StageStarted], None]
     ) -> Answer:
         from epctx.machines import serving
@@ -163,7 +158,7 @@ class WorkerLease:
         return answer
 
     def _results(self, answer: Answer, job: Sequence[Action[Any]], *, less: bool) -> list[Any]:
-        """Return the results of a job, or of its first actions if there may be `less`."""
+        """Decode the results of a job; with `less`, there may be fewer than actions."""
         try:
             pairs = zip(job, answer.results, strict=not less)
             found = [codec.decode(bytes(result), action.result) for action, result in pairs]
@@ -210,10 +205,10 @@ class WorkerLease:
 
 
 class Remote:
-    """Jobs carried out by the workers of a cluster. Used by many threads.
+    """Executor that runs jobs on the workers of a cluster. Thread-safe.
 
     Args:
-        logs: where the logs of jobs that failed go.
+        logs: folder for the logs of failed jobs.
     """
 
     def __init__(self, cluster: Cluster, able: Able, blobs: Blobs, logs: Path) -> None:
@@ -227,26 +222,26 @@ class Remote:
 
     @contextmanager
     def lease(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[WorkerLease]:
-        """A lease of jobs for workers that have these EPs."""
+        """Lease a worker that has these EPs."""
         with self._leases.running(lambda: WorkerLease(self, label, eps)) as lease:
             yield lease
 
     def cancel(self, reason: EpctxError) -> None:
-        """End every job at once; they, and all that are asked for later, raise `reason`."""
+        """End all jobs at once; they and all later jobs raise `reason`."""
         self._leases.cancel(reason)
 
     def refuse_if_cancelled(self) -> None:
-        """Raise the reason that `cancel` was called with, if it was."""
+        """Raise the reason of `cancel`, if it was called."""
         self._leases.refuse()
 
     def close(self) -> None:
-        """Remove the answers, after the last job."""
+        """Remove the answers after the last job."""
         self.blobs.forget(self._nonces)
 
     def able(
         self, eps: Sequence[ProviderSpec], refused: Sequence[str], refuse: Callable[[], None]
     ) -> Sequence[Member]:
-        """Return the workers that can take a job; those that did not refuse it, if there are some.
+        """Return the workers that can run a job; without those that refused it, if possible.
 
         Raises:
             ProviderUnavailable: there is none, and none came back; or the scheduler is gone.
@@ -280,14 +275,14 @@ def opened(
     decides: Callable[[ProviderRecord], bool],
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Machines]:
-    """The machines that `--on` names, for one build.
+    """Connect to the machines that `--on` names, for one build.
 
     Args:
-        decides: whether the lock was made with an EP.
+        decides: tells whether the lock was made with an EP.
 
     Raises:
-        UsageError: what is named is none, or not to be used so.
-        ProviderUnavailable: dask is not installed; nobody is there.
+        UsageError: the address or its options are invalid.
+        ProviderUnavailable: dask is not installed; there is no scheduler.
     """
     where = addresses.parsed(url)
     addresses.refuse_without_dask()
@@ -313,8 +308,8 @@ def opened(
 
 
 def _of_this_machine(workers: int, stack: ExitStack) -> Machines:
-    """A cluster of this machine, which starts when there is something to do. Its workers have this
-    machine's EPs, whatever a job needs.
+    """Return a cluster on this machine that starts with the first job. Its workers have this
+    machine's EPs.
     """
     lock = threading.Lock()
     started: list[tuple[Cluster, Blobs]] = []

@@ -1,7 +1,7 @@
-"""A cluster of this machine's own: a scheduler in this process, and workers that end with it.
+"""Cluster on this machine: a scheduler in this process, and workers that end with it.
 
-`python -m epctx.machines.local` is a worker. What it is told comes as one line of JSON on stdin,
-whose end is its end.
+`python -m epctx.machines.local` is a worker. It reads its settings as one line of JSON from stdin,
+and ends with stdin.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 _LOOK: Final = 0.5
-"""Seconds between two looks at the workers."""
+"""Seconds between two checks of the workers."""
 _MOST: Final = 200
-"""Workers that are started in the place of others, at most."""
+"""Maximum number of workers to start, with replacements."""
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """What a worker is told: whom to serve, what both share, and PEM texts of this build alone."""
+    """Settings of a worker: the scheduler, the shared store, and PEM texts for this build."""
 
     contact: str
     store: str
@@ -48,10 +48,10 @@ class Start(Struct, frozen=True, kw_only=True):
 
 
 class Workers:
-    """Worker processes; in the place of one that ends another is started.
+    """Worker processes; one that ends is replaced.
 
     Args:
-        logs: a folder for what they print.
+        logs: folder for their output.
     """
 
     def __init__(self, start: Start, count: int, logs: Path) -> None:
@@ -65,14 +65,14 @@ class Workers:
 
     @property
     def failure(self) -> str | None:
-        """Text that the last of them printed, if none runs."""
+        """Last output of a worker, if none runs; None if one does."""
         if self._started < _MOST and any(each.poll() is None for each in self._running):
             return None
         found = sorted(self._logs.iterdir(), key=lambda path: path.stat().st_mtime)
         return found[-1].read_text(errors="replace")[-2000:] if found else ""
 
     def close(self) -> None:
-        """End them all."""
+        """End all workers."""
         self._over.set()
         self._thread.join()
         for process in self._running:
@@ -86,7 +86,7 @@ class Workers:
             for number, process in enumerate(self._running):
                 if process.poll() is not None and self._started < _MOST:
                     process.end_rest()
-                    with suppress(OSError):  # it is tried again
+                    with suppress(OSError):  # the next check tries again
                         self._running[number] = self._new()
 
     def _new(self) -> NativeProcess:
@@ -109,7 +109,7 @@ class Workers:
 
 @contextmanager
 def cluster(count: int) -> Iterator[tuple[str, Security, Workers, str]]:
-    """A scheduler with so many workers; where it is, how to talk to it, and what all share."""
+    """Start a scheduler with workers; yield its address, security, workers and shared store."""
     import dask
     from distributed import LocalCluster
     from distributed.security import Security

@@ -1,6 +1,6 @@
-"""Messages between machines: JSON, bounded, and checked on both sides.
+"""Messages between machines: JSON of bounded size, checked on both sides.
 
-The checks find mistakes. They stop no attacker: dask.distributed unpickles what it receives first.
+The checks find mistakes. They stop no attacker, since dask.distributed unpickles all input first.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from epctx.worker.protocol import EncodedAction
 
 T = TypeVar("T")
 FACTS: Final = "epctx"
-"""Where the scheduler has a worker's facts."""
+"""Key of a worker's facts in the scheduler."""
 TOPIC: Final = "epctx-stages"
-"""Topic of the events that tell which stage a job has begun. It is one for all builds: a scheduler
-forgets none of its topics, and of each only what is old."""
+"""Topic of events about stages of jobs, for all builds: a scheduler never forgets a topic, only its
+old events."""
 CALM: Final[Mapping[str, object]] = {
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.admin.tick.interval": "500ms",
@@ -36,17 +36,17 @@ CALM: Final[Mapping[str, object]] = {
     "distributed.admin.low-level-log-length": 1000,
     "distributed.worker.profile.enabled": False,
 }
-"""Settings of dask without the work that is of no use here and takes a third of a core."""
+"""Settings of dask that turn off unused work, which takes a third of a core."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What a worker says of itself.
+    """Facts about a worker.
 
     Attributes:
-        name: of the machine and the process, for people.
-        epctx: its version.
-        code: what of epctx and of its libraries an action's result depends on, by action.
-        jobs: how many it carries out at a time.
+        name: machine and process, for people.
+        epctx: version of epctx.
+        code: code of epctx and its libraries that a result depends on, by action.
+        jobs: number of jobs that it runs at the same time.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """A question to a worker: fingerprints and traits of these EPs there."""
+    """Question to a worker about its fingerprints and traits of EPs."""
 
     eps: tuple[ProviderSpec, ...]
     files: Files
@@ -67,12 +67,12 @@ class Request(Struct, frozen=True, kw_only=True):
     """A job for a worker.
 
     Attributes:
-        nonce: what the answer is called.
-        label: of a process of its own; None: one that has carried out others' jobs will do.
-        kind: then, which others' (`worker.pool.kind`).
-        timeout: in seconds.
-        budget: of its actions that are bounded, in seconds.
-        memory: bytes that it needs: it waits until they are free.
+        nonce: name of the answer.
+        label: label of an own process; None for a shared process.
+        kind: kind of the shared process (`worker.pool.kind`).
+        timeout: limit in seconds.
+        budget: limit of its bounded actions, in seconds.
+        memory: bytes that it waits for.
     """
 
     nonce: Digest
@@ -86,7 +86,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Began(Struct, frozen=True, kw_only=True):
-    """A job has come to a stage, on the machine of this address."""
+    """Event: a job entered a stage, on the machine of this address."""
 
     nonce: Digest
     address: str
@@ -94,21 +94,20 @@ class Began(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a request.
+    """Answer to a request or a question.
 
     Attributes:
-        address: of the worker.
-        results: of the job's actions, encoded; of a question each EP, as `Described`; none: it
-            failed.
-        peak_memory: of the process that carried it out, in bytes.
-        made: files that it wrote.
-        failure: why it failed.
-        own: it failed for the machine's own reasons, which another need not have.
-        starved, native: as `CompileError` has them.
-        log_file: what that machine calls the log of the process; "": there is none.
-        log: all of it, if something was printed.
-        lines: the last ones of it.
-        stages: all that it came to: what was told of them may come later, or not.
+        address: address of the worker.
+        results: encoded results of the job's actions, or descriptions of EPs; empty if it failed.
+        peak_memory: resident size of the process, in bytes.
+        made: written files.
+        failure: why it failed; None if it did not.
+        own: whether it failed because of the machine, so that another may succeed.
+        starved, native: as in `CompileError`.
+        log_file: path of the process's log on that machine; "" if there is none.
+        log: the whole log; None if it is empty.
+        lines: last lines of the log.
+        stages: all stages of the job, since events may come late or not at all.
     """
 
     address: str
@@ -126,18 +125,18 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def own_code() -> Mapping[str, Mapping[str, str]]:
-    """Return what of epctx and its libraries an action's result depends on here, by action."""
+    """Return this machine's code of epctx and its libraries that results depend on, by action."""
     toolchain = Toolchain(FreshDigests())
     return {name: toolchain.of(*code) for name, code in CODE.items()}
 
 
 def encoded(message: Struct) -> str:
-    """A message as it is sent. Raises CompileError: it is too large."""
+    """Encode a message. Raises CompileError if it is too large."""
     return _bounded(codec.encode(message).decode())
 
 
 def decoded(text: object, kind: type[T]) -> T:
-    """A message that was sent. Raises CompileError: it is none of its kind, or too large."""
+    """Decode a message. Raises CompileError if it is invalid or too large."""
     if not isinstance(text, str):
         raise _strange(f"{type(text).__name__} in the place of a text")
     try:

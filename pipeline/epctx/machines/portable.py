@@ -38,19 +38,19 @@ from epctx.manifest import ModelSource, ProviderSpec, Reference
 from epctx.transfer.attempts import StoreError
 
 _OPTIMIZES: Final = (Optimize, Cut)
-"""Actions that write optimized models, which refer to files that the job has read."""
+"""Actions that write optimized models, which refer to input files of the job."""
 
 
 class Files(Struct, frozen=True, kw_only=True):
-    """Files that a job reads and writes, by paths of the machine that has asked, with `/`.
+    """Files that a job reads and writes, by paths of the sending machine, with `/`.
 
     Attributes:
-        roots: folders in which all of that is; none is in another.
-        reads: files, and their contents.
-        folders: that are there before the job.
-        writes: folders; of each the one file that counts if the job fails, and only then; None: all
-            of it counts if the job does not fail.
-        optimizes: it writes optimized models.
+        roots: folders that contain all paths; none is inside another.
+        reads: contents of input files, by path.
+        folders: folders that exist before the job.
+        writes: output folders, each with the file that is returned only if the job fails; None to
+            return the whole folder only if the job does not fail.
+        optimizes: whether the job writes optimized models.
     """
 
     roots: tuple[str, ...]
@@ -61,7 +61,7 @@ class Files(Struct, frozen=True, kw_only=True):
 
 
 class _Found:
-    """Collects the files that actions, or other values with paths, read and write."""
+    """Collects the files that actions and other values read and write."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -71,7 +71,7 @@ class _Found:
         self.writes: dict[Path, str | None] = {}
 
     def look_at(self, value: Any) -> None:
-        """Find the paths of a value. Raises StorageError."""
+        """Collect the paths of a value. Raises StorageError."""
         if isinstance(value, Action):
             for name in value.writes:
                 path: Path = getattr(value, name)
@@ -100,7 +100,7 @@ class _Found:
         return path
 
     def _read_below(self, folder: Path) -> None:
-        """Read a folder; an optimized model in it refers to files elsewhere."""
+        """Collect a folder, and the files outside that its optimized models refer to."""
         self.folders.add(folder)
         for path in _files(folder):
             self._put(path)
@@ -118,7 +118,7 @@ class _Found:
                     self._put(source)
 
     def _read_model(self, path: Path, data: Path | None) -> None:
-        """A model with the data files that are there: what is wrong is for the job to tell."""
+        """Collect a model with its existing data files; the job reports what is wrong."""
         self._read(path)
         folder = data or path.parent
         self.near.add(folder)
@@ -134,7 +134,7 @@ class _Found:
 
 
 def pack(blobs: Blobs, values: Iterable[Any]) -> Files:
-    """Put what actions, or other values that hold paths, read into the blobs.
+    """Store the input files of actions and other values in the blobs.
 
     Raises:
         StorageError: a file cannot be read, or the blobs cannot be written.
@@ -157,11 +157,11 @@ def pack(blobs: Blobs, values: Iterable[Any]) -> Files:
 
 
 def receive(blobs: Blobs, files: Files, made: Mapping[str, Blob], *, failed: bool) -> None:
-    """Write what a job has made to where it is to be.
+    """Write the output files of a job to their paths.
 
     Raises:
-        StorageError: a content is not there, or the disk refuses.
-        CompileError: it cannot be true.
+        StorageError: a content is missing, or the disk refuses.
+        CompileError: the answer cannot be true.
     """
     _require_few(made)
     for text in made:
@@ -181,7 +181,7 @@ def receive(blobs: Blobs, files: Files, made: Mapping[str, Blob], *, failed: boo
 
 
 class Placed:
-    """The files of a job on the machine that carries it out.
+    """Files of a job on the machine that runs it.
 
     Args:
         home: a new folder for them.
@@ -192,7 +192,7 @@ class Placed:
         self._roots = {root: home / str(number) for number, root in enumerate(files.roots)}
 
     def real(self, path: Path) -> Path:
-        """Return where a path of a job leads here. Raises CompileError: nowhere."""
+        """Return the local path for a path of a job. Raises CompileError if there is none."""
         text = path.as_posix()
         if text == ".":
             return path
@@ -205,18 +205,18 @@ class Placed:
         raise _untrue(f"a path {text}")
 
     def named(self, text: str) -> str:
-        """Return JSON with the paths of the machine that has asked in the place of those here."""
+        """Return JSON with the sending machine's paths in the place of local ones."""
         for root, here in self._roots.items():
             for own in {here.as_posix(), str(here)}:
                 text = text.replace(_escaped(own), _escaped(root))
         return text
 
     def lay_out(self, blobs: Blobs) -> None:
-        """Write what the job reads.
+        """Write the input files of the job.
 
         Raises:
-            StorageError: a content is not there, or the disk refuses.
-            CompileError: it is no such job.
+            StorageError: a content is missing, or the disk refuses.
+            CompileError: the job is invalid.
         """
         reads = {self.real(Path(text)): blob for text, blob in self._files.reads.items()}
         _require_few(reads)
@@ -230,7 +230,7 @@ class Placed:
         _tell_places(reads, {blob.digest: path for path, blob in reads.items()})
 
     def collect(self, blobs: Blobs, *, failed: bool) -> dict[str, Blob]:
-        """Put what the job has written into the blobs: for `receive`. Raises StorageError."""
+        """Store the output files of the job in the blobs, for `receive`. Raises StorageError."""
         made: dict[str, Blob] = {}
         for text, only in self._files.writes.items():
             folder = self.real(Path(text))
@@ -246,7 +246,7 @@ class Placed:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files below a folder, but where the files of optimized models are on this machine."""
+    """Yield the files below a folder, without the local places of optimized models."""
     for path in listing.below(folder) if folder.is_dir() else ():
         if path.name != optimized.PLACES and path.is_file():
             yield path
@@ -260,7 +260,7 @@ def _write(files: Mapping[Path, Blob], blobs: Blobs) -> None:
 
 
 def _tell_places(found: Iterable[Path], places: Mapping[Any, Path]) -> None:
-    """Write for the optimized models among files where the contents are that they refer to."""
+    """Write for optimized models where the files that they refer to are on this machine."""
     known = {str(digest): path for digest, path in places.items()}
     for path in found:
         if path.name == optimized.RECORD:
@@ -274,8 +274,8 @@ def moved_in(value: Any, place: Callable[[Path], Path], model: Model | None = No
     """Return a value with other paths.
 
     Args:
-        place: where a path of it leads in the new one.
-        model: hears of a model and the folder of its external data, in the place of these paths.
+        place: maps a path to the new one.
+        model: receives a model and the folder of its external data, in the place of `place`.
     """
     again = partial(moved_in, place=place, model=model)
     match value:
@@ -324,7 +324,7 @@ def _untrue(what: str) -> CompileError:
 
 VARIABLE: Final = "EPCTX_REMOTE_CACHE"
 _KEPT: Final = 16 << 30
-"""Bytes of what was fetched that stay for jobs to come."""
+"""Maximum bytes of fetched files to keep for later jobs."""
 
 
 class Blob(Struct, frozen=True, kw_only=True):
@@ -335,14 +335,14 @@ class Blob(Struct, frozen=True, kw_only=True):
 
 
 class Blobs:
-    """Contents by digest, and answers by nonce, in a store that need not be trusted. Thread-safe.
+    """Contents by digest, and answers by nonce, in an untrusted store. Thread-safe.
 
-    An answer is an object that is called as the digest of a nonce, and authenticated by the nonce,
-    which the store does not know. For gc it is an object that no record names.
+    An answer is an object whose name is the digest of a nonce, and which the nonce authenticates;
+    the store does not know the nonce. For gc it is an object without a record.
 
     Args:
-        kept: a folder where what is fetched stays, as far as there is room; None: nothing stays.
-        digest: of a file that is to be put.
+        kept: folder that keeps fetched files, as far as there is space; None to keep none.
+        digest: digests a file to put.
     """
 
     def __init__(
@@ -354,10 +354,10 @@ class Blobs:
         self._lock = threading.Lock()
 
     def put(self, path: Path) -> Blob:
-        """Put a file's content there, unless there is one of its name and size.
+        """Upload a file's content, unless the store has an object of its name and size.
 
         Raises:
-            StorageError: it cannot be read, or the store cannot be written.
+            StorageError: the file cannot be read, or the store cannot be written.
         """
         with StorageError.if_refused(
             "cannot be read", file=str(path), remedy="run the command again when nothing writes it"
@@ -368,10 +368,10 @@ class Blobs:
         return blob
 
     def fetch(self, blob: Blob, target: Path) -> None:
-        """Write a content to the new file `target`, checked.
+        """Download a content to the new file `target`, and check it.
 
         Raises:
-            StorageError: it is not there, it is another, or `target` cannot be written.
+            StorageError: it is missing or wrong, or `target` cannot be written.
         """
         if self._kept is None:
             self._download(blob, target)
@@ -384,12 +384,12 @@ class Blobs:
             copying.copy(kept, target)
 
     def say(self, nonce: Digest, text: str) -> None:
-        """Put an answer there. Raises StorageError."""
+        """Upload an answer. Raises StorageError."""
         with self._refusals(nonce):
             self._store.write(_answer_name(nonce), f"{_proof(nonce, text)}{text}".encode())
 
     def heard(self, nonce: Digest) -> str:
-        """Return an answer. Raises StorageError: there is none of who knows the nonce."""
+        """Download an answer. Raises StorageError if there is no authentic one."""
         with self._refusals(nonce):
             most = limits.MACHINE_JOB.value + len(nonce.hex)
             content = self._store.read(_answer_name(nonce), most)
@@ -402,12 +402,12 @@ class Blobs:
         return text
 
     def forget(self, nonces: list[Digest]) -> None:
-        """Remove answers; what is left of them goes with gc."""
+        """Remove answers; gc removes the rest."""
         with suppress(StoreError):
             self._store.delete(map(_answer_name, nonces))
 
     def _make_room(self, size: int) -> None:
-        """Remove what was kept longest, where it is too much."""
+        """Remove the oldest kept files, if there are too many."""
         assert self._kept is not None
         self._kept.mkdir(parents=True, exist_ok=True)
         found = sorted(self._kept.iterdir(), key=lambda path: path.stat().st_mtime_ns)
@@ -445,7 +445,7 @@ class Blobs:
 
 
 def new_nonce() -> Digest:
-    """Return the name of an answer, which nobody can guess."""
+    """Return a random name for an answer."""
     return Digest("blake3", secrets.token_hex(32))
 
 
@@ -460,10 +460,10 @@ def _proof(nonce: Digest, text: str) -> str:
 def shared(
     url: str | None, kept: Path | None = None, digest: Callable[[Path], Digest] = of_file
 ) -> Blobs:
-    """Those that several machines share, by the URL of the shared cache.
+    """Open the blobs at the URL of the shared cache.
 
     Raises:
-        UsageError: there is none, or it is none that can be used.
+        UsageError: the URL is missing or invalid.
     """
     if not url:
         raise UsageError(

@@ -1,8 +1,8 @@
-"""A worker: it serves a scheduler until it is told to end, and carries out jobs meanwhile.
+"""Worker: it serves a scheduler and runs jobs until it is ended.
 
-`carry_out` is a task of dask, `describe` what a client has workers run. As soon as nobody waits for
-a task any more, since its build was interrupted or its machine is gone, dask lets go of it, and the
-process that carries it out is ended.
+`carry_out` is a dask task, `describe` answers questions of a client. When nobody waits for a task
+any more, because its build was interrupted or its machine is gone, dask releases it, and its
+process is ended.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ _REACHED: Final = 30
 _AGAIN: Final = 2.0
 """Seconds between two attempts to reach a scheduler that is gone."""
 _REST: Final = 5.0
-"""Seconds without a job after which processes end that others' jobs could use."""
+"""Seconds without a job after which idle processes end."""
 _DONE: Final = frozenset({"memory", "error"})
 _PLUGIN: Final = "epctx"
 
 
 class WorkerService:
-    """Carries out jobs with the processes of this machine. Used by many threads.
+    """Runs jobs with the processes of this machine. Thread-safe.
 
     Args:
-        folder: its scratch: its own, and empty.
-        failures: why EPs are not ready that `epctx doctor` has found, by name.
-        address: dask's, of this worker.
-        publish: sends events: their topic, and what they say.
+        folder: its own empty scratch folder.
+        failures: failures of EPs that `epctx doctor` found, by name.
+        address: dask address of this worker.
+        publish: sends an event with a topic.
     """
 
     def __init__(
@@ -99,14 +99,13 @@ class WorkerService:
         self._rested = threading.Timer(0, self._rest)
 
     def carry_out(self, text: str, key: str) -> None:
-        """Carry out a request, and put the answer into the blobs; what fails is in it.
+        """Run a request and store the answer in the blobs; the answer has the failure, if any.
 
         Args:
-            key: of the task, for `cancel`.
+            key: key of the task, for `cancel`.
 
         Raises:
-            RuntimeError: the answer cannot be put there, in words: dask makes of no error of epctx
-                the same again.
+            RuntimeError: the answer cannot be stored (dask cannot send errors of epctx).
         """
         request = decoded(text, Request)
         begun: list[tuple[float, StageStarted]] = []
@@ -143,7 +142,7 @@ class WorkerService:
             return encoded(self._answered(described))
 
     def cancel(self, key: str) -> None:
-        """End what carries out a task that nobody waits for any more."""
+        """End a task that nobody waits for any more."""
         with self._lock:
             self._ended.add(key)
             lease = self._leases.get(key)
@@ -151,14 +150,14 @@ class WorkerService:
             lease.cancel(_ended())
 
     def close(self) -> None:
-        """End every process, and remove what they have left."""
+        """End all processes, and remove their files."""
         self._rested.cancel()
         self._pool.cancel(_ended())
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextmanager
     def _home(self) -> Iterator[Path]:
-        """A new folder for a job."""
+        """Make a folder for a job, and remove it at the end."""
         home = self._folder / f"j{next(self._numbers)}"
         try:
             yield home
@@ -167,7 +166,7 @@ class WorkerService:
 
     @contextmanager
     def _running(self, request: Request, key: str) -> Iterator[WorkerLease]:
-        """Open a lease for a request; some seconds after the last one idle processes end."""
+        """Lease a worker for a request; some seconds after the last request, idle processes end."""
         lease = WorkerLease(self._pool, request.label, request.kind)
         with self._lock:
             self._rested.cancel()
@@ -195,7 +194,7 @@ class WorkerService:
                     shutil.rmtree(self._folder / each, ignore_errors=True)
 
     def _answered(self, answer: Callable[[], Answer]) -> Answer:
-        """Return an answer; one that says what failed, if something did."""
+        """Return an answer; if making it fails, one with the failure."""
         try:
             with outputs.refusals():
                 return answer()
@@ -255,7 +254,7 @@ def _ended() -> Cancelled:
 
 
 class _Plugin(WorkerPlugin):
-    """Has the site for the tasks of a worker, and hears which of them nobody waits for."""
+    """Dask plugin that has the service of a worker, and cancels its released tasks."""
 
     name = _PLUGIN
 
@@ -275,13 +274,13 @@ class _Plugin(WorkerPlugin):
 
 
 def carry_out(text: str) -> None:
-    """As `WorkerService.carry_out`, in the worker that dask has chosen."""
+    """Run a request in the worker that dask has chosen, as `WorkerService.carry_out`."""
     worker = get_worker()
     _service(worker).carry_out(text, str(worker.get_current_task()))
 
 
 async def describe(text: str, dask_worker: Worker) -> str:
-    """As `WorkerService.describe`, in that worker."""
+    """Answer a question in a worker, as `WorkerService.describe`."""
     return await asyncio.to_thread(_service(dask_worker).describe, text)
 
 
@@ -292,7 +291,7 @@ def _service(worker: Worker) -> WorkerService:
 
 
 def facts(*, name: str | None = None, jobs: int = 0) -> Facts:
-    """Return what this process says of itself; `jobs` 0: one for each core."""
+    """Return the facts of this worker; `jobs` is 0 for one for each core."""
     return Facts(
         name=name or f"{socket.gethostname()}:{os.getpid()}",
         epctx=__version__,
@@ -310,20 +309,20 @@ def serve(
     failures: Mapping[str, Failure] | None = None,
     name: str | None = None,
     jobs: int = 0,
-    told: Callable[[str], None] = lambda words: None,
+    notify: Callable[[str], None] = lambda words: None,
     once: bool = False,
 ) -> None:
-    """Serve the scheduler until a signal ends it; one that is lost is looked for again.
+    """Serve a scheduler until a signal; reconnect if the scheduler is lost.
 
     Args:
-        store: the URL of the shared cache.
-        failures: why EPs are not ready, by name.
-        jobs: how many at a time; 0: one for each core.
-        told: hears what is told to people.
-        once: a scheduler that is lost is the end; the store is this machine's.
+        store: URL of the shared cache.
+        failures: failures of EPs, by name.
+        jobs: number of jobs at the same time; 0 for one for each core.
+        notify: receives text for people.
+        once: whether to end when the scheduler is lost; the store is on this machine then.
 
     Raises:
-        UsageError: the shared cache is none.
+        UsageError: the shared cache is missing or invalid.
         ProviderUnavailable: there never was a scheduler.
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
@@ -331,7 +330,7 @@ def serve(
         blobs = portable.shared(store, None if once else Path(scratch) / "kept")
         found = facts(name=name, jobs=jobs)
         site = Path(scratch), blobs, failures or {}
-        asyncio.run(_serving(contact, tls, site, found, told, once=once))
+        asyncio.run(_serving(contact, tls, site, found, notify, once=once))
 
 
 async def _serving(
@@ -339,7 +338,7 @@ async def _serving(
     tls: Security | None,
     site: tuple[Path, Blobs, Mapping[str, Failure]],
     found: Facts,
-    told: Callable[[str], None],
+    notify: Callable[[str], None],
     *,
     once: bool,
 ) -> None:
@@ -368,7 +367,7 @@ async def _serving(
                 death_timeout=_REACHED,
             ) as worker:
                 known = True
-                told(f"serves {contact} as {found.name}")
+                notify(f"serves {contact} as {found.name}")
                 over = asyncio.ensure_future(ended.wait())
                 lost = asyncio.ensure_future(worker.finished())
                 await asyncio.wait([over, lost], return_when=asyncio.FIRST_COMPLETED)
@@ -379,7 +378,7 @@ async def _serving(
                 raise
         if once or ended.is_set():
             return
-        told(f"{contact} is gone: looked for again")
+        notify(f"{contact} is gone: looked for again")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), _AGAIN)
         if ended.is_set():
