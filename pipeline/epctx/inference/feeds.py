@@ -38,7 +38,7 @@ FEW: Range = (0, 1)
 
 
 def problems(inputs: Sequence[InputSpec], *, count: int) -> list[str]:
-    """Why `count` input sets cannot be generated; nothing if they can."""
+    """Return why `count` input sets cannot be generated; empty if they can."""
     found = [spec.problem for spec in inputs if spec.problem is not None]
     if not found:
         size = count * sum(map(_bytes, inputs))
@@ -62,7 +62,8 @@ def generate(
     index: int,
     ranges: Mapping[str, Range] | None = None,
 ) -> Feeds:
-    """Input set number `index`: one value for each of `inputs`, all of which have no `problem`.
+    """Generate input set number `index`: one value for each of `inputs`, none of which has a
+    `problem`.
 
     Without a range: what the graph implies (`InputSpec.hint`); else floats are standard normal; 8-
     and 16-bit integers, being quantized data, use their whole range; wider ones are 0 or 1;
@@ -76,7 +77,7 @@ def generate(
 
 
 def assumed(inputs: Sequence[InputSpec], given: Mapping[str, Range]) -> str:
-    """Words for the values that `generate` gives inputs: `'x' 0 to 255 (why)`."""
+    """Describe the values that `generate` gives inputs: `'x' 0 to 255 (why)`."""
 
     def words(spec: InputSpec) -> str:
         if spec.name in given:
@@ -97,7 +98,7 @@ def assumed(inputs: Sequence[InputSpec], given: Mapping[str, Range]) -> str:
 
 
 def digest(feeds: Feeds) -> str:
-    """SHA-256 of an input set: names, types, shapes and values, in the order of names."""
+    """Return the SHA-256 of an input set: names, types, shapes and values, by name."""
     hasher = hashlib.sha256()
     for name in sorted(feeds):
         array = feeds[name]
@@ -143,7 +144,7 @@ def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Ra
 
 
 def _within(hint: Range | Hint, whole: Range) -> Range:
-    """As much of a range as a type holds."""
+    """Cut a range to what a type holds."""
     return max(hint[0], whole[0]), min(hint[1], whole[1])
 
 
@@ -204,7 +205,7 @@ class InputSet(Struct, frozen=True, kw_only=True):
 
 
 def read(files: Iterable[Path], *, key: str | None = None) -> tuple[InputSet, ...]:
-    """The input sets that files hold, in the files' order; `output_K.pb` is not an input.
+    """Read the input sets of files, in their order; `output_K.pb` is not an input.
 
     Args:
         files: the files.

@@ -34,7 +34,7 @@ SHARED = SharedContexts()
 
 
 def release_shared_contexts() -> None:
-    """Let go of graphs that sessions with `ep.share_ep_contexts` left for others to come."""
+    """Release graphs that sessions with `ep.share_ep_contexts` left for later sessions."""
     SHARED.clear()
 
 
@@ -43,7 +43,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
     Attributes:
         providers: the names of the EPs that run it, the default EP last.
-        apart: why EPs of onnxruntime run in sessions of their own; None: the host needs no such.
+        apart: why EPs of onnxruntime run in sessions of their own; None if one session will do.
         nodes: how many nodes each EP runs, as far as it was asked for.
     """
 
@@ -119,7 +119,7 @@ def _require_host(
 
 
 def _why_apart(claims: Sequence[Claim], nodes: Sequence[EPContextNode]) -> str | None:
-    """Why EPs of onnxruntime need sessions of their own on this host; None: one will do."""
+    """Return why EPs of onnxruntime need sessions of their own here; None if one will do."""
     for found in claims:
         own = {nodes[i].source for i in found.nodes}
         beside = {node.source for node in nodes if node.source is not None} - own
@@ -160,7 +160,7 @@ def _runs_on_cpu(
     options: NativeOptions,
     dimensions: Mapping[str, int],
 ) -> bool:
-    """Whether the CPU EP takes a model that others refuse: then they are to be blamed."""
+    """Tell whether the CPU EP takes a model that others refuse: then the others are to blame."""
     try:
         PipelineBuilder(source, config, options, (), dimensions).whole()
     except InvalidGraph:
@@ -194,7 +194,7 @@ def _kernels(
     source: ModelSource,
     config: SessionConfig,
 ) -> dict[int, Kernel]:
-    """For each EPContext node that onnxruntime does not run itself, its kernel."""
+    """Load a kernel for each EPContext node that onnxruntime does not run itself."""
     kernels: dict[int, Kernel] = {}
     with ExitStack() as stack:
         shared = (

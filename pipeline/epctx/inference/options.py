@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SessionOptions = Mapping[str, str]
 """Session config entries, string to string, where an `onnxruntime.SessionOptions` is not needed."""
 NativeOptions: TypeAlias = "ort.SessionOptions | SessionOptions | None"
-"""What a caller may give."""
+"""Session options that a caller may give."""
 
 ENABLE: Final = "ep.context_enable"
 FILE_PATH: Final = "ep.context_file_path"
@@ -88,17 +88,17 @@ _BORROWED: Final = threading.Lock()
 
 
 class SessionConfig(Struct, frozen=True, kw_only=True):
-    """What the entries of the spec's table say; the spec's defaults where they are absent.
+    """The entries of the spec's table, read; the spec's defaults where they are absent.
 
     Attributes:
         enable: dump the EPContext model.
         file_path: where the dumped model goes, or where a model from bytes would be.
         embed_mode: 1 embeds the context.
         node_name_prefix: put before names of nodes, partitions and graphs.
-        initializers_file: bare name of the dumped model's external initializers; None: inside.
+        initializers_file: bare name of the dumped model's external initializers; None if inside.
         share: the session shares its EP context with others of the process.
         stop_share: it is the last that does.
-        data_folder: where the model's external data is; None: beside it.
+        data_folder: where the model's external data is; None if beside it.
     """
 
     enable: bool = False
@@ -144,7 +144,7 @@ def lent(
     *,
     any_native: bool = False,
 ) -> Iterator[Lender]:
-    """The caller's options with more entries, while the sessions of one model are created.
+    """Lend the caller's options with more entries, while the sessions of one model are created.
 
     onnxruntime's object cannot be copied whole (custom op libraries and dimension overrides cannot
     be read), so the caller's own is used, and its entries are put back afterwards. Only where EPs
@@ -179,7 +179,7 @@ def _with(options: ort.SessionOptions, entries: Mapping[str, str]) -> ort.Sessio
 
 
 def recorded(options: ort.SessionOptions) -> bool:
-    """Whether a session of these options knows which EP took which node."""
+    """Tell whether a session of these options records which EP took which node."""
     return _entry(options, ASSIGNMENT) == "1"
 
 

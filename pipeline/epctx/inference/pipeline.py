@@ -44,9 +44,9 @@ class ModelSource(Struct, frozen=True, kw_only=True):
     """A model, not read yet.
 
     Attributes:
-        path: the file; None: `data` has it.
+        path: the file; None if `data` has it.
         data: the model's bytes.
-        folder: where context binaries are resolved; None: from bytes, and not said.
+        folder: where context binaries are resolved; None for a model from bytes if not given.
         data_folder: where external data is resolved.
     """
 
@@ -82,7 +82,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
         return "the model from bytes" if self.path is None else str(self.path)
 
     def has_contexts(self) -> bool:
-        """Whether the model has EPContext nodes, those inside control flow and functions too.
+        """Tell whether the model has EPContext nodes, also inside control flow and functions.
 
         Raises:
             ModelError: there is no such file, or it is no ONNX model.
@@ -166,7 +166,7 @@ class KernelRunner(Struct, frozen=True, kw_only=True):
     def run(
         self, values: Mapping[str, Value], run_options: ort.RunOptions | None
     ) -> Sequence[Value]:
-        """What the kernel makes, of the types and shapes that the model promises.
+        """Run the kernel; its outputs have the types and shapes that the model promises.
 
         Raises:
             InvalidGraph: it makes something else.
@@ -186,7 +186,7 @@ class KernelRunner(Struct, frozen=True, kw_only=True):
 
 
 class ApartRunner(Struct, frozen=True, kw_only=True):
-    """One EPContext node of a session that holds all nodes of its EP, and nothing else.
+    """A runner of one EPContext node; its session holds all nodes of its EP, and nothing else.
 
     So nodes of several EPs can take turns in a model that onnxruntime does not run in one session:
     on the x86 simulator, QNN fails to run beside OpenVINO (measured). All nodes of an EP are in one
@@ -209,7 +209,7 @@ class ApartRunner(Struct, frozen=True, kw_only=True):
     def run(
         self, values: Mapping[str, Value], run_options: ort.RunOptions | None
     ) -> Sequence[Value]:
-        """Its outputs; of the session's other nodes only those run that it depends on."""
+        """Run the node; of the session's other nodes only those run that it depends on."""
         options = ort.RunOptions()  # the caller's are not to be changed
         options.only_execute_path_to_fetches = True
         feeds = {**self.idle, **{name: values[name] for name in self.reads if name in values}}
@@ -314,7 +314,7 @@ class PipelineBuilder:
         self._native = native
 
     def whole(self, *, counted: bool = False) -> Pipeline:
-        """The model as it is, in one session.
+        """Make the model as it is, in one session.
 
         Args:
             counted: `nodes` is to tell who took how many, whatever the caller's options are.
@@ -342,8 +342,8 @@ class PipelineBuilder:
         kernels: Mapping[int, tuple[EPContextNode, Kernel]],
         own_sessions: Mapping[ExecutionProvider, Sequence[int]],
     ) -> Pipeline:
-        """The model in steps: kernels, nodes of EPs with a session of their own, and sessions of
-        what lies between them.
+        """Make the model in steps: kernels, nodes of EPs with a session of their own, and sessions
+        of what lies between them.
 
         Args:
             kernels: by the node's index in the main graph.
@@ -402,7 +402,7 @@ class PipelineBuilder:
         return {t.name: of_tensor(t, folder) for t in graph.initializer if t.name in needed}
 
     def _places(self, model: onnx.ModelProto) -> dict[str, str]:
-        """Where sessions from bytes find what the model refers to."""
+        """Return the options by which sessions from bytes find what the model refers to."""
         entries = {}
         if any(t.data_location == onnx.TensorProto.EXTERNAL for t in protos.tensors(model)):
             entries[DATA_FOLDER] = str(self._source.data_folder)
@@ -411,8 +411,8 @@ class PipelineBuilder:
         return entries
 
     def _contexts_beside_model(self) -> dict[str, str]:
-        """Where context binaries are if external data is elsewhere: QNN 2.7.0 and OpenVINO 1.8.1
-        look for them in the folder of the external data otherwise.
+        """Return the place of context binaries if external data is elsewhere: QNN 2.7.0 and
+        OpenVINO 1.8.1 look for them in the folder of the external data otherwise.
         """
         path = self._source.path
         if not self._native or path is None or self._source.data_folder == path.parent:

@@ -1,4 +1,4 @@
-"""Which EPs run a model: those that a caller names, and which takes which EPContext node.
+"""Selection of the EPs that run a model: by name, and for each EPContext node by its `source`.
 
 EPContext nodes are taken by `source`, in priority order. Source: the EPContext design, "Inference
 Workflow", Model Identification.
@@ -91,11 +91,11 @@ class Claim(Struct, frozen=True, kw_only=True):
 def claim(
     nodes: Sequence[EPContextNode], providers: Sequence[ExecutionProvider] | None
 ) -> list[Claim]:
-    """Each EP with the nodes that it takes, in priority order.
+    """Return each EP with the nodes that it takes, in priority order.
 
     Args:
         nodes: the model's EPContext nodes.
-        providers: the EPs of the session; None: for each source the installed EP that accepts it.
+        providers: the EPs of the session; None for the installed EP that accepts each source.
 
     Raises:
         InvalidGraph: a node that no EP takes.
@@ -137,7 +137,7 @@ def _unclaimed(node: EPContextNode, providers: Sequence[ExecutionProvider] | Non
 
 
 def able(providers: Sequence[ExecutionProvider], where: str) -> list[ExecutionProvider]:
-    """Those of the EPs that a caller names which run models that were not compiled.
+    """Return the named EPs that run models which were not compiled.
 
     Raises:
         UsageError: there is none among them, and the CPU would run all of the model.
@@ -149,7 +149,7 @@ def able(providers: Sequence[ExecutionProvider], where: str) -> list[ExecutionPr
 
 
 def runs_contexts_only(provider: ExecutionProvider, where: str) -> UsageError:
-    """That an EP was named for a model that was not compiled, and has no way to run it."""
+    """Make the error that an EP cannot run a model that was not compiled."""
     return UsageError(
         f"{provider.name} runs compiled models only",
         where=where,
@@ -197,7 +197,7 @@ def require_each(
 def took_nothing(
     provider: ExecutionProvider, where: str, logged: Sequence[str] = ()
 ) -> CompileError:
-    """That an EP which was named takes no node of a model, and another would run it."""
+    """Make the error that a named EP takes no node of a model, and another would run it."""
     remedy = provider.nothing_compiled_remedy()
     if provider.static_shapes:
         remedy += "; it needs static shapes, as `--dimension NAME=SIZE` gives them"

@@ -67,38 +67,37 @@ class Session:
             self._open()
 
     def _loads_at_once(self, config: SessionConfig) -> bool:
-        """Whether the model is loaded when the session is made, and not when it is first used."""
+        """Tell whether the model is loaded with the session, and not when it is first used."""
         return True
 
     def get_inputs(self) -> list[NodeArg]:
-        """The model's inputs, without those that have an initializer."""
+        """Return the model's inputs, without those that have an initializer."""
         pipeline = self._open().pipeline
         return [arg for arg in pipeline.inputs if arg.name not in pipeline.overridable]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """The model's inputs that may be left out: they have an initializer."""
+        """Return the model's inputs that may be left out: they have an initializer."""
         pipeline = self._open().pipeline
         return [arg for arg in pipeline.inputs if arg.name in pipeline.overridable]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The model's outputs."""
+        """Return the model's outputs."""
         return list(self._open().pipeline.outputs)
 
     def get_providers(self) -> list[str]:
-        """The EPs that run the model, the default EP last."""
+        """Return the EPs that run the model, the default EP last."""
         return list(self._open().providers)
 
     def get_node_counts(self) -> dict[str, int]:
-        """How many nodes each EP runs, by name, those of the CPU as onnxruntime has optimized them.
+        """Return how many nodes each EP runs, by name, those of the CPU as onnxruntime optimized
+        them.
 
         What onnxruntime runs is counted if `session.record_ep_graph_assignment_info` is "1".
         """
         return dict(self._open().nodes)
 
     def get_reason_apart(self) -> str | None:
-        """Why EPs of onnxruntime have sessions of their own here, nodes passing values from one to
-        another; None: one session of onnxruntime does.
-        """
+        """Return why EPs of onnxruntime have sessions of their own here; None if they share one."""
         return self._open().apart
 
     def run(
@@ -110,7 +109,7 @@ class Session:
         """Run the model; from as many threads as there are.
 
         Args:
-            output_names: the outputs wanted, in this order; None: all.
+            output_names: the outputs wanted, in this order; None for all.
             input_feed: by input name: numpy arrays, `onnxruntime.OrtValue`s, lists of arrays for
                 sequences.
             run_options: as in onnxruntime, for the parts that onnxruntime runs.
@@ -130,14 +129,14 @@ class Session:
         input_dict_ort_values: Mapping[str, ort.OrtValue],
         run_options: ort.RunOptions | None = None,
     ) -> list[Value]:
-        """As `run`, from and to `onnxruntime.OrtValue`s. Raises as `run` does.
+        """Run the model from and to `onnxruntime.OrtValue`s; otherwise as `run`.
 
         An output that is an input passed through is that input's OrtValue.
         """
         return self._run(output_names, input_dict_ort_values, run_options)
 
     def close(self) -> None:
-        """Let go of contexts and mapped files. Idempotent; a `run` that goes on ends well."""
+        """Release contexts and mapped files. Idempotent; a `run` in progress ends well."""
         with self._lock:
             self._loaded = self._load = None
 

@@ -39,7 +39,7 @@ Step = KernelStep | SegmentStep
 
 
 def cut(graph: onnx.GraphProto, kernels: Collection[int]) -> tuple[Step, ...]:
-    """The steps of a graph in the order in which they can run.
+    """Cut a graph into steps, in the order in which they can run.
 
     Args:
         graph: its nodes are in topological order.
@@ -83,7 +83,7 @@ def _wanted(
     reads: Sequence[Mapping[str, None]],
     groups: Iterable[Sequence[int]],
 ) -> dict[str, set[int]]:
-    """For each value the groups that read it; -1 stands for the model's caller."""
+    """Return the groups that read each value; -1 stands for the model's caller."""
     wanted: dict[str, set[int]] = {value.name: {-1} for value in graph.output}
     for group, members in enumerate(groups):
         for i in members:
@@ -93,7 +93,7 @@ def _wanted(
 
 
 def reads_of(node: onnx.NodeProto) -> dict[str, None]:
-    """What a node needs, its subgraphs included, each once, in order."""
+    """Return the values that a node needs, its subgraphs included, each once, in order."""
     return dict.fromkeys((*filter(None, node.input), *_captured(node)))
 
 

@@ -49,7 +49,7 @@ class OutputReport(Struct, frozen=True, kw_only=True):
 
 
 class CaseReport(Struct, frozen=True, kw_only=True):
-    """One input set. `seconds`: the median of its runs, wall time."""
+    """Result of one input set. `seconds`: the median of its runs, wall time."""
 
     label: str
     seconds: float
@@ -59,7 +59,7 @@ class CaseReport(Struct, frozen=True, kw_only=True):
 
 
 class RunReport(Brief, frozen=True, kw_only=True):
-    """What `run` did.
+    """Result of `run`.
 
     Attributes:
         providers: the EPs that ran it, the default EP last.

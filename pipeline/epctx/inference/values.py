@@ -38,7 +38,7 @@ _BY_ELEMENT_TYPE: Final = {element: dtype for dtype, element in _BEYOND_NUMPY.it
 
 
 def to_value(given: object) -> Value:
-    """What a caller feeds, as a value; an array's buffer is used as it is where it can be."""
+    """Turn a caller's input into a value; an array's buffer is used as it is where it can be."""
     if isinstance(given, ort.OrtValue):
         return given
     if given is None or isinstance(given, list | tuple | dict):
@@ -55,7 +55,7 @@ def to_value(given: object) -> Value:
 
 
 def to_python(value: Value) -> Value:
-    """What a caller gets: numpy arrays that own their memory or keep it alive, else the value."""
+    """Turn a value into a caller's result: numpy arrays that own their memory or keep it alive."""
     if not isinstance(value, ort.OrtValue) or not value.is_tensor():
         return value
     dtype = _BY_ELEMENT_TYPE.get(value.element_type())
@@ -69,7 +69,7 @@ def to_python(value: Value) -> Value:
 def flat(
     names: Sequence[str], results: Sequence[object], kinds: Sequence[str]
 ) -> Iterator[tuple[str, object]]:
-    """What a run gives, by name; the parts of a sequence as `name[0]`, `name[1]`, ...
+    """Yield the results of a run by name; the parts of a sequence as `name[0]`, `name[1]`, ...
 
     An empty sequence is an empty array, `name[]`, so that nobody overlooks it. A map is an array of
     its values, in the order of its keys, which are in its name: `name{0, 1}`. A sequence of maps
@@ -98,7 +98,9 @@ def flat(
 
 
 def suffix(told: str, name: str) -> str | None:
-    """What `flat` has added to an output's name, maybe nothing; None: it is of another output."""
+    """Return what `flat` has added to an output's name, maybe nothing; None for another output's
+    name.
+    """
     rest = told.removeprefix(name)
     return rest if told.startswith(name) and rest[:1] in ("", "[", "{") else None
 
@@ -149,7 +151,7 @@ class NodeArg(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, value: onnx.ValueInfoProto) -> NodeArg:
-        """From a graph's own description."""
+        """Read a graph's own description."""
         tensor = value.type.tensor_type
         ranked = tensor.HasField("shape")
         return cls(
@@ -161,7 +163,7 @@ class NodeArg(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_session(cls, arg: ort.NodeArg) -> NodeArg:
-        """From an onnxruntime session's, which does not tell an unknown rank from a scalar."""
+        """Read an onnxruntime session's description, where an unknown rank looks like a scalar."""
         return cls(name=arg.name, type=arg.type, shape=list(arg.shape), ranked=bool(arg.shape))
 
     def value_info(self) -> onnx.ValueInfoProto:
@@ -176,7 +178,9 @@ class NodeArg(Struct, frozen=True, kw_only=True):
         return info
 
     def misfit(self, value: Value) -> str | None:
-        """Why a value does not fit, a clause; None if it does, or if only onnxruntime can tell."""
+        """Return why a value does not fit, a clause; None if it does, or if only onnxruntime can
+        tell.
+        """
         if not isinstance(value, ort.OrtValue) or not value.is_tensor():
             return None
         if not self.type.startswith("tensor(") or value.data_type() != self.type:

@@ -1,4 +1,4 @@
-"""What the conformance class builds: small models, compiled by one provider into a folder.
+"""Small models for the conformance class, compiled by one provider into a folder.
 
 Needs nothing but the provider: no registry, no manifest, no optimization.
 """
@@ -73,7 +73,7 @@ def feed(batch: int = 1, seed: int = 0) -> npt.NDArray[np.float32]:
 
 
 def expected(proto: onnx.ModelProto, x: Array) -> Array:
-    """What ONNX Runtime's CPU EP makes of it."""
+    """Return what ONNX Runtime's CPU EP makes of it."""
     session = ort.InferenceSession(proto.SerializeToString(), providers=[DEFAULT_EP])
     (y,) = session.run(None, {"x": x})
     return np.asarray(y, np.float32)
@@ -99,7 +99,7 @@ class Built(Struct, frozen=True, kw_only=True):
         return self.folder / context_file(name)
 
     def contents(self) -> dict[str, bytes]:
-        """Every file's bytes, by name."""
+        """Return every file's bytes, by name."""
         return {file.name: file.read_bytes() for file in sorted(self.folder.iterdir())}
 
 
@@ -123,7 +123,7 @@ def partition(
 
 
 def group(models: Sequence[str], folder: Path, *, embed: bool, prefix: str) -> SessionGroupSpec:
-    """What a workspace is opened for; `folder` gets the EP's scratch."""
+    """Describe a session group; `folder` gets the EP's scratch."""
     scratch = folder / "scratch"
     scratch.mkdir(parents=True)
     return SessionGroupSpec(

@@ -64,7 +64,7 @@ CORRUPTIONS: dict[str, Callable[[bytes], bytes]] = {
     ),
     "last byte flipped": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
 }
-"""What happens to files on their way to a device."""
+"""Damage that happens to files on their way to a device."""
 
 
 def _patched(data: bytes, at: int, size: int, change: Callable[[bytes], bytes]) -> bytes:
@@ -84,7 +84,7 @@ class ExecutionProviderConformance:
     max_rel: float = 1e-5
 
     def create(self) -> ExecutionProvider:
-        """A provider, as `epctx.execution_providers` makes it; a new object each time."""
+        """Make a provider, as `epctx.execution_providers` does; a new object each time."""
         raise NotImplementedError("say how to make the provider")
 
     @pytest.fixture
@@ -155,7 +155,7 @@ class ExecutionProviderConformance:
     # Replacements, nodes, binaries, embed modes, prefix and determinism.
 
     def test_each_partition_is_replaced(self, provider: ExecutionProvider, tmp_path: Path) -> None:
-        """One replacement a partition, with its inputs and outputs, typed."""
+        """Partitions get one replacement each, with their inputs and outputs, typed."""
         part = partition(provider, "m", model(barriers=1), split=True)
         workspace = provider.open_workspace(group(["m"], tmp_path, embed=False, prefix=""))
         try:
@@ -211,7 +211,7 @@ class ExecutionProviderConformance:
     def test_an_empty_workspace_has_no_binary(
         self, provider: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """Nothing compiled, nothing written; `close` may be called again."""
+        """Nothing is compiled, so nothing is written; `close` may be called again."""
         workspace = provider.open_workspace(group(["m"], tmp_path, embed=False, prefix=""))
         assert not workspace.finish()
         workspace.close()
@@ -233,7 +233,7 @@ class ExecutionProviderConformance:
     def test_fresh_workspaces_make_the_same_bytes(
         self, provider: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """Every file, in two workspaces of two providers, in two folders."""
+        """Two workspaces of two providers in two folders make equal files."""
         if provider.isolated:
             pytest.skip("it needs a fresh process for each session group")
         models = {"m": model(barriers=1)}
@@ -275,7 +275,7 @@ class ExecutionProviderConformance:
     def test_a_corrupt_binary_is_an_invalid_graph(
         self, loading: ExecutionProvider, tmp_path: Path, how: str
     ) -> None:
-        """Never a crash, never other numbers."""
+        """Damage ends in `InvalidGraph`, never in a crash or other numbers."""
         built = build(loading, tmp_path, {"m": model()})
         binary = built.folder / built.binaries[0]
         binary.write_bytes(CORRUPTIONS[how](binary.read_bytes()))
@@ -331,7 +331,7 @@ class ExecutionProviderConformance:
     def test_without_a_folder_a_path_is_an_invalid_graph(
         self, loading: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """From bytes, without `ep.context_file_path`."""
+        """A model from bytes without `ep.context_file_path` is refused."""
         built = build(loading, tmp_path, {"m": model()})
         with pytest.raises(InvalidGraph):
             load(loading, built.nodes["m"], None)
@@ -363,7 +363,7 @@ class ExecutionProviderConformance:
         assert len(set(names)) == len(names)
 
     def test_a_closed_workspace_is_empty(self, sharing: ExecutionProvider, tmp_path: Path) -> None:
-        """What was compiled before `close` leaves no trace: the next session is the first."""
+        """A closed workspace leaves no trace: the next session is the first."""
         if sharing.isolated:
             pytest.skip("it needs a fresh process for each session group")
         alone = build(sharing, tmp_path / "alone", {"b": model(batch=2)}).contents()
@@ -395,7 +395,7 @@ class ExecutionProviderConformance:
     def test_a_failed_load_takes_nothing(
         self, sharing: ExecutionProvider, loading: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """What a session took before it failed is there for the next."""
+        """A failed session puts back what it took, for the next."""
         built = build(sharing, tmp_path, {"a": model(batch=1), "b": model(batch=2)})
         nowhere = tmp_path / "nowhere"
         nowhere.mkdir()
@@ -409,7 +409,7 @@ class ExecutionProviderConformance:
     def test_sessions_that_share_compute_what_their_sources_do(
         self, sharing: ExecutionProvider, loading: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """All of a group's sessions alive at once, run in turn."""
+        """A group's sessions are alive at once, and run in turn."""
         models = {"a": model(batch=1), "b": model(batch=2), "c": model(batch=3, seed=7)}
         built = build(sharing, tmp_path, models)
         options = {"ep.share_ep_contexts": "1"}

@@ -49,7 +49,7 @@ HEAD_SIZE: Final = 4096
 
 
 class Fingerprint(Struct, frozen=True, kw_only=True):
-    """All of the toolchain, and of the host, that can change the bytes an EP makes.
+    """Facts of the toolchain, and of the host, that can change the bytes an EP makes.
 
     Attributes:
         toolchain: what the key and the lock hold: package versions, digests of shared libraries.
@@ -109,7 +109,7 @@ class KnownFault(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class OnDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a process without epctx gets an EP from ONNX Runtime: input of `check_device.py`.
+    """Instructions for a process without epctx to get an EP from ONNX Runtime (`check_device.py`).
 
     Attributes:
         ep: ONNX Runtime's name of the EP.
@@ -360,7 +360,7 @@ class Workspace(ABC):
 
 
 class Kernel(Protocol):
-    """One EPContext node, loaded. Synchronous, stateless, called from many threads.
+    """A loaded EPContext node. Synchronous, stateless, called from many threads.
 
     A Protocol, because kernels are structs and dataclasses with bases of their own.
     """
@@ -486,8 +486,8 @@ class ExecutionProvider(ABC):
         """Return a kernel for each node (all of one model, all of this EP's `sources`), in order.
 
         Args:
-            folder: where `ep_cache_context` is resolved; None: from bytes, without a path.
-            shared: where graphs are taken from and left for other sessions; None: not shared.
+            folder: where `ep_cache_context` is resolved; None for bytes without a path.
+            shared: where graphs are taken from and left for other sessions; None if not shared.
 
         Raises:
             InvalidGraph: whatever the reason.
@@ -665,5 +665,5 @@ class ExecutionProvider(ABC):
 
 
 ProviderFactory = Callable[[Mapping[str, OptionValue]], ExecutionProvider]
-"""What an entry point of `epctx.execution_providers` loads, under ONNX Runtime's name of the EP: it
-binds the EP to options that were validated against its schema."""
+"""Object that an entry point of `epctx.execution_providers` loads, under ONNX Runtime's name of the
+EP: it binds the EP to options that were validated against its schema."""

@@ -1,4 +1,4 @@
-"""What providers that make and load their own contexts do alike: use it, and write the rest.
+"""Helpers for providers that make and load their own contexts.
 
 Source: spec/ep-context-design.md, "Inference Workflow for EP Context Cache Models" and
 "Implementation Guidelines for Inferencing from EPContext Models with Weight Sharing".
@@ -31,7 +31,7 @@ BUILD_AGAIN = "build the model again, and ship it with the context binary of the
 
 
 def replace_by_node(model: ir.Model, partition: Partition, node: EPContextNode) -> Replacement:
-    """One EPContext node, over the partition's inputs and outputs, in the partition's place."""
+    """Put one EPContext node, over the partition's inputs and outputs, in the partition's place."""
     inputs, outputs = (
         [ir.Value(name=value.name, type=value.type, shape=value.shape) for value in border]
         for border in (partition.inputs, partition.outputs)
@@ -69,10 +69,10 @@ def open_binary(folder: Path, location: str, *, where: str) -> DataFile:
 
 
 def binary_of(node: EPContextNode, folder: Path | None) -> DataFile | None:
-    """The context binary that a primary node refers to, mapped; None: its payload is the context.
+    """Map the context binary that a primary node refers to; None if its payload is the context.
 
     Args:
-        folder: the model's; None: it was loaded from bytes, without a path.
+        folder: the model's; None for a model from bytes without a path.
 
     Raises:
         InvalidGraph: it has none, or it is not there.
@@ -95,7 +95,7 @@ def binary_of(node: EPContextNode, folder: Path | None) -> DataFile | None:
 
 
 def content_of(node: EPContextNode, folder: Path | None) -> memoryview:
-    """The context that a primary node refers to, its payload or its binary; as in `binary_of`."""
+    """Return the context of a primary node, its payload or its binary; see `binary_of`."""
     file = binary_of(node, folder)
     return memoryview(node.ep_cache_context or b"") if file is None else file.view()
 
@@ -122,7 +122,7 @@ def load(
     make: Callable[[EPContextNode, G], K] = _itself,
     absent: Callable[[EPContextNode, Sequence[Mapping[str, G]]], InvalidGraph] = _absent,
 ) -> list[K]:
-    """A kernel for each node, from its graph in the shared workspace, else in a context read here.
+    """Return a kernel for each node, from the shared workspace or from a context read here.
 
     A graph taken is gone from the workspace; those of a context that no node asked for are left
     there, for the sessions to come. A context is read once for all nodes, and only if one needs it.
@@ -130,7 +130,7 @@ def load(
     Args:
         nodes: of one model; a node without a context of its own (main_context = 0) is looked for
             in those of the model's other nodes.
-        shared: None: not shared.
+        shared: the shared workspace; None if not shared.
         key: what a node's graph is called in the workspace, unique among builds.
         read: the graphs in the context of a primary node, by such keys.
         kind: what a graph is.
@@ -166,9 +166,9 @@ def load(
     except BaseException:
         _leave(taken.items(), shared)
         raise
-    asked = {key(node) for node in nodes}
+    requested = {key(node) for node in nodes}
     for context in contexts.values():
-        _leave(((name, graph) for name, graph in context.items() if name not in asked), shared)
+        _leave(((name, graph) for name, graph in context.items() if name not in requested), shared)
     return kernels
 
 

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from epctx.providers.question import Shapes
 
 _DOUBTS = ("ShapeInferenceError", "type inference failed")
-"""What ONNX Runtime says when it lacks what the whole model may tell it."""
+"""Words of ONNX Runtime's errors when it lacks what only the whole model may tell it."""
 
 
 _ANSWERS: dict[Hashable, dict[Hashable, str | None]] = {}
-"""What ONNX Runtime has said in this process, by opset imports and signature of the node."""
+"""ONNX Runtime's answers in this process, by opset imports and signature of the node."""
 
 
 class CpuKernels:
-    """What ONNX Runtime's CPU EP can run of one model.
+    """Asks ONNX Runtime's CPU EP what it can run of one model.
 
     Args:
         model: the model whose nodes are asked about; it is not changed.
@@ -45,7 +45,7 @@ class CpuKernels:
         self._answers = {} if model.functions else _ANSWERS.setdefault(imports, {})
 
     def refusal(self, node: ir.Node) -> str | None:
-        """Why the CPU EP cannot run a node of the main graph, its subgraphs included; else None.
+        """Return why the CPU EP cannot run a node, its subgraphs included; None if it can.
 
         None too where the node's input types are not known: then ONNX Runtime alone can tell,
         from the whole model.
@@ -108,7 +108,7 @@ class CpuKernels:
 
 @cache
 def registered(domain: str, op_type: str) -> bool:
-    """Whether onnxruntime or onnx knows an operator of this domain ("" the default) and op type."""
+    """Tell whether onnxruntime or onnx knows an operator of this domain and op type."""
     import onnx
 
     if onnx.defs.has(op_type, domain):
@@ -132,7 +132,7 @@ def _expands_by_shape(node: ir.Node) -> bool:
 
 
 def _try(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], shapes: Shapes) -> str | None:
-    """What ONNX Runtime says against a model of the one node; None: it loads it."""
+    """Return ONNX Runtime's error for a model of the one node; None if it loads it."""
     from epctx.graph.serde import types
     from epctx.graph.soundness import session_error
     from epctx.providers import question
@@ -142,7 +142,7 @@ def _try(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], shapes: Shape
 
 
 def _used(node: ir.Node) -> list[ir.Value]:
-    """What a main graph's node takes, also through its subgraphs, each once."""
+    """Return the values that a main graph's node takes, also through its subgraphs, each once."""
     from epctx.graph.dataflow import captured
 
     inner = (value for value in captured(node) if value.graph is node.graph)
@@ -151,7 +151,7 @@ def _used(node: ir.Node) -> list[ir.Value]:
 
 
 def _signature(node: ir.Node) -> Hashable | None:
-    """What the answer depends on; None if on subgraphs: then each node is asked for itself."""
+    """Return what the answer depends on; None for nodes with subgraphs, each asked for itself."""
     import onnx_ir as ir
 
     attributes: list[Hashable] = []

@@ -41,7 +41,7 @@ def guard(
 
     Args:
         name: of the provider, for messages.
-        maker: returns the package that messages say to report it to; None: the name.
+        maker: returns the package that messages say to report it to; None for the name.
     """
     names = {*dir(provider), *ExecutionProvider.__annotations__}
     return cast(

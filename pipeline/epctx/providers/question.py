@@ -1,4 +1,4 @@
-"""A model of one node, which ONNX Runtime is asked about: is there a kernel for it?
+"""Models of one node, which ONNX Runtime is asked about: is there a kernel for it?
 
 No weight goes into it but what the node itself holds: a tensor in an attribute may decide whether a
 kernel can be made, and a reference to a file says nothing to a model that is in none.
@@ -20,13 +20,13 @@ _IR_VERSION: Final = 10
 """A kernel does not depend on it, and ONNX Runtime refuses those it is new to."""
 
 Shapes = Literal["whole", "ranks", "none"]
-"""How much of the known shapes of the inputs a question has."""
+"""Part of the known input shapes that a question has."""
 _SMALL: Final = 1024
 """Bytes: a body's weights below this size stay in the question; the others are inputs."""
 
 
 def make(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, shapes: Shapes) -> ir.Model:
-    """A model of the one node. What it takes are graph inputs, of known type and maybe shape.
+    """Make a model of the one node. Its inputs are graph inputs, of known type and maybe shape.
 
     Args:
         model: the node's, which stays as it is.
@@ -50,9 +50,9 @@ def make(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, shapes: Sh
     for place, value in enumerate(graph.inputs):
         value.const_value = None
         value.name = f"question_{place}"
-    asked = ir.Model(graph, ir_version=_IR_VERSION, functions=tuple(model.functions.values()))
-    tensors.replace_all(asked, _in_memory)
-    return asked
+    question = ir.Model(graph, ir_version=_IR_VERSION, functions=tuple(model.functions.values()))
+    tensors.replace_all(question, _in_memory)
+    return question
 
 
 def _weights(body: ir.Graph) -> Iterator[ir.Value]:
@@ -74,7 +74,9 @@ def _weights(body: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _is_weight(value: ir.Value, tensor: ir.TensorProtocol | None) -> bool:
-    """It is large, and no output of its body, which ONNX Runtime wants to be made there."""
+    """Tell whether a tensor is large, and no output of its body, which ONNX Runtime must make
+    there.
+    """
     return tensor is not None and tensor.nbytes >= _SMALL and not value.is_graph_output()
 
 

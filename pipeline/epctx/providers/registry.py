@@ -1,4 +1,4 @@
-"""The execution providers that are installed: found by entry point, loaded when they are asked for.
+"""The installed execution providers: found by entry point, loaded when they are needed.
 
 An entry point of the group `epctx.execution_providers` has ONNX Runtime's name of the EP, and leads
 to a `ProviderFactory`. A package that does not load names itself, and harms nobody who does not ask
@@ -27,12 +27,12 @@ _REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def names() -> tuple[str, ...]:
-    """The names of all installed EPs, sorted; none of them is loaded."""
+    """Return the names of all installed EPs, sorted; none of them is loaded."""
     return tuple(sorted(_entries()))
 
 
 def create(spec: ProviderSpec) -> ExecutionProvider:
-    """The EP that `spec` names, bound to its options.
+    """Return the EP that `spec` names, bound to its options.
 
     Raises:
         ProviderUnavailable: no package brings it, or the one that does cannot be loaded.
@@ -46,7 +46,7 @@ def create(spec: ProviderSpec) -> ExecutionProvider:
 
 
 def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
-    """As `create`, for callers without a manifest.
+    """Return an EP bound to options, for callers without a manifest; see `create`.
 
     A name that no entry point has may be that of an EP built into the installed onnxruntime, or of
     a plugin that the options point to.
@@ -71,7 +71,7 @@ def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
 
 
 def check_hidden() -> None:
-    """Every EP that `EPCTX_HIDE_DEVICES` names is one whose devices can be hidden.
+    """Check that every EP in `EPCTX_HIDE_DEVICES` is one whose devices can be hidden.
 
     Raises:
         UsageError: one is not, so that nothing is hidden where somebody believes it.
@@ -99,14 +99,14 @@ def check_hidden() -> None:
 
 
 def needs_static_shapes(name: str) -> bool:
-    """Whether the EP compiles models of static shapes only, as its class says; it need not be
-    usable here. False where its package cannot be loaded.
+    """Tell whether the EP's class says that it compiles models of static shapes only; see
+    `class_says`.
     """
     return class_says(name, "static_shapes")
 
 
 def class_says(name: str, trait: str) -> bool:
-    """What the class of an EP says of all that are bound to options, usable here or not.
+    """Read a trait of an EP's class, true for all options; the EP need not be usable here.
 
     False where it says nothing, or its package cannot be loaded.
     """
@@ -118,7 +118,7 @@ def class_says(name: str, trait: str) -> bool:
 
 
 def is_isolated(spec: ProviderSpec) -> bool:
-    """Whether the EP needs a fresh process for each session group. Raises as `create` does."""
+    """Tell whether the EP needs a fresh process for each session group. Raises as `create` does."""
     return create(spec).isolated
 
 
@@ -131,10 +131,10 @@ def needs_isolation(spec: ProviderSpec) -> bool:
 
 
 def accepting(source: str) -> ExecutionProvider | None:
-    """The EP that takes EPContext nodes of this `source`, with its default options.
+    """Return the EP that takes EPContext nodes of this `source`, with its default options.
 
-    None: no installed EP that loads does. An EP whose source is an option is found by the option's
-    default only.
+    None if no installed EP that loads does. If an EP's source is an option, only the option's
+    default is tried.
     """
     for name in names():
         try:
@@ -147,7 +147,7 @@ def accepting(source: str) -> ExecutionProvider | None:
 
 
 def _entries() -> Mapping[str, Sequence[EntryPoint]]:
-    """By name; several where packages disagree on what has it."""
+    """Return the entry points by name; several if packages disagree on who has it."""
     return _entries_on(tuple(sys.path))
 
 
@@ -163,7 +163,7 @@ def _entries_on(path: tuple[str, ...]) -> Mapping[str, Sequence[EntryPoint]]:
 
 
 def entry_of(name: str) -> EntryPoint:
-    """The entry point that leads to the EP of this name; it is not loaded.
+    """Return the entry point that leads to the EP of this name; it is not loaded.
 
     Raises:
         ProviderUnavailable: no package brings it, or several do.
@@ -186,7 +186,7 @@ def entry_of(name: str) -> EntryPoint:
 
 
 def package_of(entry: EntryPoint) -> str:
-    """The distribution that an entry point is of, with its version."""
+    """Return the distribution of an entry point, with its version."""
     dist = entry.dist
     return f"{dist.name} {dist.version}" if dist is not None else entry.module
 
@@ -200,7 +200,7 @@ def _unloadable(entry: EntryPoint, error: BaseException, remedy: str) -> Provide
 
 
 def _import_remedy(entry: EntryPoint, error: ImportError) -> str:
-    """The command that installs what is missing, where the package has an extra for it."""
+    """Return the command that installs a missing module, if the package has an extra for it."""
     missing = (error.name or "").partition(".")[0]
     if entry.dist is not None and missing:
         extra = _extra(entry.dist, missing)
@@ -210,7 +210,7 @@ def _import_remedy(entry: EntryPoint, error: ImportError) -> str:
 
 
 def _extra(dist: Distribution, module: str) -> str | None:
-    """The extra of `dist` that requires the distribution whose import name is `module`."""
+    """Return the extra of `dist` that requires the distribution whose import name is `module`."""
     requirements: Sequence[str] = dist.requires or ()
     for requirement in requirements:
         name, extra = _REQUIREMENT.match(requirement), _EXTRA.search(requirement)

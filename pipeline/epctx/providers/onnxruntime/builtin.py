@@ -43,7 +43,7 @@ _INSTALL: Final = {
     "VitisAIExecutionProvider": _BUILT_INTO.format("onnxruntime-vitisai"),
     "MIGraphXExecutionProvider": _BUILT_INTO.format("onnxruntime-migraphx"),
 }
-"""How to get an EP: with a distribution of onnxruntime that it is built into, or a plugin."""
+"""Ways to get an EP: a distribution of onnxruntime that it is built into, or a plugin."""
 _OTHER: Final = _BUILT_INTO.format("the onnxruntime that has it") + (
     "; for a plugin, set plugin.library or plugin.package"
 )
@@ -76,11 +76,11 @@ class BuiltInProvider(OrtProvider):
         options.add_provider(self.name, self._options)
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
-        """The devices that onnxruntime lists for it; older built-in EPs have none listed."""
+        """Return the devices that onnxruntime lists for it; none for older built-in EPs."""
         return listed(self.name)
 
     def own_fingerprint(self) -> Fingerprint:
-        """Nothing: its libraries are onnxruntime's."""
+        """Return nothing: its libraries are onnxruntime's."""
         return Fingerprint(toolchain={})
 
 
@@ -119,7 +119,7 @@ class PluginProvider(OrtProvider):
         }
 
     def add_to(self, options: ort.SessionOptions) -> None:
-        """Add the EP on the device asked for, or on its first."""
+        """Add the EP on the device of the options, or on its first."""
         devices = self.ep_devices()
         if (obstacle := self.unavailable()) is not None:
             raise obstacle
@@ -127,12 +127,12 @@ class PluginProvider(OrtProvider):
         options.add_provider_for_devices([device], self._options)
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
-        """The plugin's devices on this host."""
+        """Return the plugin's devices on this host."""
         plugin = Plugin(registration=self._registration, library=self._library, provider=self.name)
         return plugin.devices()
 
     def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
-        """The library lies elsewhere there; its package may tell where."""
+        """Describe the plugin; its package may tell where the library lies."""
         module = next(iter(self._version), None)
         kinds = () if self._wanted.kind is None else (self._wanted.kind,)
         return OnDevice(
@@ -145,7 +145,7 @@ class PluginProvider(OrtProvider):
         )
 
     def own_fingerprint(self) -> Fingerprint:
-        """The package's version, if it is of one, and the libraries beside it: it may need them."""
+        """Return its package's version, if it has one, and the libraries beside it."""
         folder = self._library.parent
         with ProviderUnavailable.if_refused(
             f"{folder}, with the library of {self.name}, cannot be listed",
@@ -157,18 +157,18 @@ class PluginProvider(OrtProvider):
 
 
 def known() -> tuple[str, ...]:
-    """The EPs that epctx knows how to get, installed or not."""
+    """Return the EPs that epctx knows how to get, installed or not."""
     return tuple(_INSTALL)
 
 
 def create(name: str, options: Mapping[str, OptionValue]) -> BuiltInProvider | PluginProvider:
-    """An EP that epctx has no module for, by ONNX Runtime's name of it."""
+    """Make an EP that epctx has no module for, by ONNX Runtime's name of it."""
     plugin = any(key.startswith(_PREFIX) for key in options)
     return PluginProvider(name, options) if plugin else BuiltInProvider(name, options)
 
 
 def offers(name: str, options: Mapping[str, OptionValue]) -> bool:
-    """Whether `create` is to be asked for an EP: a known one, one that is here, or a plugin."""
+    """Tell whether `create` can make an EP: a known one, one that is here, or a plugin."""
     if name in _INSTALL or any(key.startswith(_PREFIX) for key in options):
         return True
     if importlib.util.find_spec("onnxruntime") is None:
@@ -179,7 +179,7 @@ def offers(name: str, options: Mapping[str, OptionValue]) -> bool:
 
 
 def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
-    """The plugin's library, and the version of the package that it comes from."""
+    """Return the plugin's library, and the version of the package that it comes from."""
     if ("library" in own) == ("package" in own):
         raise ManifestError(
             "a plugin EP needs plugin.library or plugin.package, one of them",

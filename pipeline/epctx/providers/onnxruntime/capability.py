@@ -1,4 +1,4 @@
-"""Which nodes an EP of ONNX Runtime takes, asked before anything is compiled.
+"""Nodes that an EP of ONNX Runtime takes, asked before anything is compiled.
 
 ONNX Runtime asks the EP itself, node by node, inside the compile, and says afterwards what was
 taken; there is no list to be had before (real-eps.md section 4). So an EP is given every node but
@@ -59,7 +59,7 @@ _DOMAINS: Final = frozenset(
 
 
 def capability(model: ir.Model, takes_whole: Callable[[ir.Node], bool]) -> Capability:
-    """The nodes that an EP of ONNX Runtime is given.
+    """Return the nodes that an EP of ONNX Runtime is given.
 
     Args:
         model: is not changed.
@@ -101,7 +101,7 @@ def _no_tensor_of_numbers(value: ir.Value) -> str | None:
 
 
 def _largest_weight(node: ir.Node) -> int:
-    """Bytes of the largest constant that the bodies of a control-flow node use."""
+    """Return the bytes of the largest constant that the bodies of a control-flow node use."""
     return max(_weights(node), default=0)
 
 
@@ -172,7 +172,7 @@ def _mapping(entries: Mapping[str, str]) -> str:
 def left_by_log(
     model: ir.Model, partition: Partition, provider: OrtEp
 ) -> Mapping[ir.Node, Refusal]:
-    """The nodes that the EP's verbose log says it does not take, why, and what would change it.
+    """Return the nodes that the EP's verbose log says it leaves, why, and what would change it.
 
     Raises:
         CompileError: onnxruntime or the EP failed on the partition.
@@ -191,7 +191,7 @@ def left_by_log(
 def left_one_by_one(
     model: ir.Model, partition: Partition, provider: OrtEp
 ) -> Mapping[ir.Node, str]:
-    """The nodes that the EP does not take where each is a model of its own."""
+    """Return the nodes that the EP does not take where each is a model of its own."""
     known: dict[Hashable, bool] = {}
     for node in partition.nodes:
         kind = kind_of(node)
@@ -214,7 +214,7 @@ _bodies: Final = attrgetter("all_function_opset_versions")  # which onnx's stubs
 
 
 def remedies(model: ir.Model, nodes: Sequence[ir.Node], provider: OrtEp) -> Mapping[ir.Node, str]:
-    """What would change it, for those nodes of which something is known.
+    """Return what would make the EP take nodes that it left; only nodes with a known remedy.
 
     An EP is asked once for nodes that differ in no more than their weights and sizes.
 
@@ -307,7 +307,7 @@ _WEIGHTS: Final = "zeros.weights"
 
 
 def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
-    """Whether the EP takes a node of the main graph, with everything in its bodies.
+    """Tell whether the EP takes a node of the main graph, with everything in its bodies.
 
     Args:
         model: is not changed; no weight of it is read.
@@ -335,7 +335,7 @@ def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
 
 
 def write_probe(model: ir.Model, partition: Partition, folder: Path) -> Path:
-    """A partition as a model for questions: of large weights it has type and shape alone.
+    """Write a partition as a model for questions: large weights have type and shape alone.
 
     Args:
         model: is not changed; no weight of it is read.
@@ -352,12 +352,12 @@ def write_probe(model: ir.Model, partition: Partition, folder: Path) -> Path:
 
 
 def name_of(node: ir.Node) -> str:
-    """What a node is called in such a model: one without a name after what it makes."""
+    """Return a node's name in such a model; one without a name is named after its outputs."""
     return node.name or "unnamed_" + "_".join(v.name for v in node.outputs if v.name)
 
 
 def kind_of(node: ir.Node) -> Hashable:
-    """What nodes have in common of which one answer is enough."""
+    """Return what nodes have in common for which one answer is enough."""
     if any(True for _ in subgraphs(node)):
         return id(node)
     attributes = tuple(
@@ -376,7 +376,7 @@ def _edge(value: ir.Value | None) -> Hashable:
 
 
 def part_of(node: ir.Node) -> Partition:
-    """A node of the main graph as a partition, with everything in its bodies."""
+    """Return a node of the main graph as a partition, with everything in its bodies."""
     own = {value for graph in subgraphs(node) for value in _made_in(graph)}
     used = dict.fromkeys(
         value for value in (*node.inputs, *captured(node)) if value is not None and value not in own

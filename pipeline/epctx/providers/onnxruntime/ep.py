@@ -1,4 +1,4 @@
-"""What every EP of ONNX Runtime says of itself; each EP's own knowledge is in its module."""
+"""Base class of ONNX Runtime's EPs; each EP's own knowledge is in its module."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OrtEp(ExecutionProvider):
         shares_outside: sharing, it leaves external weights where they are, so that the context
             binary would depend on the source; they are handed over inside the model then.
         embeds_parts: a model may have several embedded contexts of it.
-        tried: the host and versions that epctx was tried on with it; None: on none.
+        tried: the host and versions that epctx was tried on with it; None if on none.
     """
 
     isolated = True
@@ -58,18 +58,15 @@ class OrtEp(ExecutionProvider):
         """Return the devices of this host that the EP can use."""
 
     def unavailable(self) -> ProviderUnavailable | None:
-        """Why this host can neither compile nor run for it, as far as is known without its library.
-
-        None: it may try; `add_to` knows better.
-        """
+        """Return why this host can neither compile nor run for it; None if `add_to` must tell."""
         return plugins.hidden_error(self.name)
 
     @abstractmethod
     def own_fingerprint(self) -> Fingerprint:
-        """What of its own can change the bytes; onnxruntime is added to it."""
+        """Return what of the EP's own can change the bytes; onnxruntime is added to it."""
 
     def fingerprint(self) -> Fingerprint:
-        """Versions and libraries of onnxruntime and of the EP, and facts of the host."""
+        """Return versions and libraries of onnxruntime and of the EP, and facts of the host."""
         runtime = packages.onnxruntime()
         own = self.own_fingerprint()
         files = packages.labelled(runtime.distribution, packages.libraries(runtime))
@@ -82,7 +79,7 @@ class OrtEp(ExecutionProvider):
     def load(
         self, nodes: Sequence[EPContextNode], folder: Path | None, shared: SharedContexts | None
     ) -> Sequence[Kernel]:
-        """Never: onnxruntime runs its nodes (`native`)."""
+        """Refuse: onnxruntime runs its nodes (`native`)."""
         raise EpctxError(
             f"{self.name} was asked for kernels, but onnxruntime runs its nodes",
             remedy="report it as a bug of epctx",
@@ -91,7 +88,7 @@ class OrtEp(ExecutionProvider):
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
-        """What a model says it is compatible with."""
+        """Report what a model says it is compatible with."""
         if info is None:
             return (
                 Verdict(
@@ -103,11 +100,11 @@ class OrtEp(ExecutionProvider):
         return (Verdict(outcome="pass", message=f"it is for {info}"),)
 
     def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
-        """Of an EP that is built into ONNX Runtime."""
+        """Describe an EP that is built into ONNX Runtime."""
         return OnDevice(ep=self.name)
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
-        """Of an EP of which nothing is known: what float16 arithmetic allows."""
+        """Return what float16 arithmetic allows: nothing is known of the EP."""
         if precision == "quantized":
             return Tolerance(cosine_min=0.98, max_rel=0.5)
         return Tolerance(cosine_min=0.99, max_rel=0.2)
@@ -115,14 +112,14 @@ class OrtEp(ExecutionProvider):
     # What follows is asked by the workspace.
 
     def compiling(self) -> AbstractContextManager[None]:
-        """What the process needs while the EP's library is loaded and compiles."""
+        """Set up the process while the EP's library is loaded and compiles."""
         return nullcontext()
 
     def abandon(self) -> None:
         """End a sharing group whose last session did not come; the current folder is scratch."""
 
     def refuse_prefix(self, *, several_graphs: bool) -> str | None:
-        """Why `node_name_prefix` cannot be carried out; None: it can."""
+        """Return why `node_name_prefix` cannot be carried out; None if it can."""
         return None
 
     def place_prefix(self, node: ir.Node, prefix: str) -> None:
@@ -130,7 +127,7 @@ class OrtEp(ExecutionProvider):
         node.name = f"{prefix}{node.name}"
 
     def canonicalize(self, binary: Path) -> bool:
-        """Take out of a context binary what says when it was made. Returns whether it may have."""
+        """Remove the time of making from a context binary. Returns whether it may have had one."""
         return False
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
@@ -141,32 +138,32 @@ class OrtEp(ExecutionProvider):
         """
 
     def graphs(self, binary: Path) -> Mapping[str, Sequence[BinaryGraph]]:
-        """What a context binary that was checked has for each of `variants`."""
+        """Return the graphs of a context binary that was checked, for each of `variants`."""
         return {}
 
     def variants(self) -> Mapping[str, OrtEp]:
-        """The devices that one file is for, in words, and the EP for each alone; none: for one."""
+        """Return the devices of a file for several, in words, with the EP for each alone."""
         return {}
 
     def cannot_run(self) -> str | None:
-        """Why the sessions that compiled cannot run on this host; None: they can."""
+        """Return why the sessions that compiled cannot run on this host; None if they can."""
         return None
 
     def why_left(self, node: ir.Node) -> str | None:
-        """Why it left a node, if that is known without asking again; None: it is to be asked."""
+        """Return why the EP left a node; None if that is not known without asking again."""
         return None
 
     def reasons(self, log: str) -> Mapping[str, Refusal]:
-        """Node name to why the EP did not take it, out of a verbose log."""
+        """Return why the EP did not take nodes, by node name, from a verbose log."""
         return {}
 
     def failed_remedy(self, why: str) -> str | None:
-        """What a user can do about what it said when a compile failed; None: nothing is known."""
+        """Return what a user can do about the error of a compile; None if nothing is known."""
         return None
 
 
 def text(value: OptionValue | tuple[str, ...]) -> str:
-    """An option's value as an EP of ONNX Runtime gets it: always a string, 1 and 0 for booleans."""
+    """Return an option's value as a string, as EPs of ONNX Runtime take it; booleans: 1 and 0."""
     if isinstance(value, bool):
         return "1" if value else "0"
     return str(value)

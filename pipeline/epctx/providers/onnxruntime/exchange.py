@@ -38,7 +38,7 @@ _INLINE: Final = 1024
 wants at hand for shape inference."""
 
 Place = tuple[str, int]
-"""Where a tensor's content was written: a file of the folder, and the offset in it."""
+"""Place of a tensor's content: a file of the folder, and the offset in it."""
 
 
 class Staging(Struct, kw_only=True, eq=False):
@@ -172,7 +172,7 @@ _REPORT = "report it with the model and the versions of onnxruntime and of the E
 def read_fragment(
     path: Path, partition: Partition, sources: frozenset[str], *, provider: str
 ) -> ir.Model:
-    """The model at `path`, its weights those of the source, its EPContext nodes with full types.
+    """Read the model at `path`: its weights are the source's, its EPContext nodes have full types.
 
     Raises:
         CompileError: it is not what a generating session of this EP owes.
@@ -193,7 +193,7 @@ def read_fragment(
 
 
 def context_nodes(model: ir.Model) -> list[ir.Node]:
-    """The EPContext nodes of a model's main graph, in its order."""
+    """Return the EPContext nodes of a model's main graph, in its order."""
     return [node for node in model.graph if epcontext.is_epcontext(node)]
 
 
@@ -247,13 +247,15 @@ def rename_binaries(model: ir.Model, names: Mapping[str, str]) -> None:
 
 
 def binaries_of(model: ir.Model) -> list[str]:
-    """The binaries that the EPContext nodes refer to, each once, in order."""
+    """Return the binaries that the EPContext nodes refer to, each once, in order."""
     paths = (epcontext.EPContextNode.from_ir(node).context_path for node in context_nodes(model))
     return list(dict.fromkeys(path for path in paths if path is not None))
 
 
 def nodes_of_context(model: ir.Model, main: ir.Node) -> list[ir.Node]:
-    """A main node and the nodes whose graphs are in its context: those until the next main one."""
+    """Return a main node and the nodes whose graphs are in its context: those until the next main
+    one.
+    """
     nodes = context_nodes(model)
     found = [main]
     for node in nodes[nodes.index(main) + 1 :]:
@@ -264,7 +266,7 @@ def nodes_of_context(model: ir.Model, main: ir.Node) -> list[ir.Node]:
 
 
 def left_on_cpu(model: ir.Model, nodes: Iterable[ir.Node]) -> Sequence[ir.Node]:
-    """Those of a partition's nodes that stayed on the CPU in what was compiled of it.
+    """Return a partition's nodes that stayed on the CPU in what was compiled of it.
 
     They are known by their names; those without one by what they make.
     """
@@ -313,7 +315,7 @@ class Binaries:
         rename_binaries(made, known)
 
     def collect(self, fragments: Sequence[ir.Model], *, shared: bool) -> list[ContextBinary]:
-        """All of them, each held against the nodes that refer to it.
+        """Return all binaries, each checked against the nodes that refer to it.
 
         Args:
             fragments: everything that the EP compiled.
@@ -338,7 +340,7 @@ class Binaries:
         ]
 
     def check_embedded(self, fragments: Sequence[ir.Model]) -> None:
-        """Hold embedded contexts against their nodes; they say no longer when they were made.
+        """Check embedded contexts against their nodes, and remove the time of their making.
 
         Raises:
             CompileError: one is not of its nodes.

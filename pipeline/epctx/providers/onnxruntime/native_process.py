@@ -40,7 +40,7 @@ _WINDOWS: Final = {
 
 
 def describe_end(code: int) -> str | None:
-    """`ended by SIGFPE (an integer division by zero: ...)`; None: it ended by itself.
+    """`ended by SIGFPE (an integer division by zero: ...)`; None if it ended by itself.
 
     Args:
         code: of subprocess: negative for a signal, an NTSTATUS on Windows.
@@ -71,8 +71,8 @@ class NativeProcess(subprocess.Popen[bytes]):
 
     Args:
         command: what to run.
-        folder: its current folder; None: that of this process.
-        variables: its environment; None: that of this process.
+        folder: its current folder; None for that of this process.
+        variables: its environment; None for that of this process.
         stdin: as of `subprocess.Popen`, like the two below.
         apart: Ctrl-C in a terminal does not reach it.
 
@@ -116,8 +116,8 @@ class NativeProcess(subprocess.Popen[bytes]):
                 raise
 
     def wait(self, timeout: float | None = None) -> int:
-        """As of `subprocess.Popen`, whose looks within a timeout are up to 50 ms apart; on Linux
-        the system tells when it has ended.
+        """Wait as `subprocess.Popen` does, whose polls are up to 50 ms apart; on Linux the system
+        reports the end.
         """
         if sys.platform == "linux" and timeout is not None and self.returncode is None:
             with contextlib.suppress(OSError):  # an old kernel
@@ -144,7 +144,7 @@ class NativeProcess(subprocess.Popen[bytes]):
         self.end_rest()
 
     def end_rest(self) -> None:
-        """When it has ended: end what it left behind. Once: later, its number may be another's.
+        """End the processes that it left behind, once it has ended; later its number may be reused.
 
         On Windows that is all of its job; elsewhere all of its process group, which it has if it is
         `apart`.

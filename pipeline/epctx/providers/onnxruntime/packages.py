@@ -1,4 +1,4 @@
-"""Where an EP comes from: its Python package and the shared libraries in it.
+"""Packages of EPs: the Python distribution and the shared libraries in it.
 
 Nothing here but `path_from` imports the package: a plan asks for fingerprints, and vendor packages
 are slow to import.
@@ -139,7 +139,7 @@ def _owners(path: tuple[str, ...]) -> Mapping[str, list[str]]:
 
 
 def _makes_eps(library: Path) -> bool:
-    """Whether a library exports what ONNX Runtime asks a plugin EP for; it is not loaded."""
+    """Tell whether a library exports what ONNX Runtime needs of a plugin EP; it is not loaded."""
     with library.open("rb") as stream:
         if not os.fstat(stream.fileno()).st_size:
             return False
@@ -165,7 +165,7 @@ def _version(distribution: str) -> str | None:
 
 
 def is_library(path: Path) -> bool:
-    """Whether a file's name is that of a shared library: x.dll, libx.so, libx.so.1.2."""
+    """Tell whether a file's name is that of a shared library: x.dll, libx.so, libx.so.1.2."""
     return any(suffix in _LIBRARY_SUFFIXES for suffix in path.suffixes) and path.is_file()
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HIDE: Final = "EPCTX_HIDE_DEVICES"
 """The environment variable that hides devices; workers get it too."""
 _LACKING: Final = re.compile(r"(\S+): cannot open shared object file")
-"""How Linux's loader says that a library needs another one."""
+"""Message of Linux's loader if a library needs another one."""
 _LOCK = threading.Lock()
 _REGISTERED: dict[str, Path] = {}
 
@@ -92,7 +92,7 @@ class Plugin(Struct, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Which of an EP's devices to take; what is None does not matter.
+    """Choice among an EP's devices; None in a field allows any.
 
     Attributes:
         kind: CPU, GPU or NPU.
@@ -105,7 +105,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     index: int = 0
 
     def choose(self, devices: Sequence[ort.OrtEpDevice], *, provider: str) -> ort.OrtEpDevice:
-        """The device.
+        """Return the chosen device.
 
         Raises:
             ProviderUnavailable: this host has none like it.
@@ -133,7 +133,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 def listed(provider: str) -> tuple[ort.OrtEpDevice, ...]:
-    """The host's devices for an EP that is registered, in onnxruntime's order; none if hidden."""
+    """Return the host's devices for a registered EP, in onnxruntime's order; none if hidden."""
     import onnxruntime as ort
 
     if provider in hidden():
@@ -142,13 +142,17 @@ def listed(provider: str) -> tuple[ort.OrtEpDevice, ...]:
 
 
 def hidden() -> tuple[str, ...]:
-    """The EPs whose devices are hidden, by ONNX Runtime's names, sorted; nobody checked them."""
+    """Return the EPs whose devices are hidden, by ONNX Runtime's names, sorted; the names are not
+    checked.
+    """
     names = (name.strip() for name in os.environ.get(HIDE, "").split(","))
     return tuple(sorted({name for name in names if name}))
 
 
 def hidden_error(provider: str) -> ProviderUnavailable | None:
-    """Why nothing can be compiled or run for an EP whose devices are hidden; None: they are not."""
+    """Return why an EP with hidden devices can compile and run nothing; None if they are not
+    hidden.
+    """
     if provider not in hidden():
         return None
     return ProviderUnavailable(
@@ -161,7 +165,7 @@ def hidden_error(provider: str) -> ProviderUnavailable | None:
 
 
 def describe(device: ort.OrtEpDevice) -> str:
-    """A device in words: `CPU Intel(R) Xeon(R) Processor, Intel`."""
+    """Describe a device in words: `CPU Intel(R) Xeon(R) Processor, Intel`."""
     metadata = dict(device.ep_metadata)
     name = metadata.get("FULL_DEVICE_NAME") or metadata.get("ov_device") or ""
     words = " ".join(word for word in (device.device.type.name, name) if word)
@@ -169,7 +173,7 @@ def describe(device: ort.OrtEpDevice) -> str:
 
 
 def wanted_index(value: object, *, option: str) -> int:
-    """A device number from an option's value.
+    """Read a device number from an option's value.
 
     Raises:
         ManifestError: it is none.

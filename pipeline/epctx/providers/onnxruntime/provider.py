@@ -1,4 +1,4 @@
-"""What the EPs of ONNX Runtime do alike: which nodes they are given, and how they compile."""
+"""Provider class of the EPs of ONNX Runtime: which nodes they are given, and how they compile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OrtProvider(OrtEp):
     """An EP that ONNX Runtime runs, as a provider: ONNX Runtime partitions and compiles for it."""
 
     def get_capability(self, model: ir.Model) -> Capability:
-        """All nodes but those that it cannot take.
+        """Return all nodes but those that the EP cannot take.
 
         Raises:
             ModelError: inputs have no static shape, and it compiles nothing then.
@@ -33,7 +33,7 @@ class OrtProvider(OrtEp):
         return capability(model, lambda node: takes_whole(model, node, self))
 
     def open_workspace(self, session_group: SessionGroupSpec) -> OrtWorkspace:
-        """The generating sessions of one session group.
+        """Open the generating sessions of one session group.
 
         Raises:
             ManifestError: the prefix cannot be carried out.

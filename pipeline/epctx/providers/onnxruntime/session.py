@@ -1,4 +1,4 @@
-"""One generating session: ONNX Runtime compiles a model and writes what comes of it; and its log.
+"""A generating session: ONNX Runtime compiles a model and writes what comes of it; and its log.
 
 The traps of real-eps.md section 9 are here: without `enable_fallback=0` an EP that cannot be made
 is replaced by the CPU in silence; reasons stand in the log only; "success" may have compiled
@@ -52,7 +52,7 @@ class Mark(Struct, frozen=True, kw_only=True):
         return cls(path=path, position=path.stat().st_size if path else 0)
 
     def text(self) -> str:
-        """What was logged since, at most limits.LOG_BYTES of it, without colours."""
+        """Return what was logged since, at most limits.LOG_BYTES of it, without colours."""
         if self.path is None:
             return ""
         with self.path.open("rb") as stream:
@@ -124,9 +124,9 @@ _INTO: Final = "ep.context_file_path"
 _NEEDS_COMPILATION: Final = "MODEL_REQUIRES_COMPILATION"
 _CODE: Final = re.compile(r"\[ONNXRuntimeError\] : \d+ : (?P<code>\w+) : ")
 _PLACE: Final = re.compile(r"/onnxruntime_src/\S+:\d+ [^(]*\([^)]*\)(?: const)? ")
-"""Where in ONNX Runtime an error was thrown: file, line, signature."""
+"""Place in ONNX Runtime where an error was thrown: file, line, signature."""
 _RELAY: Final = re.compile(r"Exception from \S+:\d+:$")
-"""Where in OpenVINO an exception passed by; the reason stands in the lines after it."""
+"""Place in OpenVINO that an exception passed; the reason is in the lines after it."""
 
 
 class Generated(Struct, frozen=True, kw_only=True, eq=False):
@@ -134,7 +134,7 @@ class Generated(Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         session: computes what the compiled graphs compute; never closed before the group is done.
-        model: the EPContext model that was written; None: nothing was compiled.
+        model: the EPContext model that was written; None if nothing was compiled.
         log: what was logged while it was made.
     """
 
@@ -156,8 +156,8 @@ def generate(
 
     Args:
         entries: session config entries besides those of the generation.
-        into: a folder for what is written, which is made; None: the current one.
-        external: a file for the initializers that stay in the EPContext model; None: inside it.
+        into: a folder for what is written, which is made; None for the current one.
+        external: a file for the initializers that stay in the EPContext model; None if inside.
 
     Raises:
         CompileError: ONNX Runtime or the EP failed.
@@ -185,7 +185,7 @@ def generate(
 
 
 def generates(options: ort.SessionOptions) -> bool:
-    """Whether a session with these options generates a context, or is asked what it would."""
+    """Tell whether a session with these options generates a context, or is asked what it would."""
     try:
         return str(options.get_session_config_entry(_GENERATE)) == "1"
     except RuntimeError:  # how onnxruntime says that it is not set
@@ -193,7 +193,7 @@ def generates(options: ort.SessionOptions) -> bool:
 
 
 def needs_compilation(name: str, provider: OrtEp) -> bool:
-    """Whether the EP takes anything of the model `name`; nothing is compiled.
+    """Tell whether the EP takes anything of the model `name`; nothing is compiled.
 
     It leaves no trace in what is compiled afterwards (real-eps.md section 1).
 
@@ -204,7 +204,7 @@ def needs_compilation(name: str, provider: OrtEp) -> bool:
 
 
 def ask_verbosely(name: str, provider: OrtEp) -> str:
-    """What is logged, at the lowest level, when the EP is asked for its nodes; nothing is compiled.
+    """Return the most verbose log of the EP being asked for its nodes; nothing is compiled.
 
     Raises:
         CompileError: ONNX Runtime or the EP failed.
@@ -213,7 +213,7 @@ def ask_verbosely(name: str, provider: OrtEp) -> str:
 
 
 def _ask(name: str, provider: OrtEp, *, severity: int) -> tuple[bool, Mark]:
-    """Whether something would be compiled, and where the log of the question begins."""
+    """Tell whether something would be compiled, and where the log of the question begins."""
     log = Mark.here()
     # QNN 2.7.0 takes a list of chips where a context is generated only; nothing is written.
     entries = {"session.disable_model_compile": "1", _GENERATE: "1", _INTO: "asked_ctx.onnx"}
@@ -232,7 +232,7 @@ def _ask(name: str, provider: OrtEp, *, severity: int) -> tuple[bool, Mark]:
 def create(
     name: str, options: ort.SessionOptions, *, provider: str, log: Mark
 ) -> ort.InferenceSession:
-    """A session over the model `name`, by the EP of `options` or not at all.
+    """Make a session over the model `name`, on the EP of `options` or not at all.
 
     Raises:
         CompileError: it cannot be made; the log's errors are quoted.
@@ -256,7 +256,7 @@ def create(
 
 
 def session_options(entries: Mapping[str, str]) -> ort.SessionOptions:
-    """Options with these config entries; no graph optimization unless an entry says so.
+    """Make options with these config entries; no graph optimization unless an entry says so.
 
     Raises:
         ManifestError: an unknown level of graph optimization.
@@ -288,7 +288,7 @@ def session_options(entries: Mapping[str, str]) -> ort.SessionOptions:
 
 
 def _message(error: Exception) -> str:
-    """What ONNX Runtime or the EP said, without its own source lines and class names."""
+    """Return ONNX Runtime's or the EP's message, without its own source lines and class names."""
     text = _PLACE.sub("", _CODE.sub(r"\g<code>: ", str(error)))
     lines = [line.strip() for line in text.splitlines() if not _RELAY.search(line.strip())]
     words = " ".join(line for line in lines if line)[:600]

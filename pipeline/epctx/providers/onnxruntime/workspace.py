@@ -52,7 +52,7 @@ class Part(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         stem: of the file names in the folder.
         generated: its session, alive.
-        fragment: what takes its place; None: the EP took nothing of it.
+        fragment: what takes its place; None if the EP took nothing of it.
     """
 
     model: str
@@ -124,7 +124,7 @@ class OrtWorkspace(Workspace):
         ]
 
     def finish(self) -> Sequence[ContextBinary]:
-        """The binaries, each present, referred to, and read back where the EP's format is known.
+        """Return the binaries: present, referred to, and read back if the EP's format is known.
 
         Raises:
             CompileError: a binary is missing, is referred to by nobody, or is not for these models.
@@ -163,7 +163,7 @@ class OrtWorkspace(Workspace):
     def run(
         self, partition: Partition, feeds: Mapping[str, ort.OrtValue]
     ) -> Mapping[str, ort.OrtValue]:
-        """What the generating session of a partition computes; inputs and outputs by name.
+        """Run the generating session of a partition; inputs and outputs by name.
 
         Raises:
             CompileError: the session cannot run what it compiled.
@@ -184,12 +184,12 @@ class OrtWorkspace(Workspace):
         return dict(zip(names, values, strict=True))
 
     def cannot_run(self) -> str | None:
-        """Why the generating sessions cannot run here; None: they can."""
+        """Return why the generating sessions cannot run here; None if they can."""
         return self._provider.cannot_run()
 
     def boundaries(self, model: str) -> Sequence[Boundary]:
-        """The EPContext nodes of a model as the EP wrote them, in the order of their names and
-        edges; types and shapes are those of the sessions' own inputs and outputs.
+        """Return the EPContext nodes of a model as the EP wrote them, with types and shapes of the
+        sessions.
         """
         return [
             boundary
@@ -199,14 +199,14 @@ class OrtWorkspace(Workspace):
         ]
 
     def variants(self) -> Sequence[str]:
-        """The devices that one file is for, in words; none: it is for one."""
+        """Return the devices that one file is for, in words; none if it is for one."""
         return tuple(self._provider.variants())
 
     def choose(self, variant: str) -> str | None:
         """Compile all parts for one device alone, which is what runs from now on.
 
         Returns:
-            In what graphs that the files have for it are others; None: in nothing that can be told.
+            How the graphs in the files for that device differ; None if no difference is visible.
 
         Raises:
             CompileError: the EP failed, or took nothing.
@@ -330,7 +330,7 @@ class OrtWorkspace(Workspace):
         )
 
     def _require_one_embedded(self, parts: Sequence[Part]) -> None:
-        """What this EP embeds once a session, it may not load more than once a model."""
+        """Refuse several embedded contexts in a model if the EP loads only one."""
         compiled = sum(part.fragment is not None for part in parts)
         if self._spec.embed_mode == 1 and compiled > 1 and not self._provider.embeds_parts:
             raise CompileError(
@@ -359,7 +359,7 @@ class OrtWorkspace(Workspace):
         )
 
     def _unable(self, parts: Sequence[Part]) -> Iterator[str]:
-        """Of several devices, those for which the EP takes nothing where it is asked for each."""
+        """Return the devices, of several, for which the EP alone takes nothing."""
         with chdir(self._folder):
             for name, alone in self._provider.variants().items():
                 if not any(session.needs_compilation(f"{p.stem}.onnx", alone) for p in parts):
@@ -407,7 +407,7 @@ def _alone(part: Part, provider: OrtEp, spec: SessionGroupSpec, into: Path) -> P
 
 
 def _difference(joint: Sequence[BinaryGraph], alone: Sequence[BinaryGraph]) -> str:
-    """What of graphs is first not the same."""
+    """Describe the first difference between graphs."""
     for there, here in zip(joint, alone, strict=False):
         if there != here:
             return f"graph {there.name} is {there}, alone it is {here}"
@@ -438,7 +438,7 @@ def _weight(partition: Partition) -> int:
 
 
 def _shape_remedy(partition: Partition) -> str | None:
-    """What to do where values have no known shape: OpenVINO takes them for scalars, and fails."""
+    """Return a remedy for values of unknown shape: OpenVINO takes them for scalars, and fails."""
     unknown = [v.name for node in partition.nodes for v in node.outputs if v.shape is None]
     if not unknown:
         return None

@@ -80,7 +80,7 @@ class Meta(Toolchain, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class GraphEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One graph.
+    """A graph of GRPH.
 
     Attributes:
         name: unique in the binary; `partition_name` of the node that uses it.
@@ -98,7 +98,7 @@ class GraphEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class TensorEntry(Struct, frozen=True, kw_only=True):
-    """One tensor of TENS: `length` bytes at `offset` of the file."""
+    """A tensor of TENS: `length` bytes at `offset` of the file."""
 
     offset: int
     length: int
@@ -155,7 +155,7 @@ def pack_prefix(sections: Sequence[Section], size: int) -> bytes:
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `notes` holds, as canonical JSON.
+    """Content of a node's `notes`, as canonical JSON.
 
     Attributes:
         graph: the digest of the node's graph with its weights: a binary of another build, found

@@ -63,7 +63,7 @@ _BUILD_AGAIN: Final = "build it again with this version of epctx"
 
 
 class ReferenceKernel(Struct, frozen=True, kw_only=True, eq=False):
-    """One graph of a context, ready to run; `Kernel` of providers.base.
+    """A graph of a context, ready to run; a `Kernel` of providers.base.
 
     It holds what its session reads from: the context's map, and the OrtValues over it.
     """
@@ -236,11 +236,7 @@ def _unusable(what: str, where: str, error: Exception | None = None) -> InvalidG
 
 
 def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
-    """What of a context binary does not fit nodes that refer to it.
-
-    Raises:
-        InvalidGraph: the binary is broken.
-    """
+    """Yield what of a context binary does not fit nodes that refer to it."""
     context = reader.open_file(path.parent, path.name, where=path.name)
     contexts = [EPContextNode.from_ir(node) for node in nodes]
     try:
@@ -295,8 +291,8 @@ def load(
 
     Args:
         host: what this host is.
-        folder: where context binaries are; None: from bytes, without a path.
-        shared: the shared workspace; None: not shared.
+        folder: where context binaries are; None for a model from bytes without a path.
+        shared: the shared workspace; None if not shared.
 
     Raises:
         InvalidGraph: whatever the reason; what was taken is put back.
@@ -369,7 +365,7 @@ def _absent(node: EPContextNode, seen: Sequence[Mapping[str, _Located]]) -> Inva
 
 
 def _agree(node: EPContextNode, place: _Located) -> None:
-    """What the node says of its graph and context is what they are; an absent attribute agrees."""
+    """Check what the node says of its graph and context; an absent attribute agrees."""
     meta, entry = place.context.meta, place.graph.entry
     said = {
         "source": (node.source, meta.source),

@@ -97,7 +97,7 @@ _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.+-]{0,62}[A-Za-z0-9
 
 
 class ReferenceOptions(Struct, frozen=True, kw_only=True):
-    """What a reference EP takes, calls itself, and stands for.
+    """Options of a reference EP: what it takes, calls itself, and stands for.
 
     Attributes:
         ops: the only ops it takes, `Op` or `domain::Op`; empty: all it can.

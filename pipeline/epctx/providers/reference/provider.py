@@ -44,7 +44,7 @@ _TOLERANCES: Final[Mapping[Precision, tuple[float, float]]] = {
     "bfloat16": (0.999, 5e-2),
     "quantized": (0.999, 5e-2),
 }
-"""For each precision the least cosine and the largest relative error."""
+"""Least cosine and largest relative error, by precision."""
 
 
 class ReferenceExecutionProvider(ExecutionProvider):
@@ -67,11 +67,13 @@ class ReferenceExecutionProvider(ExecutionProvider):
         self.sources = frozenset({self.options.source})
 
     def fingerprint(self) -> Fingerprint:
-        """The format; beside it the bytes depend on epctx and onnxruntime, never on the host."""
+        """Return the format; beside it the bytes depend on epctx and onnxruntime, never on the
+        host.
+        """
         return Fingerprint(toolchain={"format": str(FORMAT_VERSION)})
 
     def get_capability(self, model: ir.Model) -> Capability:
-        """All nodes that ONNX Runtime's CPU EP runs, but those that the options leave out.
+        """Return all nodes that ONNX Runtime's CPU EP runs, but those that the options leave out.
 
         Raises:
             ManifestError: `ops` or `exclude_ops` names an op that there is not.
@@ -83,7 +85,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
         )
 
     def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
-        """An empty workspace; this EP compiles on every host."""
+        """Open an empty workspace; this EP compiles on every host."""
         from epctx.providers.reference.workspace import ReferenceWorkspace
 
         return ReferenceWorkspace(self.options, session_group)
@@ -91,25 +93,17 @@ class ReferenceExecutionProvider(ExecutionProvider):
     def load(
         self, nodes: Sequence[EPContextNode], folder: Path | None, shared: SharedContexts | None
     ) -> Sequence[Kernel]:
-        """A kernel for each node; `loading` says how each finds its graph.
-
-        Raises:
-            InvalidGraph: whatever the reason.
-        """
+        """Return a kernel for each node; `loading` says how each finds its graph."""
         from epctx.providers.reference import loading
 
         return loading.load(nodes, self.options.toolchain, folder, shared)
 
     def recognizes(self, head: bytes) -> bool:
-        """Whether a file that begins so is a context binary of this EP, of any format version."""
+        """Look for the magic bytes, which all format versions have."""
         return head.startswith(MAGIC)
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
-        """What is in a context binary, for whichever host.
-
-        Raises:
-            InvalidGraph: it is broken.
-        """
+        """Describe a context binary, for whichever host."""
         from epctx.providers.reference.reader import open_file
 
         context = open_file(path.parent, path.name, where=str(path))
@@ -134,11 +128,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
         )
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
-        """What of a context binary does not fit a model's EPContext nodes that refer to it.
-
-        Raises:
-            InvalidGraph: it is broken.
-        """
+        """Yield what of a context binary does not fit the nodes."""
         from epctx.providers.reference import loading
 
         yield from loading.misfits(path, nodes)
@@ -150,7 +140,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
         *,
         sharing: bool,
     ) -> str | None:
-        """Why this host, as the options describe it, cannot load a model: SDK or architecture."""
+        """Compare SDK and architecture of a model with the host that the options describe."""
         for node in nodes:
             needed = Toolchain(
                 sdk_version=node.ep_sdk_version or self.options.sdk_version,
@@ -167,7 +157,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
-        """Whether a model is for what the options describe; its nodes say it, it has no `info`."""
+        """Check that a model is for what the options describe: its nodes say it, not `info`."""
         reason = self.cannot_load(nodes, Path(), sharing=False)
         if reason is not None:
             remedy = "build it with the `hardware_architecture` and `sdk_version` that it is for"
@@ -176,8 +166,9 @@ class ReferenceExecutionProvider(ExecutionProvider):
         return [Verdict(outcome="pass", message=f"made by {', '.join(sorted(made))}, as asked")]
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
-        """Of what ONNX Runtime itself computes, in parts: its fusions do not cross their borders,
-        which moved a ResNet-50 in 50 parts by 1.3e-5 of the largest magnitude (onnxruntime 1.31.1).
+        """Return what ONNX Runtime itself computes, in parts: its fusions do not cross their
+        borders, which moved a ResNet-50 in 50 parts by 1.3e-5 of the largest magnitude (onnxruntime
+        1.31.1).
         """
         if not dtype.startswith(("float", "bfloat")):
             return Tolerance()

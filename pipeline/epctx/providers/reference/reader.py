@@ -48,7 +48,7 @@ class Context(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         where: the file or node that it comes from, for messages.
         view: all bytes of it, read-only.
-        file: the mapped file; None: an embedded payload.
+        file: the mapped file; None for an embedded payload.
         meta: what made it and what it needs.
         graphs: by name.
         tensors: by digest of their bytes.
@@ -63,7 +63,7 @@ class Context(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class LoadedGraph(Struct, frozen=True, kw_only=True):
-    """One graph of a context: `proto` is its ModelProto, `digest` that of it."""
+    """A graph of a context: its ModelProto and the digest of that."""
 
     entry: GraphEntry
     proto: bytes
@@ -116,7 +116,7 @@ def _read(view: memoryview, file: DataFile | None, *, where: str) -> Context:
 
 
 class _Unsound(Exception):
-    """What is wrong with the bytes; `_read` adds where they are."""
+    """Fault of the bytes; `_read` adds where they are."""
 
 
 def _sections(view: memoryview) -> dict[bytes, Section]:
@@ -163,7 +163,7 @@ def _bytes(view: memoryview, section: Section) -> memoryview:
 
 
 def _follows(view: memoryview, end: int, offset: int, alignment: int) -> None:
-    """What starts at `offset` is where it must be after `end`, with zeros in between."""
+    """Check that `offset` is the next place after `end`, with zeros in between."""
     if offset != align(end, alignment) or offset > len(view):
         raise _Unsound(f"a part starts at {offset}, not at {align(end, alignment)}")
     if any(view[end:offset]):

@@ -116,7 +116,7 @@ class ContextWriter(Struct, kw_only=True):
             position = entry.end
 
     def _weights(self) -> list[Weight]:
-        """Every weight once, in the order of first use."""
+        """Return every weight once, in the order of first use."""
         return list({w.digest: w for graph in self.graphs for w in graph.weights}.values())
 
     def _protos(self) -> bytes:
@@ -191,7 +191,7 @@ def lower(subgraph: ir.Model, *, name: str, model: str) -> Graph:
 
 
 def is_stored(tensor: ir.TensorProtocol) -> bool:
-    """Whether a tensor goes into the table of tensors."""
+    """Tell whether a tensor goes into the table of tensors."""
     if tensor.dtype in _NOT_STORED or tensor.dtype.bitwidth not in _STORED_WIDTHS:
         return False
     integers = tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64)

@@ -36,7 +36,7 @@ Bson = Mapping[str, "Bson | str | int | float | bool | bytes | None"]
 
 
 class Blob(Struct, frozen=True, kw_only=True):
-    """One compiled graph: its name is the `partition_name` of the EPContext node that it is for."""
+    """A compiled graph; its name is the `partition_name` of its EPContext node."""
 
     name: str
     offset: int
@@ -52,11 +52,11 @@ class OpenVinoBinary(Struct, frozen=True, kw_only=True):
 
 
 class Malformed(ValueError):
-    """It is no such binary, or a broken one."""
+    """The file is no such binary, or a broken one."""
 
 
 def read(path: Path) -> OpenVinoBinary:
-    """What is in a context binary; no blob is read.
+    """Read the table of a context binary; no blob is read.
 
     Raises:
         Malformed: the header, the document or a blob's place is wrong.
@@ -83,7 +83,7 @@ def read(path: Path) -> OpenVinoBinary:
 
 
 def merge(paths: Sequence[Path]) -> Iterator[Buffer]:
-    """One binary with the blobs of several, in the order of their names, in pieces.
+    """Yield one binary with the blobs of several, in the order of their names.
 
     Raises:
         Malformed: one of them is broken, by another version, or has a name that another has.
@@ -170,7 +170,7 @@ def _blobs(table: object, size: int) -> list[Blob]:
 
 
 class _Reader:
-    """As much of BSON (bsonspec.org, version 1.1) as the table uses."""
+    """Reader of that part of BSON (bsonspec.org, version 1.1) that the table uses."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

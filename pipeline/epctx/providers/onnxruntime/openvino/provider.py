@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def config_of(inline: str | None, file: str | None) -> Mapping[str, Mapping[str, object]]:
-    """The properties by device, out of JSON text or a JSON file; none without either.
+    """Read the properties by device, from JSON text or a JSON file; empty without either.
 
     Raises:
         ManifestError: both are given; the file cannot be read; it is no object of objects.
@@ -154,7 +154,7 @@ _MEASURED: Final = "1.8.1"
 _OFFERS: Final = "offers devices on Intel CPUs only"
 _OTHER_DEVICES: Final = ("gpu_plugin", "npu_plugin", "auto_plugin", "hetero_plugin", "auto_batch")
 _INSTRUCTIONS: Final = ("sse", "ssse", "avx", "amx", "fma", "f16c", "pni", "popcnt", "bmi", "asimd")
-"""What the names of instruction set extensions begin with; other flags of a CPU change with its
+"""Prefixes of the instruction set extensions that count; a CPU's other flags change with its
 microcode and its kernel, and no byte with them."""
 
 
@@ -210,7 +210,8 @@ class OpenVINOExecutionProvider(OrtProvider):
         raise self.unavailable() or self._lacking(devices)
 
     def unavailable(self) -> ProviderUnavailable | None:
-        """Its devices are hidden, or its CPU device is wanted where there is no Intel CPU.
+        """Return an error if its devices are hidden, or its CPU device is wanted and the CPU is not
+        Intel's.
 
         Of other versions than the one that was measured the device list tells (`add_to`), and of
         GPUs and NPUs too, which may be Intel's beside any CPU.
@@ -222,7 +223,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         return self._refused() if _foreign_cpu() else None
 
     def _lacking(self, devices: Sequence[ort.OrtEpDevice]) -> ProviderUnavailable:
-        """That none of `devices` is the one that is wanted."""
+        """Make the error that none of `devices` is the wanted one."""
         if self._device == "CPU" and not devices and _foreign_cpu():
             return self._refused()
         have = "; ".join(describe(device) for device in devices)
@@ -237,7 +238,9 @@ class OpenVINOExecutionProvider(OrtProvider):
         )
 
     def _refused(self) -> ProviderUnavailable:
-        """What the plugin does about a CPU of another vendor: nothing, and no message."""
+        """Make the error for a CPU of another vendor: the plugin itself ignores it without a
+        message.
+        """
         return ProviderUnavailable(
             f"its plugin {self._package.version} {_OFFERS}, this one is {_vendor()}",
             where=self.name,
@@ -296,7 +299,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         )
 
     def compiling(self) -> AbstractContextManager[None]:
-        """One core: OpenVINO compiles other graphs for other numbers of cores (section 1).
+        """Keep to one core: OpenVINO compiles other graphs for other numbers of cores (section 1).
 
         It counts them when its library is loaded, and none of its properties changes that.
         """
@@ -313,13 +316,13 @@ class OpenVINOExecutionProvider(OrtProvider):
         super().place_prefix(node, prefix)
 
     def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
-        """What it would leave of a partition, node by node: its log does not tell."""
+        """Ask the EP node by node: its log does not tell."""
         from epctx.providers.onnxruntime import capability
 
         return capability.left_one_by_one(model, partition, self)
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
-        """Every node's partition is a blob of the binary, and the other way round."""
+        """Check that the nodes' partitions are the blobs of the binary."""
         try:
             found = openvino_binary.read(binary)
         except openvino_binary.Malformed as error:
@@ -331,11 +334,11 @@ class OpenVINOExecutionProvider(OrtProvider):
             raise _misfit(binary, why)
 
     def recognizes(self, head: bytes) -> bool:
-        """OVEP_BIN."""
+        """Look for OVEP_BIN."""
         return head.startswith(openvino_binary.MAGIC)
 
     def merge_binaries(self, binaries: Sequence[Path]) -> Iterator[Buffer]:
-        """One binary for a session with several: it looks for every graph in the first.
+        """Merge binaries into one for a session: it looks for every graph in the first.
 
         "Blob not found" (onnxruntime-ep-openvino 1.8.1); with several embedded ones, "Multiple
         embedded native EPContext main contexts are not supported".
@@ -351,11 +354,7 @@ class OpenVINOExecutionProvider(OrtProvider):
             ) from error
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
-        """The blobs of a context binary.
-
-        Raises:
-            InvalidGraph: it is broken.
-        """
+        """Describe the blobs of a context binary."""
         found = _read(path)
         return BinaryInfo(
             kind="OpenVINO context binary",
@@ -370,11 +369,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         )
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
-        """Nodes whose partition is no blob of a binary.
-
-        Raises:
-            InvalidGraph: it is broken.
-        """
+        """Yield nodes whose partition is no blob of the binary."""
         blobs = {blob.name for blob in _read(path).blobs}
         for node in nodes:
             attribute = node.attributes.get("partition_name")
@@ -385,7 +380,7 @@ class OpenVINOExecutionProvider(OrtProvider):
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
-        """Whether the model says, in the plugin's form, what it is compatible with."""
+        """Check that the model says, in the plugin's form, what it is compatible with."""
         again = "build it again; onnxruntime-ep-openvino 1.8 and later write it"
         if info is None:
             message = f"it has no {COMPATIBILITY}{self.name}"
@@ -405,7 +400,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         *,
         sharing: bool,
     ) -> str | None:
-        """A model for another device than this host has."""
+        """Refuse a model for another device than this host has."""
         if self._platform is not None:
             return f"it is for an NPU of platform {self._platform}, which this host does not have"
         if (obstacle := self.unavailable()) is not None:
@@ -416,7 +411,9 @@ class OpenVINOExecutionProvider(OrtProvider):
         return None
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
-        """Float32 unless a property, the model or the CPU's bfloat16 units say less."""
+        """Return float32's limits unless a property, the model or the CPU's bfloat16 units say
+        less.
+        """
         if precision == "quantized":
             return Tolerance(cosine_min=0.99, max_rel=0.5)
         if self._computes_float32() and precision in ("float32", "float64"):
@@ -424,16 +421,18 @@ class OpenVINOExecutionProvider(OrtProvider):
         return Tolerance(cosine_min=0.99, max_rel=0.2)
 
     def device_kind(self) -> DeviceKind:
-        """That of `device_type`: `GPU.1` is a GPU."""
+        """Return the kind of `device_type`: `GPU.1` is a GPU."""
         kinds: Mapping[str, DeviceKind] = {"CPU": "cpu", "GPU": "gpu", "NPU": "npu"}
         return kinds[self._device.partition(".")[0]]
 
     def inference_options(self) -> Mapping[str, str]:
-        """All but the device, which is selected: OpenVINO applies properties when it imports."""
+        """Return all options but the device, which is selected: OpenVINO applies properties on
+        import.
+        """
         return self._options
 
     def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
-        """The device of `device_type`; of several of a kind the one with its number."""
+        """Describe the device of `device_type`; of several of a kind the one with its number."""
         return OnDevice(
             ep=self.name,
             registration=self.name,
@@ -465,7 +464,7 @@ class OpenVINOExecutionProvider(OrtProvider):
 
 
 def _foreign_cpu() -> bool:
-    """Whether this host's CPU is known not to be Intel's; macOS does not tell the vendor."""
+    """Tell whether this host's CPU is known not to be Intel's; macOS does not tell the vendor."""
     return sys.platform != "darwin" and host.cpu().vendor not in ("", "GenuineIntel")
 
 

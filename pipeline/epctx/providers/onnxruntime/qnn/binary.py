@@ -1,4 +1,4 @@
-"""What a QNN context binary says of itself, read by the SDK's system library.
+"""A QNN context binary, as the SDK's system library describes it.
 
 That library can crash on a corrupt binary (real-eps.md section 5, offset 374), so what comes from
 elsewhere is read in a process of its own, `binary_reader`. It finds a binary cut short, lengthened
@@ -34,7 +34,7 @@ class QnnContext(Struct, frozen=True, kw_only=True):
         blob: version of the HTP's part.
         blob_size: of the HTP's part, in bytes.
         size: of all of it, in bytes.
-        soc_model: QNN's number of the chip it is for; None: this version of the format has none.
+        soc_model: QNN's number of the chip it is for; None if the format has none.
         graphs: in the file's order; types have QNN's names without QNN_DATATYPE_, in lower case.
     """
 
@@ -60,12 +60,12 @@ class QnnBinary(Struct, frozen=True, kw_only=True):
 
     @property
     def flexible(self) -> bool:
-        """It is for several chips."""
+        """The binary is for several chips."""
         return self.shared is not None
 
 
 def read(library: Path, binary: Path) -> QnnBinary:
-    """What is in `binary`, as `library` (libQnnSystem) has it; asked once in a process.
+    """Read `binary` by `library` (libQnnSystem), once in a process.
 
     A file that was renamed since is known still, one that was written to is not.
 
@@ -77,8 +77,8 @@ def read(library: Path, binary: Path) -> QnnBinary:
 
 
 def read_here(library: Path, binary: Path) -> QnnBinary:
-    """As `read`, in this process: where QNN itself has just written the binary, its libraries are
-    loaded, and a crash of theirs ends no more than it may.
+    """Read `binary` in this process. Only for what QNN itself has just written: its libraries are
+    loaded.
     """
     return _known(library, binary, _read_here)
 

@@ -249,7 +249,7 @@ _DATA_TYPES: Final = {
 
 
 def contents(library: str, binary: str) -> dict[str, object]:
-    """What is in a binary, in this process.
+    """Read a binary in this process.
 
     Raises:
         Unusable: the library cannot be loaded, or is another one.

@@ -74,7 +74,7 @@ def _entry(stream: IO[bytes], found: zipfile.ZipInfo, end: int) -> Entry:
 
 
 def chips(stream: IO[bytes], parts: Sequence[Entry]) -> Mapping[str, int]:
-    """The caches by name, with the chip that each is for, as a loader is told.
+    """Return the chip of each cache, from the metadata.
 
     Raises:
         ValueError: it does not say.

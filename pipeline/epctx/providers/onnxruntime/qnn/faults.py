@@ -29,14 +29,14 @@ _CONV: Final = frozenset({"Conv", "ConvTranspose"})
 
 
 def _is_float(node: ir.Node) -> bool:
-    """What it is given is not what was quantized."""
+    """Tell whether the input was not quantized."""
     given = node.inputs[0]
     producer = None if given is None else given.producer()
     return producer is None or producer.op_type != "DequantizeLinear"
 
 
 def _is_single(node: ir.Node) -> bool:
-    """It normalizes one row at a time, as a decoder does at sequence 1."""
+    """Tell whether it normalizes one row at a time, as a decoder does at sequence 1."""
     shape = None if node.inputs[0] is None else node.inputs[0].shape
     return shape is not None and len(shape) > 1 and shape[-2] == 1
 
@@ -178,7 +178,7 @@ _REMEDIES: Final = (
 
 
 def refusals(log: str) -> Mapping[str, Refusal]:
-    """By a node's name, why it is left, and as which QNN op it was refused."""
+    """Return why nodes are left, by name, and the QNN op as which each was refused."""
     found: dict[str, Refusal] = {}
     before = 0
     for verdict in _VERDICT.finditer(log):

@@ -37,8 +37,8 @@ def require(
     where: str,
     all_nodes: bool = True,
 ) -> None:
-    """Every node has its graph, with its inputs and outputs, for each chip; the chips are those
-    asked for.
+    """Check that every node has its graph, inputs and outputs, for each of the chips of the
+    options.
 
     Args:
         chips: those asked for; none: any.
@@ -134,7 +134,7 @@ class Compatibility(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, info: str) -> Compatibility | None:
-        """None: another form than that of onnxruntime-qnn 2.7."""
+        """Parse the string; None if its form is not that of onnxruntime-qnn 2.7."""
         fields = info.split(":")
         lists = [field.split(",") for field in fields[4:7]]
         numbers = all(each.isdecimal() for listed in lists for each in listed)
@@ -145,10 +145,10 @@ class Compatibility(Struct, frozen=True, kw_only=True):
 
 
 def compatibility_verdict(info: str | None, options: QnnOptions, *, key: str) -> Verdict:
-    """Whether a model is for the chip, architecture and VTCM that the options ask for.
+    """Check that a model is for the chip, architecture and VTCM of the options.
 
     Args:
-        info: the model's string; None: it has none.
+        info: the model's string; None if it has none.
         key: where the model has it.
     """
     if info is None:

@@ -29,9 +29,9 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
 
     Attributes:
         chips: QNN's numbers of the chips; none: not said; several: one file for all of them.
-        arch: the HTP architecture; None: not said.
-        vtcm: VTCM in MiB; None: not said.
-        backend: the HTP backend library; None: the package's.
+        arch: the HTP architecture; None if not given.
+        vtcm: VTCM in MiB; None if not given.
+        backend: the HTP backend library; None for the package's.
         one_binary: parts of one model go into one context binary.
         given: what QNN gets, but for the backend.
     """
@@ -70,7 +70,7 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
         )
 
     def has(self, flag: str) -> bool:
-        """Whether a flag is set."""
+        """Tell whether a flag is set."""
         return self.given.get(flag) == "1"
 
 
@@ -80,7 +80,7 @@ def _chips(given: OptionValue | None) -> tuple[int, ...]:
 
 
 def _refuse_combinations(options: Mapping[str, str], chips: Sequence[int]) -> None:
-    """What each option allows, and both together do not."""
+    """Refuse options that are allowed alone and not together."""
     if chips and "htp_arch" in options:
         raise ManifestError(
             "soc_model and htp_arch are both given",

@@ -204,7 +204,7 @@ class QNNExecutionProvider(OrtProvider):
         return None
 
     def get_capability(self, model: ir.Model) -> Capability:
-        """All nodes but those that it cannot take.
+        """Return all nodes but those that QNN cannot take.
 
         Raises:
             ModelError: inputs have no static shape: QNN compiles nothing then, without an error.
@@ -238,8 +238,8 @@ class QNNExecutionProvider(OrtProvider):
         return f"{socs.listed(self._options.chips or (0,))}, QAIRT {qairt()}"
 
     def inference_options(self) -> Mapping[str, str]:
-        """What matters where a context is loaded: the rest is in the binary, and the chip is
-        the device's.
+        """Return the options that matter at load: the rest is in the binary, and the chip is the
+        device's.
         """
         given = self._options.given
         return {name: value for name, value in given.items() if name in _WHERE_LOADED}
@@ -273,21 +273,23 @@ class QNNExecutionProvider(OrtProvider):
         return remedy if chips else anyones + remedy
 
     def nothing_compiled_remedy(self) -> str:
-        """What of the options decides what QNN takes."""
+        """Name the option that decides what QNN takes."""
         return "check soc_model, and which operators and types QNN supports"
 
     def why_left(self, node: ir.Node) -> str | None:
-        """The border of a quantized model is the CPU's by default (real-eps.md section 10)."""
+        """Leave the border of a quantized model to the CPU, as QNN does by default (real-eps.md
+        section 10).
+        """
         if node.op_type not in _BORDER or self._options.given.get(_OFFLOAD) == "0":
             return None
         return f"QNN leaves the quantization of inputs and outputs to the CPU ({_OFFLOAD})"
 
     def reasons(self, log: str) -> Mapping[str, Refusal]:
-        """Why QNN did not take a node, as it logs it when it is verbose."""
+        """Return why QNN did not take nodes, from its verbose log."""
         return faults.refusals(log)
 
     def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str | Refusal]:
-        """What it would leave of a partition: its log tells of each node, before it compiles."""
+        """Read its log, which tells of each node before it compiles."""
         from epctx.providers.onnxruntime import capability
 
         return capability.left_by_log(model, partition, self)
@@ -333,7 +335,7 @@ class QNNExecutionProvider(OrtProvider):
         }
 
     def cost(self, *, numbers: bool) -> str | None:
-        """What several chips take: a compile of QNN's is one for each of them (QAIRT 2.51)."""
+        """Return the cost of several chips: QNN compiles once for each of them (QAIRT 2.51)."""
         if not self._flexible:
             return None
         count = len(self._options.chips)
@@ -361,12 +363,7 @@ class QNNExecutionProvider(OrtProvider):
         return dlc.canonicalize(binary)
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
-        """What the system library says of a context binary, in a process of its own.
-
-        Raises:
-            InvalidGraph: it is broken.
-            ProviderUnavailable: the system library cannot be loaded.
-        """
+        """Ask the system library, in a process of its own."""
         found = qnn_binary.read(self._system_library(), path)
         first = found.contexts[0]
         properties = {"SDK": first.build_id, "core API": first.api, "HTP blob": first.blob}
@@ -388,12 +385,7 @@ class QNNExecutionProvider(OrtProvider):
         )
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
-        """Graphs, inputs, outputs and chip of a binary that are not those of nodes.
-
-        Raises:
-            InvalidGraph: it is broken.
-            ProviderUnavailable: the system library cannot be loaded.
-        """
+        """Yield graphs, inputs, outputs and chips of a binary that are not those of the nodes."""
         found = qnn_binary.read(self._system_library(), path)
         chips = self._options.chips
         try:
@@ -415,7 +407,7 @@ class QNNExecutionProvider(OrtProvider):
         *,
         sharing: bool,
     ) -> str | None:
-        """What the x86 simulator cannot run: a shared context, which ends it with SIGSEGV
+        """Refuse what the x86 simulator cannot load: a shared context, which ends it with SIGSEGV
         (real-eps.md section 6), and one for several chips, in which it finds none of its own.
         """
         if self._simulated() and any(node.unknown.get(match.FLEXIBLE) == 1 for node in nodes):
@@ -431,7 +423,8 @@ class QNNExecutionProvider(OrtProvider):
         return None
 
     def runs_apart(self, beside: Collection[str]) -> str | None:
-        """In one session with OpenVINO the x86 simulator loads, and each run of it fails.
+        """Ask for a session apart from OpenVINO on the x86 simulator: each run of a common one
+        fails.
 
         "No HTP or DX12 allocation found" (real-eps.md section 11): it takes OpenVINO's memory for
         its own. Sessions of their own, in one process, compute the right numbers.
@@ -454,7 +447,7 @@ class QNNExecutionProvider(OrtProvider):
         return Tolerance(cosine_min=0.99, max_rel=0.2, saturates_at=FLOAT16_MAX)
 
     def _is_shared(self, nodes: Sequence[EPContextNode], folder: Path) -> bool:
-        """Whether a context has other graphs than those of one session's nodes."""
+        """Tell whether a context has other graphs than those of one session's nodes."""
         mains = [node.context_path for node in nodes if node.context_path is not None]
         if len(mains) != len(set(mains)):
             return True
