@@ -1,1 +1,1 @@
-"""Float models made integer ones, over `onnxruntime.quantization`, and what that costs them."""
+"""Quantizing of float models by `onnxruntime.quantization`, and its losses."""

@@ -1,8 +1,8 @@
-"""What a model loses by being quantized: tensor by tensor, on a sample.
+"""Loss of a model by quantization, tensor by tensor, on a sample.
 
-Both models are run with every float tensor as an output, as `onnxruntime.quantization.
-qdq_loss_debug` makes them, and compared by name: a tensor of the float model is what comes out of
-the DequantizeLinear behind it, where there is one.
+Both models run with every float tensor as an output, as `onnxruntime.quantization.qdq_loss_debug`
+makes them, and are compared by name: a tensor of the float model corresponds to the output of the
+DequantizeLinear behind it, if there is one.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from epctx.inference.feeds import Feeds
 from epctx.quantization.report import TensorLoss
 
 _SAVED: Final = "_ReshapedSavedOutput"
-"""What `modify_model_output_intermediate_tensors` puts behind the name of a tensor."""
+"""Suffix of tensors' names from `modify_model_output_intermediate_tensors`."""
 
 
 def measure(
     pieces: Sequence[tuple[Path, Path]], outputs: Sequence[str], sample: Feeds, scratch: Path
 ) -> tuple[tuple[TensorLoss, ...], tuple[TensorLoss, ...]]:
-    """The loss of the outputs, in their order, and of every other tensor, the worst first.
+    """Return the losses of the outputs, in order, and of all other tensors, the worst first.
 
     Args:
-        pieces: of the model in their order, each with what it became.
+        pieces: pieces of the model, in order, each with its quantized form.
         outputs: names of the outputs of the whole model.
-        sample: what both are run on.
-        scratch: a folder for the models that are run.
+        sample: input of both models.
+        scratch: a folder for the models that run.
     """
-    found: dict[str, TensorLoss] = {}
+    losses: dict[str, TensorLoss] = {}
     float_values, values = dict(sample), dict(sample)
     for plain, quantized in pieces:
         graph = onnx.load(plain, load_external_data=False).graph
@@ -48,19 +48,19 @@ def measure(
         right = _activations(plain, float_values, wanted, scratch / "float-all.onnx")
         actual = _activations(quantized, values, wanted, scratch / "quantized-all.onnx")
         for each in _losses(right, actual, makers):
-            found.setdefault(each.name, each)
+            losses.setdefault(each.name, each)
     others = sorted(
-        (each for name, each in found.items() if name not in outputs),
+        (each for name, each in losses.items() if name not in outputs),
         key=lambda each: (math.inf if each.sqnr is None else each.sqnr, each.name),
     )
-    return tuple(found[name] for name in outputs if name in found), tuple(others)
+    return tuple(losses[name] for name in outputs if name in losses), tuple(others)
 
 
 def _activations(
     model: Path, values: dict[str, Array], wanted: Collection[str], augmented: Path
 ) -> dict[str, Array]:
-    """The wanted float tensors of a model, flat, by name. Its outputs are added to the values that
-    it is run on.
+    """Run a model; return the wanted float tensors, flat, by name. Its outputs are added to
+    `values`, its inputs.
     """
     qdq_loss_debug.modify_model_output_intermediate_tensors(
         model, augmented, save_as_external_data=model.with_suffix(".onnx.data").exists()
@@ -89,7 +89,7 @@ def _losses(
 
 
 def sqnr(right: Array, actual: Array) -> float | None:
-    """Signal-to-quantization-noise ratio, in decibels; None: there is no noise, or no signal."""
+    """Return the signal-to-quantization-noise ratio in decibels; None without noise or signal."""
     expected = right.astype(np.float64).ravel()
     noise = np.linalg.norm(expected - actual.astype(np.float64).ravel())
     signal = np.linalg.norm(expected)

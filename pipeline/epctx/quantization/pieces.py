@@ -1,6 +1,6 @@
-"""A float model that is quantized in pieces: one is open at a time, and they are joined again.
+"""Quantizing in pieces: one piece is open at a time, and the pieces are joined again.
 
-onnxruntime's tools hold what they are given several times over. So a model that is compiled in
+onnxruntime's tools hold a model several times in memory. So a model that is compiled in
 pieces is quantized in pieces, too. Values that cross from a piece to the next lie on disk while it
 is calibrated. A later piece takes them with the scale that the earlier one gives them.
 """
@@ -58,11 +58,11 @@ _FOLLOWING: Final = frozenset(
 
 
 def cut(model: ir.Model, wanted: Pieces | None) -> list[Partition]:
-    """The pieces in which a float model is quantized; none: it is quantized whole. Nodes of the
-    model are put in their order.
+    """Return the pieces in which a float model is quantized, none if whole. Its nodes are put in
+    the order of the pieces.
 
-    With `count` or `at` there are as many pieces as its quantized form is compiled in, with
-    `max_memory` as many as keep to it, or as near as the model can be cut.
+    With `count` or `at` there are as many pieces as for the compile; with `max_memory` as many as
+    keep to it, as far as the model can be cut.
     """
     if wanted is None:
         return []
@@ -89,8 +89,8 @@ class Crossing:
     """Values that cross from pieces of a float model to later ones, on disk, for each sample.
 
     Args:
-        samples: of the whole model.
-        folder: for the values; need not exist.
+        samples: samples of the whole model.
+        folder: folder for the values; it need not exist.
     """
 
     def __init__(self, samples: Samples, folder: Path) -> None:
@@ -99,7 +99,7 @@ class Crossing:
         self._names: dict[str, int] = {}
 
     def samples(self, piece: Path) -> Samples:
-        """The samples of a piece; those before it were run."""
+        """Return the samples of a piece, after earlier pieces have run."""
         names, count = inputs(piece), len(self._samples)
         return Samples([partial(self._feeds, number, names) for number in range(count)])
 
@@ -128,33 +128,31 @@ class Crossing:
 
 
 def inputs(piece: Path) -> list[str]:
-    """The names of what a piece is given."""
+    """Return the names of a piece's inputs."""
     return [value.name for value in onnx.load(piece, load_external_data=False).graph.input]
 
 
 def overrides(output: Path, names: Collection[str]) -> dict[str, Override]:
-    """Scales, zero points and types of the named outputs of a quantized piece, as overrides for the
-    pieces after it.
+    """Return scales, zero points and types of outputs of a quantized piece, as overrides for later
+    pieces.
     """
     graph = onnx.load(output, load_external_data=False).graph
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     types = {int(each.tensor_type): each for each in TYPES.values()}
-    found: dict[str, Override] = {}
+    result: dict[str, Override] = {}
     for node in graph.node:
         if node.op_type == "DequantizeLinear" and node.output[0] in names:
             scale, zero = (tensors[name] for name in node.input[1:])
-            found[node.output[0]] = {
+            result[node.output[0]] = {
                 "quant_type": types[zero.data_type],
                 "scale": numpy_helper.to_array(scale),
                 "zero_point": numpy_helper.to_array(zero),
             }
-    return found
+    return result
 
 
 def join(model: ir.Model, parts: Sequence[Partition], quantized: Sequence[Path]) -> None:
-    """Put the quantized pieces into the model that was cut. A value that crosses is quantized
-    once.
-    """
+    """Put the quantized pieces into the model that was cut; crossing values are quantized once."""
     fragments = [canonical.read_mapped(each) for each in quantized]
     for each in fragments:
         each.graph.sort()  # the tools do not look into bodies
@@ -177,6 +175,6 @@ def join(model: ir.Model, parts: Sequence[Partition], quantized: Sequence[Path])
 
 
 def _parameters(node: ir.Node) -> list[Digest | None]:
-    """Digests of a node's scale and zero point; None where one is computed."""
+    """Return digests of a node's scale and zero point; None for a computed one."""
     tensors = [None if value is None else value.const_value for value in node.inputs[1:]]
     return [None if tensor is None else content_digest(tensor) for tensor in tensors]

@@ -1,4 +1,4 @@
-"""What a manifest asks for, in the words of `onnxruntime.quantization`.
+"""Settings of a manifest as configurations of `onnxruntime.quantization`.
 
 The presets are onnxruntime's own: `get_qnn_qdq_config` for the NPUs of Qualcomm, `get_qdq_config`
 for the rest. With 16-bit activations a ResNet-50 has 18 dB with weights as uint8, and 26 with a
@@ -40,7 +40,7 @@ _METHODS: Final[Mapping[str, CalibrationMethod]] = {
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
-    """Settings with the preset's in the place of those that are not given."""
+    """Settings, completed by the preset's."""
 
     activations: str
     weights: str
@@ -54,12 +54,12 @@ _OF: Final[Mapping[Preset, tuple[str, str, bool]]] = {
     "openvino": ("uint8", "int8", True),
     "cpu": ("uint8", "int8", False),
 }
-"""Activations, weights, and whether a weight has a scale for each channel."""
+"""Activations, weights, and whether each channel of a weight has its own scale."""
 
 
 def choose(settings: QuantizeSettings, preset: Preset) -> Chosen:
-    """What is not given is the preset's; weights of signed types are symmetric, as onnxruntime's
-    are.
+    """Complete settings by the preset's; weights of signed types are symmetric, as
+    onnxruntime's.
     """
     activations, weights, per_channel = _OF[preset]
     activations = settings.activations or activations
@@ -84,13 +84,13 @@ def config(
     op_types: Sequence[str],
     fixed: Mapping[str, Override] = {},
 ) -> StaticQuantConfig:
-    """The configuration for a model; it has no samples in it.
+    """Return the configuration for a model, without samples.
 
     Args:
-        model: prepared; its weights are not read.
+        model: the prepared model, whose weights are not read.
         exclude: names of nodes that stay float.
-        op_types: those that may be quantized; none: all that can be.
-        fixed: of tensors, what they are quantized with whatever their ranges are.
+        op_types: op types that may be quantized; empty for all that can be.
+        fixed: settings of tensors that do not depend on their ranges.
     """
     chosen = choose(settings, preset)
     common: dict[str, Any] = {
@@ -106,14 +106,14 @@ def config(
     overrides = {name: [_override(each)] for name, each in settings.overrides.items()}
     overrides |= {name: [dict(each)] for name, each in fixed.items()}
     if preset == "qnn":
-        found = get_qnn_qdq_config(model, None, init_overrides=overrides or None, **common)
+        result = get_qnn_qdq_config(model, None, init_overrides=overrides or None, **common)
     else:
-        found = get_qdq_config(model, None, tensor_quant_overrides=overrides or None, **common)
+        result = get_qdq_config(model, None, tensor_quant_overrides=overrides or None, **common)
     # Standard operators: the model is of an opset that has them for every type.
-    found.extra_options.pop("UseQDQContribOps", None)
-    found.extra_options["CalibStridedMinMax"] = 1  # one sample at a time, whatever the method
-    found.op_types_to_quantize = [t for t in found.op_types_to_quantize if t != "MatMulNBits"]
-    return found
+    result.extra_options.pop("UseQDQContribOps", None)
+    result.extra_options["CalibStridedMinMax"] = 1  # one sample at a time, whatever the method
+    result.op_types_to_quantize = [t for t in result.op_types_to_quantize if t != "MatMulNBits"]
+    return result
 
 
 def _override(given: TensorOverride) -> Override:

@@ -32,12 +32,12 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 from epctx.graph.serde import protos
 
 _SMALL: Final = 1 << 16
-"""Elements of a constant up to which it is copied: weights that are shared for their size stay."""
+"""Maximum elements of a constant that is copied: large shared weights stay shared."""
 
 
 def separate_constants(model: onnx.ModelProto) -> bool:
-    """Give each node of the main graph that takes a small float constant one of its own; whether
-    there was one that several took.
+    """Give each node of the main graph its own small float constants; return whether some were
+    shared.
     """
     graph = model.graph
     small = {
@@ -65,7 +65,7 @@ def separate_constants(model: onnx.ModelProto) -> bool:
 
 
 def free(name: str, taken: set[str]) -> str:
-    """Return a name like this one that is not taken, and take it."""
+    """Reserve a name like this one that is not taken."""
     number = 1
     while f"{name}/{number}" in taken:
         number += 1
@@ -77,7 +77,7 @@ Array = npt.NDArray[np.float64]
 
 
 class _Constants:
-    """The float constants of the main graph, and how many nodes of the model use each name."""
+    """Float constants of the main graph, and the number of uses of each name."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._graph = model.graph
@@ -140,8 +140,8 @@ def fold_batchnorms(model: onnx.ModelProto, kept: Collection[str]) -> None:
 
 
 def _factors(node: onnx.NodeProto, constants: _Constants) -> tuple[Array, Array] | None:
-    """Return what a BatchNormalization multiplies its input with, and what it adds; None if the
-    node is another one, if it trains, or if a parameter is no constant.
+    """Return the factor and the summand of a BatchNormalization; None if the node is another one,
+    trains, or has a parameter that is not constant.
     """
     given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     if node.op_type != "BatchNormalization" or node.output[1:]:
@@ -180,8 +180,8 @@ def _multiply(
 
 
 def divide_by_roots(model: onnx.ModelProto) -> bool:
-    """Make `Mul(x, Reciprocal(s))` of the main graph `Div(x, s)`, where nothing else uses the
-    reciprocal; whether there was one.
+    """Turn `Mul(x, Reciprocal(s))` of the main graph into `Div(x, s)` if nothing else uses the
+    reciprocal; return whether there was one.
     """
     graph = model.graph
     uses = Counter(name for node in protos.nodes(model) for name in node.input)

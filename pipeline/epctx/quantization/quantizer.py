@@ -1,7 +1,7 @@
-"""A float model in a file made a quantized one, by `onnxruntime.quantization` alone.
+"""Quantizing of a float model in a file, by `onnxruntime.quantization` alone.
 
-Nothing here decides what a range is or how a weight is rounded. What is ours: which bytes come out
-is a function of the model, the settings and the ranges; and who is to blame if nothing does.
+onnxruntime decides ranges and rounding. This module makes the result a function of the model, the
+settings and the ranges, and attributes failures.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ INTEGER_OPS: Final = (
     *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulNBits"),
     *("MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul"),
 )
-"""What tells that a model, or a node's input, is quantized."""
+"""Ops of quantized models, or of quantized inputs."""
 _NEAR: Final = 10
-"""Tensors that a message lists."""
+"""Maximum number of tensors that a message lists."""
 _SMALL_TYPES: Final = 21
 """The first opset in which QuantizeLinear has integers of 4 and 16 bits."""
 _NO_OP: Final = "no op type"
-"""In the place of op types, where none is left: onnxruntime takes an empty list for all."""
+"""Replaces an empty list of op types, which onnxruntime takes for all."""
 _OTHER_FLOATS: Final = (
     onnx.TensorProto.FLOAT16,
     onnx.TensorProto.BFLOAT16,
@@ -60,8 +60,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
     """Quantizes one model, or a piece of one.
 
     Attributes:
-        name: of the model, for messages.
-        plain: the float model, in a folder in which anything may be written.
+        name: name of the model, for messages.
+        plain: the float model, in a folder for any files.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Quantizer(Struct, frozen=True, kw_only=True):
     preset: Preset
 
     def fuse(self) -> tuple[Path, Mapping[str, str]]:
-        """The model, fused where the preset's EP has an operator for it, and its metadata as far as
-        that was taken out.
+        """Fuse nodes for which the preset's EP has an operator; return the model and the metadata
+        that was removed.
 
         Raises:
-            ModelError: it is no float model, or onnxruntime's tools fail on it.
+            ModelError: it is not a float model, or onnxruntime's tools fail on it.
         """
         self._refuse_others()
         prepared = self.plain.with_name("prepared.onnx")
@@ -103,8 +103,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             return prepared, {}
 
     def _bare(self) -> tuple[Path, dict[str, str]]:
-        """The model as onnxruntime's preprocessing for QNN takes it: without BatchNormalization
-        where possible, and without metadata, on which that fails (1.32.0); and its metadata.
+        """Prepare the model for onnxruntime's preprocessing for QNN: BatchNormalization is replaced
+        if possible, and metadata removed, on which it fails (1.32.0). Return model and metadata.
         """
         model = onnx.load(self.plain, load_external_data=False)
         metadata = {each.key: each.value for each in model.metadata_props}
@@ -123,8 +123,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         return named or node.op_type in self.settings.exclude_op_types
 
     def finish(self, prepared: Path, metadata: Mapping[str, str]) -> Path:
-        """The fused model with its metadata, and what its EP, its types and blocks of weights ask
-        for. Raises as `fuse`.
+        """Give the fused model its metadata, and the form that its EP, types and blocks of weights
+        need. Raises as `fuse`.
         """
         with self._blamed("preparing it"):
             return self._changed(prepared, metadata)
@@ -153,16 +153,16 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         return final
 
     def _in_blocks(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Constant weights of MatMul as MatMulNBits."""
-        asked = self.settings.weight_only
-        assert asked is not None
+        """Write MatMul with constant weights as MatMulNBits."""
+        blocks = self.settings.weight_only
+        assert blocks is not None
         excluded = self._excluded(model)
         kinds = self.settings.exclude_op_types
         excluded += [n.name for n in model.graph.node if n.op_type in kinds]
         quantizer = MatMulNBitsQuantizer(
             model,
-            bits=asked.bits,
-            block_size=asked.block_size,
+            bits=blocks.bits,
+            block_size=blocks.block_size,
             is_symmetric=True,
             nodes_to_exclude=excluded,
         )
@@ -171,7 +171,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         return made
 
     def calibrate(self, prepared: Path, samples: Samples) -> Ranges:
-        """The ranges of its tensors, by running it on samples.
+        """Run the model on samples; return the ranges of its tensors.
 
         Raises:
             ModelError: onnxruntime's tools fail on it; a value is not finite.
@@ -188,9 +188,9 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             for number in range(len(samples)):  # one in memory at a time, whatever the method
                 samples.set_range(number, number + 1)
                 calibrator.collect_data(samples)
-            found = ranges_.of_calibration(calibrator.compute_data())
-        self._refuse_infinite(found)
-        return found
+            result = ranges_.of_calibration(calibrator.compute_data())
+        self._refuse_infinite(result)
+        return result
 
     def run(
         self, prepared: Path, output: Path, ranges: Ranges, given: Mapping[str, Override] = {}
@@ -198,10 +198,10 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         """Quantize activations and weights, into `output` and `<output>.data` of a large model.
 
         Args:
-            given: what inputs of the model are quantized with already.
+            given: settings of inputs that are quantized already.
 
         Raises:
-            ManifestError: there is no range of a tensor.
+            ManifestError: a tensor has no range.
             ModelError: onnxruntime's tools fail on it.
         """
         config = self._config(prepared, given)
@@ -214,7 +214,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                 raise self._no_range(error, prepared, ranges) from error
 
     def require_known(self, prepared: Sequence[Path]) -> None:
-        """Refuse settings that name nothing in the fused pieces of the model.
+        """Refuse op types and patterns that match nothing in the fused pieces of the model.
 
         Raises:
             ManifestError: an op type or a pattern is in none of them.
@@ -236,11 +236,11 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         self._refuse_unknown(self.settings.overrides, _tensors_of(prepared), "overrides")
 
     def require_effect(self, prepared: Sequence[Path], output: Path) -> None:
-        """Refuse what is not quantized anywhere, and overrides that have no effect.
+        """Refuse a model without quantized nodes, and overrides that have no effect.
 
         Args:
             prepared: the pieces of the model.
-            output: what it became.
+            output: the quantized model.
 
         Raises:
             ManifestError: the override of a tensor does nothing.
@@ -271,10 +271,10 @@ class Quantizer(Struct, frozen=True, kw_only=True):
 
     def _refuse_others(self) -> None:
         model = onnx.load(self.plain, load_external_data=False)
-        found = next((node for node in model.graph.node if node.op_type in INTEGER_OPS), None)
-        if found is not None:
+        integer = next((node for node in model.graph.node if node.op_type in INTEGER_OPS), None)
+        if integer is not None:
             raise self._no_float_model(
-                "is quantized already", f"{found.op_type} {found.name!r} is in it"
+                "is quantized already", f"{integer.op_type} {integer.name!r} is in it"
             )
         other = next((t for t in model.graph.initializer if t.data_type in _OTHER_FLOATS), None)
         if other is not None:
@@ -309,7 +309,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         return self._no_float_model(what, f"onnxruntime quantizes none of its operators: {kinds}")
 
     def _refuse_few_values(self, model: onnx.ModelProto) -> None:
-        """For QNN a weight of a MatMul has one scale: of 4 bits, 16 values for all of it."""
+        """Refuse 4-bit weights of a MatMul for QNN: one scale leaves 16 values for all of them."""
         weights, blocks = self.settings.weights, self.settings.weight_only
         if self.preset != "qnn" or blocks is not None or weights not in ("int4", "uint4"):
             return
@@ -329,21 +329,19 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                     code=Code.WRONG_VALUE,
                 )
 
-    def _refuse_infinite(self, found: Ranges) -> None:
-        wrong = ranges_.infinite(found)
+    def _refuse_infinite(self, ranges: Ranges) -> None:
+        wrong = ranges_.infinite(ranges)
         if wrong:
             raise ModelError(
                 f"calibration finds values that are not finite, first in {wrong[0]!r}",
                 model=self.name,
-                why=f"{found[wrong[0]]}",
+                why=f"{ranges[wrong[0]]}",
                 remedy="correct the samples: on them the model gives infinities or NaN",
                 code=Code.NOT_QUANTIZED,
             )
 
     def _refuse_idle(self, output: onnx.ModelProto, every: Iterable[str]) -> None:
-        """Refuse an override of a tensor, of every one, that has no range or type of its own in the
-        output.
-        """
+        """Refuse an override of a tensor that has no range or type of its own in the output."""
         owners = ranges_.owners(output)
         place = {name: number for number, name in enumerate(every)}
         for name, given in self.settings.overrides.items():
@@ -364,7 +362,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             )
 
     def _no_range(self, error: Exception, prepared: Path, ranges: Ranges) -> Exception:
-        """What to tell of an error that names a tensor without a range; else the error itself."""
+        """Return an error about a tensor without a range if `error` names one; else `error`."""
         names = _tensors(_bare_graph(prepared))
         said = f" {error.args[0]}. "
         name = next((n for n in names if n not in ranges and f" {n}. " in said), None)
@@ -379,7 +377,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         )
 
     def _excluded(self, model: onnx.ModelProto) -> list[str]:
-        """The nodes that stay float."""
+        """Return the names of nodes that stay float."""
         names = [node.name for node in model.graph.node]
         return [n for p in self.settings.exclude_nodes for n in names if fnmatchcase(n, p)]
 
@@ -400,8 +398,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def _blamed(self, doing: str) -> Iterator[None]:
-        """What the tools raise is theirs: they promise no classes. What they log is advice that
-        the settings here make idle, and what they write to a temporary folder lies in ours.
+        """Turn any error of the tools into a ModelError; silence their advice, which does not apply
+        here, and let their temporary files lie in the model's folder.
         """
         logging.disable(logging.WARNING)
         before, tempfile.tempdir = tempfile.tempdir, str(self.plain.parent)
@@ -444,7 +442,7 @@ def _quantize_static(prepared: Path, output: Path, config: StaticQuantConfig, ke
 
 
 def quantized_nodes(model: onnx.ModelProto) -> int:
-    """How many nodes take an input that was an integer, or are such a node."""
+    """Return the number of nodes with integer inputs or integer arithmetic."""
     integers = {
         name
         for node in model.graph.node
@@ -459,7 +457,7 @@ def quantized_nodes(model: onnx.ModelProto) -> int:
 
 
 def is_large(model: Path) -> bool:
-    """Whether a model of `Quantizer` has its weights in a file beside it."""
+    """Tell whether a model of `Quantizer` has its weights in a file beside it."""
     return model.with_name(f"{model.name}.data").exists()
 
 
@@ -472,19 +470,19 @@ def _tensors_of(pieces: Iterable[Path]) -> list[str]:
 
 
 def _tensors(graph: onnx.GraphProto) -> list[str]:
-    found = dict.fromkeys(tensor.name for tensor in graph.initializer)
-    found |= dict.fromkeys(value.name for value in graph.input)
-    found |= dict.fromkeys(name for node in graph.node for name in node.output)
-    return list(found)
+    names = dict.fromkeys(tensor.name for tensor in graph.initializer)
+    names |= dict.fromkeys(value.name for value in graph.input)
+    names |= dict.fromkeys(name for node in graph.node for name in node.output)
+    return list(names)
 
 
 def prepare(pieces: Sequence[Quantizer]) -> list[Path]:
-    """The pieces of a model as they are quantized: fused, their weights in blocks of few bits where
-    that is asked for.
+    """Prepare the pieces of a model: fuse nodes, and write weights in blocks if the settings say
+    so.
 
     Raises:
         ManifestError: a pattern, an op type or a tensor of the settings is not in the model.
-        ModelError: it is no float model, or onnxruntime's tools fail on it.
+        ModelError: it is not a float model, or onnxruntime's tools fail on it.
     """
     fused = [piece.fuse() for piece in pieces]
     pieces[0].require_known([path for path, _ in fused])
@@ -495,7 +493,7 @@ def prepare(pieces: Sequence[Quantizer]) -> list[Path]:
 
 
 def move(prepared: Path, output: Path) -> None:
-    """A model as it is prepared, as the output."""
+    """Write a prepared model as the output."""
     model = onnx.load(prepared)
     onnx.save(
         model, output, save_as_external_data=is_large(prepared), location=f"{output.name}.data"

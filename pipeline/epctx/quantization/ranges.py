@@ -1,8 +1,7 @@
-"""The ranges of a model's tensors: from onnxruntime's calibration to plain numbers, and back.
+"""Ranges of a model's tensors: from onnxruntime's calibration to plain numbers, and back.
 
-Of all that calibration finds only the lowest and the highest value of a tensor reach a byte of the
-quantized model (onnxruntime 1.31.1, each method): histograms are left out, and any method's ranges
-are written as those of minmax.
+Only the lowest and the highest value of a tensor reach the quantized model (onnxruntime 1.31.1,
+each method). So histograms are left out, and any method's ranges are written as those of minmax.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ Ranges = Mapping[str, tuple[float, float]]
 
 
 def text(ranges: Ranges) -> str:
-    """The same for the same ranges."""
+    """Return ranges as text, equal for equal ranges."""
     return json.dumps({name: ranges[name] for name in sorted(ranges)}, ensure_ascii=False)
 
 
-def parse(found: str) -> dict[str, tuple[float, float]]:
-    """Ranges of a text that `text` wrote."""
-    return {name: (low, high) for name, (low, high) in json.loads(found).items()}
+def parse(written: str) -> dict[str, tuple[float, float]]:
+    """Return the ranges in a text that `text` wrote."""
+    return {name: (low, high) for name, (low, high) in json.loads(written).items()}
 
 
 def of_calibration(found: TensorsData) -> dict[str, tuple[float, float]]:
-    """Ranges that a calibrator of onnxruntime found; an empty tensor's is zero."""
+    """Return the ranges of onnxruntime's calibration; an empty tensor's range is zero."""
     ranges = {name: (_number(each.lowest), _number(each.highest)) for name, each in found.items()}
     return {name: (0.0, 0.0) if low > high else (low, high) for name, (low, high) in ranges.items()}
 
 
 def write(ranges: Ranges, path: Path) -> None:
-    """A file of them that `quantize_static` takes for its own."""
+    """Write ranges as a file of `quantize_static`."""
     method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
     data = {
         name: {"CLS": "TensorData", "lowest": low, "highest": high}
@@ -57,31 +56,31 @@ def write(ranges: Ranges, path: Path) -> None:
 def owners(model: onnx.ModelProto) -> dict[str, tuple[str, int]]:
     """Map each quantized tensor to the one whose range it has, mostly itself, and to its type."""
     types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    found: dict[str, tuple[str, int]] = {}
+    result: dict[str, tuple[str, int]] = {}
     for node in model.graph.node:
         if node.op_type == "DequantizeLinear":
             name, owner = _DEQUANTIZED.sub("", node.output[0]), _SCALE.sub("", node.input[1])
-            if name not in found or owner == name:
-                found[name] = owner, types.get(node.input[-1], 0)
-    return found
+            if name not in result or owner == name:
+                result[name] = owner, types.get(node.input[-1], 0)
+    return result
 
 
 def infinite(ranges: Ranges) -> list[str]:
-    """The tensors of which a value is not finite."""
+    """Return the tensors whose range is not finite."""
     return [name for name, both in sorted(ranges.items()) if not all(map(math.isfinite, both))]
 
 
 def below(ranges: Ranges, floor: float) -> list[str]:
-    """The tensors of which a value is smaller than a floor."""
+    """Return the tensors whose range begins below a floor."""
     return [name for name, (low, _) in sorted(ranges.items()) if low < floor]
 
 
 def raised(ranges: Ranges, floor: float | None) -> dict[str, tuple[float, float]]:
-    """The ranges, none of which begins below a floor."""
+    """Return the ranges, raised to a floor."""
     least = -math.inf if floor is None else floor
     return {name: (max(low, least), max(high, least)) for name, (low, high) in ranges.items()}
 
 
 def _number(found: npt.NDArray[np.floating]) -> float:
-    """A scalar, or an array of one element, as the calibrators give them."""
+    """Return the number in a calibrator's scalar, or array of one element."""
     return float(found.item())

@@ -1,4 +1,4 @@
-"""What is told of a model that was quantized."""
+"""Reports on a quantized model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from msgspec import Struct
 
 
 class TensorLoss(Struct, frozen=True, kw_only=True):
-    """How far a tensor of the quantized model is from that of the float one, on the samples.
+    """Difference between a tensor of the quantized model and of the float model, on the samples.
 
     Attributes:
-        name: of the tensor, in the float model.
-        op_type: of the node that computes it; empty: it is a weight.
-        sqnr: signal-to-quantization-noise ratio, in decibels; None: there is no noise.
+        name: name of the tensor in the float model.
+        op_type: op type of the node that computes it; empty for a weight.
+        sqnr: signal-to-quantization-noise ratio, in decibels; None if there is no noise.
     """
 
     name: str
@@ -20,23 +20,23 @@ class TensorLoss(Struct, frozen=True, kw_only=True):
 
 
 class QuantizeReport(Struct, frozen=True, kw_only=True):
-    """How a model was quantized, and what that costs.
+    """Settings of a quantization, and its losses.
 
     Attributes:
-        preset: whose settings: qnn, openvino, cpu.
-        activations: their type; None: they stay float.
-        weights: their type.
-        samples: how many it was calibrated with; 0: none was needed.
-        random: they were generated.
-        limited: tensors whose ranges begin at `range_floor`; or, where there is none, that reach
-            as far as masks do, so that what matters in them is lost.
-        range_floor: of the manifest; None: no range was raised.
-        bodies: nodes, as If and Loop, whose bodies stay float.
+        preset: preset of the settings: qnn, openvino, cpu.
+        activations: type of activations; None if they stay float.
+        weights: type of weights.
+        samples: number of calibration samples; 0 if none was needed.
+        random: true if the samples were generated.
+        limited: tensors whose ranges begin at `range_floor`; without it, tensors whose ranges reach
+            as far as masks do, so their other values lose precision.
+        range_floor: the manifest's floor; None if no range was raised.
+        bodies: nodes, such as If and Loop, whose bodies stay float.
         quantized: nodes of the float model whose inputs are integers now, of `nodes`.
-        nodes: of the float model's main graph.
-        size: of the quantized model and its data, in bytes; `float_size` of the float one.
-        outputs: of the graph, in order.
-        tensors: every other one that could be matched, the worst first.
+        nodes: nodes of the float model's main graph.
+        size: bytes of the quantized model and its data; `float_size` of the float model.
+        outputs: losses of the graph's outputs, in order.
+        tensors: losses of all other matched tensors, the worst first.
     """
 
     preset: str

@@ -1,4 +1,4 @@
-"""The samples that a model is calibrated with, one in memory at a time."""
+"""Samples of a calibration, one in memory at a time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from epctx.verification.numbers.input_sets import InputSets
 
 _KEY: Final = "quantize.calibration.files"
 RANDOM: Final = 8
-"""Samples that are generated where the manifest does not say how many."""
+"""Number of generated samples if the manifest has none."""
 
 
 class Samples:
     """Samples of one model, as onnxruntime's `CalibrationDataReader` gives them, in stretches.
 
     Args:
-        makers: each makes a sample.
+        makers: functions that make a sample each.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Feeds]]) -> None:
@@ -40,35 +40,35 @@ class Samples:
         return len(self._makers)
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        """The samples that `get_next` gives from now on."""
+        """Choose the samples that `get_next` returns from now on."""
         self._next, self._end = start_index, min(end_index, len(self))
 
     def get_next(self) -> Feeds | None:
-        """The next sample; None: there is no other."""
+        """Return the next sample; None after the last."""
         if self._next >= self._end:
             return None
         self._next += 1
         return self.feeds(self._next - 1)
 
     def feeds(self, number: int) -> Feeds:
-        """One of them, from 0 on."""
+        """Return a sample by its number, from 0 on."""
         return self._makers[number]()
 
 
 def of(
     model: Path, name: str, settings: Calibration, others: Sequence[ModelSource] = ()
 ) -> Samples:
-    """The samples of a model.
+    """Return the samples of a model.
 
     Args:
-        model: the float model, its dimensions fixed.
-        name: of the model in the manifest.
-        others: the other models of its group: a file that fits one of them is not for this one.
+        model: the float model with fixed dimensions.
+        name: name of the model in the manifest.
+        others: other models of its group: files that fit only them are skipped.
 
     Raises:
         ManifestError: a file fits no model of the group, none fits this one, or a value is not
             finite.
-        ModelError: a file cannot be read; no values can be generated for its inputs.
+        ModelError: a file cannot be read; no values can be generated for an input.
     """
     inputs = graph_inputs.specs(reader.read(model))
     if settings.random:
@@ -81,8 +81,8 @@ def of(
             _read(files, name, inputs)
         except _Misfit as error:
             if not any(_fits(files, each) for each in known):
-                raise error.told from error
-            misfit = misfit or error.told
+                raise error.reason from error
+            misfit = misfit or error.reason
             continue
         fitting.append(partial(_read, files, name, inputs))
         if len(fitting) == settings.count:
@@ -94,11 +94,11 @@ def of(
 
 
 class _Misfit(Exception):
-    """A sample has other inputs, as one of another model; has what is wrong with it."""
+    """Raised for a sample with other inputs, perhaps of another model."""
 
-    def __init__(self, told: ManifestError) -> None:
-        super().__init__(told)
-        self.told = told
+    def __init__(self, reason: ManifestError) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def _fits(files: Sequence[Path], inputs: Sequence[InputSpec]) -> bool:
@@ -121,7 +121,7 @@ def _no_sample(files: Sequence[Path], model: str, why: str, remedy: str) -> Mani
 
 
 def _sets(files: Sequence[Path]) -> list[tuple[Path, ...]]:
-    """Files that are a sample together: of ONNX's test data all of a folder."""
+    """Return the files of each sample: for ONNX's test data all files of a folder."""
     groups: dict[Path, list[Path]] = {}
     for path in files:
         groups.setdefault(path.parent if path.suffix == ".pb" else path, []).append(path)
@@ -129,24 +129,24 @@ def _sets(files: Sequence[Path]) -> list[tuple[Path, ...]]:
 
 
 def _read(files: Sequence[Path], model: str, inputs: Sequence[InputSpec]) -> Feeds:
-    """The sample of some files.
+    """Return the sample in some files.
 
     Raises:
-        _Misfit: it does not fit the inputs.
+        _Misfit: the sample does not fit the inputs.
         ManifestError: a value is not finite.
     """
     values = feeds.read(files, key=_KEY)[0]
     try:
-        found = feeds.fit(values, inputs)
+        sample = feeds.fit(values, inputs)
     except ManifestError as error:
         raise _Misfit(_no_sample(files, model, f"it {error.what}", error.remedy)) from error
-    for name, value in found.items():
+    for name, value in sample.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             first = np.argwhere(~np.isfinite(value))[0]
             why = f"its input {name!r} is {value[tuple(first)]} at {first.tolist()}, in no range"
             remedy = "remove the file, or correct what writes it"
             raise _no_sample(files, model, why, remedy)
-    return found
+    return sample
 
 
 def _generated(name: str, inputs: Sequence[InputSpec], count: int) -> Samples:

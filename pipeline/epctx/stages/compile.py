@@ -1,5 +1,6 @@
-"""Stages 4 and 5, compile and dump: each partition is replaced by what its EP made of it, and the
-session group's files are written, canonical, each hashed in the pass that writes it.
+"""Stages 4 and 5, compile and dump: EPs replace their partitions, and the files are written.
+
+Files are canonical, and each is hashed in the pass that writes it.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class CompiledGroup(Struct, frozen=True, kw_only=True, eq=False):
     """A compiled session group, valid while the workspaces of its EPs are open.
 
     Attributes:
-        models: by the manifest's key, in the session group's order: the model with its partitions
-            replaced.
-        partitioned: who took which nodes in the end, in the same order.
-        joint: models of which EPs compiled what another had left inside its partitions.
-        binaries: the context binaries, one for each EP that has something to share or to store.
+        models: models with replaced partitions, by the manifest's key, in the session group's
+            order.
+        partitioned: final partitions of the models, in the same order.
+        joint: models in which an EP compiled nodes that another had left inside its partitions.
+        binaries: context binaries, one for each EP that shares or stores one.
         workspaces: one for each EP, in priority order.
     """
 
@@ -52,11 +53,11 @@ class CompiledGroup(Struct, frozen=True, kw_only=True, eq=False):
 
 
 SessionStarted = Callable[[str, ExecutionProvider], None]
-"""Hears, before it happens, that an EP is given a model, by name: native code may crash on it."""
+"""Receives a model's name and an EP before the EP gets the model: native code may crash."""
 
 
 def _unheard(model: str, provider: ExecutionProvider) -> None:
-    """Nobody wants to know."""
+    """Ignore the event."""
 
 
 @contextmanager
@@ -68,14 +69,13 @@ def run(
 ) -> Iterator[CompiledGroup]:
     """Compile a session group's models, in its order, one session each, into one workspace an EP.
 
-    What an EP leaves of its partitions is partitioned again among the EPs after it. The last
-    session writes the binary. The workspaces are cleared on leaving, whatever happens. The models
-    are changed in place. Source: spec/ep-context-design.md, "EPContext Model Generation
-    with Weight Sharing Workflow".
+    Nodes that an EP leaves are partitioned again among the later EPs. The last session writes the
+    binary. The workspaces are closed at the end in any case. The models are changed in place.
+    Source: spec/ep-context-design.md, "EPContext Model Generation with Weight Sharing Workflow".
 
     Raises:
         CompileError: an EP failed, or a model has no node on any EP.
-        ModelError: a model has no node, or one that neither an EP nor the default EP takes.
+        ModelError: a model has no node, or a node that neither an EP nor the default EP takes.
     """
     for model in models:
         if providers and not (model.partitions or model.optional):
@@ -104,11 +104,11 @@ class Chain(Struct, kw_only=True, eq=False):
     """A model on its way through the EPs: `compile`, then `finish`.
 
     Attributes:
-        model: as it is partitioned now.
-        first: the EPs before this place are spliced in, and who took what of them is partitioned.
-        reasons: by a node's name, why those EPs left it.
-        replacements: of the EPs from there on, not yet spliced.
-        joint: what one EP left inside its partitions is compiled by another.
+        model: the model with its current partitions.
+        first: place of the first EP whose replacements are not spliced in.
+        reasons: reasons of earlier EPs, by a node's name.
+        replacements: replacements of the EPs from there on, not yet spliced.
+        joint: true if an EP compiled nodes that another had left inside its partitions.
     """
 
     model: PartitionedModel
@@ -119,11 +119,11 @@ class Chain(Struct, kw_only=True, eq=False):
     joint: bool = False
 
     def compile(self, workspaces: Sequence[Workspace], started: SessionStarted = _unheard) -> None:
-        """Let each EP compile its partitions; what it leaves goes to the EPs after it.
+        """Let each EP compile its partitions; nodes that it leaves go to later EPs.
 
         Raises:
             CompileError: an EP failed.
-            ModelError: no EP takes a node that one had left, nor does the default EP.
+            ModelError: neither an EP nor the default EP takes a node that an EP left.
         """
         for index, workspace in enumerate(workspaces):
             partitions = [p for p in self.model.partitions if p.provider == index]
@@ -137,10 +137,10 @@ class Chain(Struct, kw_only=True, eq=False):
                 self._hand_on(index + 1, workspaces)
 
     def finish(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
-        """Put everything compiled in its place in the model. Returns who took which nodes.
+        """Put the replacements into the model; return the final partitions.
 
         Raises:
-            CompileError: nobody took any.
+            CompileError: no EP took a node.
         """
         partitioned = self._placed(workspaces)
         if self.providers and not (partitioned.partitions or partitioned.optional):
@@ -167,15 +167,15 @@ class Chain(Struct, kw_only=True, eq=False):
         partitioned = self._placed(workspaces[:first])
         labels = {provider.label for provider in self.providers[:first]}
         for declined in partitioned.declined:
-            self.reasons[declined.node] = partition.told(declined, labels)
-        # What was planned for the EPs after is planned anew: nobody compiles that partition.
+            self.reasons[declined.node] = partition.reasons_of(declined, labels)
+        # Partitions of later EPs are planned anew; the current ones are not compiled.
         self.joint = self.joint or any(p.provider >= first for p in partitioned.partitions)
         self.model = partition.again(partitioned, self.providers, first, self.reasons)
         self.first = first
 
 
 def _leaves(partitions: Sequence[Partition], made: Sequence[Replacement]) -> bool:
-    """Whether an EP left anything of its partitions to others."""
+    """Tell whether an EP left nodes of its partitions to others."""
     nodes = (node for replacement in made for node in replacement.fragment.graph)
     return len(made) < len(partitions) or not all(map(epcontext.is_epcontext, nodes))
 
@@ -183,7 +183,7 @@ def _leaves(partitions: Sequence[Partition], made: Sequence[Replacement]) -> boo
 def nothing_compiled(
     model: PartitionedModel | ModelReport, graph: ir.Graph
 ) -> CompileError | ModelError:
-    """Return the error of a model of which no EP takes any node."""
+    """Return the error of a model of which no EP takes a node."""
     if not model.nodes:
         return ModelError(
             "has no node to compile",
@@ -225,15 +225,15 @@ def dump(
 ) -> GroupOutput:
     """Write `[model]_ctx.onnx` of each model, the context binaries and external initializers.
 
-    The new files depend on nothing of the source (design section 6). What refers to a file is
-    written after it. External initializers are written here, never by an EP: ONNX Runtime lets two
-    models overwrite each other's (real-eps.md section 15). What shape inference reads stays in the
-    model, whatever the threshold. Where nothing is said of them, large ones that several models of
-    the session group have in common go into one file.
+    The new files depend on nothing of the source (design section 6). A file is written before the
+    models that refer to it. External initializers are written here, never by an EP: ONNX Runtime
+    lets two models overwrite each other's (real-eps.md section 15). Tensors that shape inference
+    reads stay in the model, whatever the threshold. Without `external_initializers`, large ones
+    that several models of the session group share go into one file.
 
     Raises:
-        StorageError: the disk refuses, or a file of that name is there.
-        CompileError: what is left in a model is more than protobuf's 2 GB.
+        StorageError: the disk refuses, or a file of that name exists.
+        CompileError: a model exceeds protobuf's 2 GB.
     """
     files = [_binary(folder, binary) for binary in compiled.binaries]
     names: dict[str, str] = {}

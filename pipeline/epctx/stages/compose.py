@@ -34,8 +34,8 @@ class _File(Struct, kw_only=True):
     """A file of the whole.
 
     Attributes:
-        part: the part that it is named for.
-        sources: the files of parts that it comes from, with their digests; several are merged.
+        part: the part that it is named after.
+        sources: files of parts that it comes from, with their digests; several are merged.
     """
 
     part: str
@@ -49,17 +49,17 @@ class _File(Struct, kw_only=True):
         return DataFile.open(next(iter(self.sources))).chunks()
 
     def check(self) -> None:
-        """Raise StorageError unless each source is what was built."""
+        """Raise StorageError if a source has changed since it was built."""
         for path, digest in self.sources.items():
             if of_chunks(DataFile.open(path).chunks()) != digest:
                 raise outputs.changed(path)
 
 
 class JoinedFiles:
-    """The files beside the model: each content once, each name once.
+    """Files beside the model: each content once, each name once.
 
     Args:
-        contents: of each group the digests of its files.
+        contents: digests of each group's files.
         taken: the model's own name.
     """
 
@@ -73,11 +73,10 @@ class JoinedFiles:
         self._by_content: dict[Digest, str] = {}
 
     def add(self, built: BuiltPart, name: str) -> str:
-        """The name in the whole of a file of a part."""
+        """Add a file of a part; return its name in the whole."""
         digest = self._contents[built.part.group][name]
-        known = self._by_content.get(digest)
-        if known is not None:
-            return known
+        if digest in self._by_content:
+            return self._by_content[digest]
         in_use = {each.casefold() for each in (*self._files, self.taken, SUMS)}
         wanted = name if name.casefold() not in in_use else built.part.prefix + name
         if wanted.casefold() in in_use:
@@ -97,7 +96,7 @@ class JoinedFiles:
         return wanted
 
     def merge(self, names: Sequence[str], provider: ExecutionProvider) -> None:
-        """Let the first of several files be all of them, merged."""
+        """Merge several files into the first of them."""
         first, *others = (self._files[name] for name in names)
         for file in others:
             first.sources |= file.sources
@@ -106,10 +105,10 @@ class JoinedFiles:
             del self._files[name]
 
     def take(self, name: str) -> bytes:
-        """The content of a file that is not needed as one any more.
+        """Remove a file and return its content.
 
         Raises:
-            StorageError: it is not what was built.
+            StorageError: the file has changed since it was built.
         """
         file = self._files.pop(name)
         file.check()
@@ -119,7 +118,7 @@ class JoinedFiles:
         """Copy the files.
 
         Raises:
-            StorageError: the disk refuses, or a file is not what was built.
+            StorageError: the disk refuses, or a file has changed since it was built.
         """
         for name, file in self._files.items():
             if file.merge is not None:
@@ -132,11 +131,11 @@ class JoinedFiles:
 
 
 class ComposedOutput(Struct, frozen=True, kw_only=True):
-    """What came of it.
+    """Files and wiring of a composition.
 
     Attributes:
-        files: the model, and what it needs beside it; without SHA256SUMS.
-        wiring: who feeds whom in it.
+        files: the model and the files that it needs, without SHA256SUMS.
+        wiring: connections of its parts.
     """
 
     files: tuple[OutputFile, ...]
@@ -149,14 +148,14 @@ def run(
     """Join the parts into `folder / <composition>_ctx.onnx`, with every file that it needs.
 
     Args:
-        composed: the composition and its parts, which are built.
-        contents: of each group the BLAKE3 digests of its files.
+        composed: the composition and its built parts.
+        contents: BLAKE3 digests of each group's files.
         folder: an empty folder.
 
     Raises:
-        ManifestError: names clash; says which prefix would help. Parts that cannot be in one model.
-        ModelError: types or shapes of two ends that meet differ, or opsets do.
-        StorageError: the disk refuses, or a file of a part is not what was built.
+        ManifestError: names clash (the remedy is a prefix), or parts cannot be in one model.
+        ModelError: types, shapes or opsets of connected parts differ.
+        StorageError: the disk refuses, or a file of a part has changed since it was built.
     """
     composition = composed.composition
     place = where(composition)
@@ -191,12 +190,12 @@ def run(
 
 
 class _Contexts:
-    """The contexts of the whole: files beside it, or embedded.
+    """Contexts of the whole: files beside it, or embedded.
 
     Args:
         files: the files of the whole.
         providers: the EPs of the parts.
-        embed: put every context binary into the first node that refers to it.
+        embed: true to put every context binary into the first node that refers to it.
     """
 
     def __init__(
@@ -214,7 +213,7 @@ class _Contexts:
     def adopt(self, model: ir.Model, built: BuiltPart) -> tuple[set[str], set[str]]:
         """Let a part's nodes refer to the files of the whole.
 
-        Returns the names of EPContext nodes and of values that stay: an EP finds something by them.
+        Returns names of EPContext nodes and of values that must stay: an EP looks for them.
         """
         names, values = set[str](), set[str]()
         for node in model.graph:
@@ -242,7 +241,7 @@ class _Contexts:
         return names, values
 
     def _require_one(self, provider: ExecutionProvider, built: BuiltPart) -> None:
-        """What is embedded already cannot be merged."""
+        """Refuse a second embedded context of an EP: embedded contexts cannot be merged."""
         first = self._embedded.setdefault(id(provider), built.part.name)
         if first != built.part.name:
             raise ManifestError(
@@ -254,7 +253,7 @@ class _Contexts:
             )
 
     def merge(self) -> None:
-        """Make one binary of several, for EPs of which a session reads one."""
+        """Merge binaries of EPs of which a session reads only one."""
         of_provider: dict[int, list[str]] = {}
         for name, uses in self._uses.items():
             of_provider.setdefault(id(uses[0][1]), []).append(name)
@@ -271,7 +270,7 @@ class _Contexts:
                     _set(node, ep_cache_context=Payload(first.encode()))
 
     def _require_new(self, node: EPContextNode, content: object, built: BuiltPart) -> None:
-        """One compiled graph is once in a session."""
+        """Refuse a compiled graph that is in the composition twice."""
         if not node.main_context or content is None or node.partition_name is None:
             return
         graph = (node.source, content, node.partition_name)
@@ -286,7 +285,7 @@ class _Contexts:
             )
 
     def embed(self) -> None:
-        """Put the binaries into the nodes, if that is asked for."""
+        """Put the binaries into the nodes, if the composition embeds them."""
         if not self._embed:
             return
         for node in self._without:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -18,23 +18,12 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-class Named(Protocol):
-    """What `exclude` sees of a node."""
+class NodeName(NamedTuple):
+    """Op type and name of a node that is not in memory."""
 
-    @property
-    def domain(self) -> str:
-        """Empty for the default domain."""
-        ...
-
-    @property
-    def op_type(self) -> str:
-        """As in ONNX."""
-        ...
-
-    @property
-    def name(self) -> str | None:
-        """None or empty: it has none."""
-        ...
+    domain: str
+    op_type: str
+    name: str
 
 
 class Unmatched(Struct, frozen=True, kw_only=True):
@@ -42,8 +31,8 @@ class Unmatched(Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: `op_types` or `nodes`.
-        entry: as the manifest has it.
-        near: the name in the model that it is most like, if there is one.
+        entry: the manifest's entry.
+        near: the nearest name in the model; None if there is none.
     """
 
     key: str
@@ -66,7 +55,7 @@ class Exclusion:
         ]
 
     def reason(self, node: ir.Node) -> str | None:
-        """Why the node is kept off every EP; None if it is not."""
+        """Return why a node is kept off every EP; None if it is not."""
         entry = self._ops.get((node.domain, node.op_type))
         if entry is not None:
             return f"excluded by manifest: op type {entry}"
@@ -76,20 +65,20 @@ class Exclusion:
         return None
 
     def unmatched(
-        self, nodes: Iterable[Named], registered: Callable[[str, str], bool]
+        self, nodes: Iterable[NodeName | ir.Node], registered: Callable[[str, str], bool]
     ) -> tuple[Unmatched, ...]:
-        """The entries that look misspelt: they match none of these nodes.
+        """Return the entries that look misspelt: they match none of these nodes.
 
-        An op type that is registered is not one of them: a manifest may keep every TopK off an EP,
-        whether a model has one or not.
+        A registered op type is never misspelt: a manifest may keep every TopK off an EP, whether a
+        model has one or not.
 
         Args:
-            nodes: of one model's main graph.
-            registered: whether there is an operator of this domain and op type.
+            nodes: nodes of one model's main graph.
+            registered: tells whether a domain has an op type.
         """
-        found = list(nodes)
-        ops = {(node.domain, node.op_type) for node in found}
-        names = sorted({node.name for node in found if node.name})
+        listed = list(nodes)
+        ops = {(node.domain, node.op_type) for node in listed}
+        names = sorted({node.name for node in listed if node.name})
         spelt = sorted(f"{domain}::{op}" if domain else op for domain, op in ops)
         wrong_ops = (
             entry for op, entry in self._ops.items() if op not in ops and not registered(*op)
@@ -105,44 +94,44 @@ class Exclusion:
 
 
 def operator(entry: str) -> tuple[str, str]:
-    """An op type of the manifest as (domain, op type); the default domain is ""."""
+    """Return an op type of the manifest as (domain, op type); the default domain is ""."""
     domain, _, op_type = entry.rpartition("::")
     return ("" if domain == "ai.onnx" else domain), op_type
 
 
 def refuse_unmatched(models: Sequence[Sequence[Unmatched]], *, where: str) -> None:
-    """Raise if an entry of `exclude` matches no node of any model that it is meant for.
+    """Refuse entries of `exclude` that match no node of any model of the group.
 
-    Such an entry is a misspelt one, and the nodes that it should keep off an EP would be compiled.
+    Such an entry is misspelt, and the nodes that it should keep off an EP would be compiled.
 
     Args:
-        models: for each model of the group, what `Exclusion.unmatched` found.
-        where: the model group, as the message names it.
+        models: results of `Exclusion.unmatched` for each model of the group.
+        where: the model group, for the message.
 
     Raises:
-        ManifestError: naming every such entry, with the name that is most like it.
+        ManifestError: there are such entries; the message has the nearest names.
     """
-    found = in_all(models)
-    if found:
-        raise refusal(found, where=where)
+    entries = in_all(models)
+    if entries:
+        raise refusal(entries, where=where)
 
 
 def in_all(models: Sequence[Sequence[Unmatched]]) -> tuple[Unmatched, ...]:
-    """What is unmatched in every one of the models, with the nearest name of any; none of none."""
+    """Return entries that match no node in any model, with suggestions; none without models."""
     if not models:
         return ()
     everywhere = set[tuple[str, str]].intersection(
-        *({(found.key, found.entry) for found in model} for model in models)
+        *({(each.key, each.entry) for each in model} for model in models)
     )
     near: dict[tuple[str, str], str | None] = dict.fromkeys(sorted(everywhere))
-    for found in (found for model in models for found in model):
-        if (found.key, found.entry) in near and found.near is not None:
-            near[found.key, found.entry] = found.near
+    for each in (each for model in models for each in model):
+        if (each.key, each.entry) in near and each.near is not None:
+            near[each.key, each.entry] = each.near
     return tuple(Unmatched(key=key, entry=entry, near=name) for (key, entry), name in near.items())
 
 
 def refusal(unmatched: Sequence[Unmatched], *, where: str) -> ManifestError:
-    """The error about entries that match nothing."""
+    """Return the error about entries that match no node."""
     listed = "; ".join(
         f'partition.exclude.{each.key} "{each.entry}"'
         + (f' (did you mean "{each.near}"?)' if each.near else "")

@@ -1,4 +1,4 @@
-"""A source model as `load` has it before any checker sees it: its structure, no weight of it."""
+"""Structure of a source model before any checker sees it, without weights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from epctx.manifest import ModelSource
 
 
 def read(source: ModelSource) -> onnx.ModelProto:
-    """Read it by path; `dimensions` and `shapes` are not applied.
+    """Read a source model by path, without applying `dimensions` and `shapes`.
 
     Raises:
-        ModelError: the model or its data is missing, broken, compiled already, or beyond a limit;
-            what onnx.checker and ONNX Runtime would say is not asked.
+        ModelError: the model or its data is missing, broken, compiled already, or beyond a limit.
+            onnx.checker and ONNX Runtime are not asked.
     """
     where = str(source.path)
     with about(file=where, model=source.name):
@@ -30,7 +30,9 @@ def read(source: ModelSource) -> onnx.ModelProto:
 
 
 def require_source(proto: onnx.ModelProto, *, where: str) -> None:
-    """Raises ModelError: it goes beyond a limit, has names that are no text, or is no export."""
+    """Raise ModelError for a model beyond a limit, with names that are not text, or not as
+    exported.
+    """
     structure.require_bounded(proto, where=where)
     reader.require_utf8(proto, where=where)
     for node in protos.nodes(proto):
@@ -52,10 +54,10 @@ def require_source(proto: onnx.ModelProto, *, where: str) -> None:
 
 
 def data_folder(source: ModelSource) -> DataFolder:
-    """Where the model's external data is.
+    """Return the folder of the model's external data.
 
     Raises:
-        ModelError: `external_data_dir` is no folder.
+        ModelError: `external_data_dir` is not a folder.
     """
     folder = source.external_data_dir
     if folder is not None and not folder.is_dir():

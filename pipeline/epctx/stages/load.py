@@ -26,11 +26,10 @@ from epctx.stages import header
 def run(source: ModelSource) -> LoadedModel:
     """Read a source model by path.
 
-    Promises: every reference to data was checked before use; tensors of 1 KiB or more are
-    `MappedTensor`, of which nothing is in memory, whether they are in the model file or beside
-    it; onnx.checker or ONNX Runtime took the model; there are no local functions, no sparse
-    tensors, no unsorted graphs; `dimensions` and `shapes` are fixed and shapes inferred from them.
-    A shape that is still dynamic is no error here.
+    Every reference to data is checked before use. Tensors of 1 KiB or more, in the model file or
+    beside it, are `MappedTensor`, not in memory. onnx.checker or ONNX Runtime has accepted the
+    model. It has no local functions, no sparse tensors and no unsorted graphs. `dimensions` and
+    `shapes` are fixed, and shapes inferred from them; a dynamic shape is no error here.
 
     Raises:
         ModelError: the model or its data is missing or broken, or `dimensions` and `shapes` do
@@ -45,13 +44,13 @@ def _load(source: ModelSource) -> LoadedModel:
     file = reader.open_model(source.path)
     folder = header.data_folder(source)
     loaded = onnx_files.read_source(file, folder, where=where)
-    asked = _Judge(lambda: onnx_files.read_source(file, folder, where=where), where)
+    verdict = _Verdict(lambda: onnx_files.read_source(file, folder, where=where), where)
     declared: dict[str, ir.Shape] = {}
     try:
-        model = _to_ir(_prepare(loaded, source, asked, declared, where=where), where=where)
+        model = _to_ir(_prepare(loaded, source, verdict, declared, where=where), where=where)
     except ModelError as error:
         if error.is_broken:
-            raise asked.about(error) from error
+            raise verdict.about(error) from error
         raise
     tensors.replace_all(model, loaded.tensor)
     files = (file, *folder.files)
@@ -63,7 +62,7 @@ def _load(source: ModelSource) -> LoadedModel:
             SourceFile(path=f.path, location=f.location, size=f.size, digest=f.digest())
             for f in files
         ),
-        notes=tuple(asked.notes),
+        notes=tuple(verdict.notes),
         declared=declared,
     )
 
@@ -79,11 +78,11 @@ def refusal(source: ModelSource) -> ModelError | None:
     return None if said is None else soundness.load_error(said, kept.proto, where=where)
 
 
-class _Judge:
-    """ONNX Runtime, asked when it is needed: a model that nobody objects to pays no session.
+class _Verdict:
+    """ONNX Runtime's verdict on a model, obtained on demand: an undisputed model needs no session.
 
     Attributes:
-        notes: what was objected to in a model that ONNX Runtime takes.
+        notes: objections to a model that ONNX Runtime takes.
     """
 
     def __init__(self, read: Callable[[], OnnxFile], where: str) -> None:
@@ -96,12 +95,12 @@ class _Judge:
         return soundness.try_loading(self._read())
 
     def require(self, model: onnx.ModelProto, objection: str) -> None:
-        """Take a model that onnx.checker objects to where ONNX Runtime loads it.
+        """Accept a model that onnx.checker objects to if ONNX Runtime loads it.
 
-        Outputs without a type, which may be an objection, get the one that ONNX Runtime infers.
+        Outputs without a type, a possible objection, get the type that ONNX Runtime infers.
 
         Raises:
-            ModelError: it does not load it, in its own words.
+            ModelError: ONNX Runtime does not load the model.
         """
         verdict = self._verdict
         if verdict.refusal is not None:
@@ -113,12 +112,12 @@ class _Judge:
                 value.type.CopyFrom(inferred[value.name])
 
     def about(self, error: ModelError) -> ModelError:
-        """An objection of epctx, with what ONNX Runtime says of the same file."""
+        """Return an error of epctx together with ONNX Runtime's verdict on the file."""
         return soundness.with_verdict(error, self._verdict.refusal)
 
 
 def _hash(files: Sequence[DataFile], weights: Iterable[Reference]) -> None:
-    """Digest every file and every weight in it, in one pass, and see that none changed under it."""
+    """Digest every file and every weight in one pass; refuse a file that changed meanwhile."""
     parts: dict[DataFile, list[tuple[int, int]]] = {file: [] for file in files}
     for weight in weights:
         parts[weight.file].append((weight.offset, weight.length))
@@ -135,12 +134,12 @@ def _hash(files: Sequence[DataFile], weights: Iterable[Reference]) -> None:
 def _prepare(
     loaded: OnnxFile,
     source: ModelSource,
-    asked: _Judge,
+    verdict: _Verdict,
     declared: dict[str, ir.Shape],
     *,
     where: str,
 ) -> onnx.ModelProto:
-    """Check a model without its weights, and bring it into the form that `run` promises.
+    """Check a model without its weights, and bring it into the form that `run` describes.
 
     `declared` gets the shapes of outputs before others are inferred.
     """
@@ -148,11 +147,11 @@ def _prepare(
     if not proto.graph.name:
         proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
     header.require_source(proto, where=where)
-    asked.notes += normalize.normalize_ort_quirks(loaded, where=where)
+    verdict.notes += normalize.normalize_ort_quirks(loaded, where=where)
     structure.normalize(proto, where=where)
     objection = soundness.objection(proto)
     if objection is not None:
-        asked.require(proto, objection)
+        verdict.require(proto, objection)
     soundness.require_known_opsets(proto, where=where)
     normalize.densify(proto, where=where)
     shapes.clear_unknown(proto)

@@ -16,18 +16,18 @@ from epctx.graph.serde import canonical
 from epctx.manifest import OptimizeSettings
 
 MOST_ROUNDS = 32
-"""Passes that feed each other are repeated until nothing changes; this often at most."""
+"""Maximum number of repeats of passes that feed each other."""
 
 
 def run(loaded: LoadedModel, settings: OptimizeSettings, scratch: Path) -> OptimizedModel:
     """Run the passes of a level, or those named, over `loaded.model`, which is changed in place.
 
-    Promises the meaning of the graph, the names and order of its inputs and outputs, and that
-    large weights are `MappedTensor`: of the source where no pass touched them, else of files in
-    the folder `scratch`, which exists. Of a pass that ran several times there is one record.
+    The meaning of the graph and the names and order of its inputs and outputs stay. Large weights
+    are `MappedTensor`: of the source if no pass touched them, else of files in the existing folder
+    `scratch`. A pass that ran several times has one record.
 
     Raises:
-        ManifestError: a pass that does not exist, or whose package cannot be loaded.
+        ManifestError: a pass does not exist, or its package cannot be loaded.
         CompileError: a third party's pass failed, or changed the graph's inputs or outputs.
         StorageError: weights cannot be written to `scratch`.
     """
@@ -54,7 +54,7 @@ def run(loaded: LoadedModel, settings: OptimizeSettings, scratch: Path) -> Optim
 
 
 class _Runner:
-    """Runs passes over one model and adds up what they change."""
+    """Runs passes over one model and adds up their changes."""
 
     def __init__(self, model: ir.Model, scratch: Scratch) -> None:
         self._model = model
@@ -78,7 +78,7 @@ class _Runner:
         return changed
 
     def step(self, name: str) -> bool:
-        """Run one pass by name; True if it changed something."""
+        """Run one pass by name; return True if it changed something."""
         owner = registry.owner(name)
         graph_pass = registry.create(name, self._scratch)
         if owner is None:
@@ -88,7 +88,7 @@ class _Runner:
             changed = self.once(name, graph_pass)
         except EpctxError:
             raise
-        except Exception as error:  # a package of others: whatever it raises, it is to be named
+        except Exception as error:  # third-party code may raise anything; the package is named
             raise failed(name, "failed", f"{type(error).__name__}: {error}") from error
         if _signature(self._model) != signature:
             raise failed(name, "changed the names of the graph's inputs or outputs", None)
@@ -112,7 +112,7 @@ def _signature(model: ir.Model) -> tuple[tuple[str | None, ...], ...]:
 
 
 def failed(name: str, what: str, why: str | None) -> CompileError:
-    """Return the error of a pass that another package has."""
+    """Return the error of a third party's pass."""
     return CompileError(
         f"the pass of {registry.owner(name)} {what}",
         where=f"optimize pass {name}",

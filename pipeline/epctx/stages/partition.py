@@ -1,4 +1,4 @@
-"""Stage 3, partition: who takes which part of a model; the default EP takes the rest."""
+"""Stage 3, partition: EPs take parts of a model; the default EP takes the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from epctx.stages.exclusion import Exclusion, Unmatched
 from epctx.stages.report import ModelReport
 
 Reasons = tuple[tuple[str, str | Refusal], ...]
-"""EPs' labels, each with why it left a node."""
+"""Labels of EPs with their reasons to leave a node."""
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
@@ -36,12 +36,11 @@ def run(
 ) -> PartitionedModel:
     """Ask the EPs in priority order, each for the maximal subgraphs that it can take.
 
-    No cycle comes about, a partition's boundary carries only what an EPContext node accepts, and
-    each has an output that is used. The default EP takes the rest, so the result is complete.
-    The model's main graph is sorted if it is not; nothing else of it is changed.
-    Source: design section 7, "partition".
+    Partitions make no cycle. Only types that an EPContext node accepts cross their borders, and
+    each has an output that is used. The default EP takes the rest, so the result is complete. The
+    model's main graph is sorted; nothing else changes. Source: design section 7, "partition".
 
-    No limit of the manifest is held; see `require_coverage` and `require`.
+    `require_coverage` and `require` check the manifest's limits.
 
     Raises:
         ModelError: the default EP has no kernel for a node that is left to it.
@@ -56,10 +55,10 @@ def foresee(
     providers: Sequence[ExecutionProvider],
     settings: PartitionSettings,
 ) -> tuple[PartitionedModel, frozenset[int]]:
-    """As `run`, with what EPs that decide inside a partition would leave of it.
+    """Partition as `run`, without nodes that EPs would leave inside their partitions.
 
     Returns:
-        The partitions, and the places of EPs that do not say what they would leave.
+        The partitions, and the places of EPs that do not foresee what they leave.
 
     Raises:
         ModelError: the default EP has no kernel for a node that is left to it.
@@ -86,13 +85,13 @@ def again(
     first: int,
     reasons: Mapping[str, Reasons],
 ) -> PartitionedModel:
-    """Partition what the EPs before `providers[first]` left, among the EPs from there on.
+    """Partition the nodes that EPs before `providers[first]` left, among the later EPs.
 
-    What EPs compiled already is nobody's candidate; no cycle comes about through it.
+    Compiled nodes are not offered again, and cause no cycle.
 
     Args:
-        before: the model as the EPs before compiled it, already spliced. Their partitions stay.
-        reasons: by a node's name, why the EPs before left it.
+        before: the model as the earlier EPs compiled it, spliced. Their partitions stay.
+        reasons: reasons of the earlier EPs, by a node's name.
 
     Raises:
         ModelError: the default EP has no kernel for a node that is left to it.
@@ -116,18 +115,18 @@ def partition_rest(
     left_out: Mapping[int, Mapping[ir.Node, str | Refusal]],
     labels: Sequence[str],
     replacements: Sequence[Replacement],
-    reasons: Mapping[str, Reasons] | None = None,
+    reasons: Mapping[str, Reasons],
 ) -> PartitionedModel:
-    """The model as it was compiled: a partition for each EPContext node, without what EPs left.
+    """Return the model as compiled: a partition for each EPContext node, without nodes that EPs
+    left.
 
     Args:
-        left_out: for an EP's place in the priority order, the nodes of its partitions that it left
-            to the CPU, and why.
-        labels: of the EPs, in priority order.
-        replacements: what takes partitions' places; not yet spliced.
-        reasons: by a node's name, why EPs before left it, where there were such.
+        left_out: nodes that an EP left to the CPU, with reasons, by its place in the priority
+            order.
+        labels: labels of the EPs, in priority order.
+        replacements: replacements of partitions; not yet spliced.
+        reasons: reasons of earlier EPs, by a node's name.
     """
-    before = reasons or {}
     why = {
         node: (owner, reason) for owner, nodes in left_out.items() for node, reason in nodes.items()
     }
@@ -146,7 +145,7 @@ def partition_rest(
         declined=(
             *model.declined,
             *(
-                _decline(node, (*before.get(name_of(node), ()), (labels[owner], reason)))
+                _decline(node, (*reasons.get(name_of(node), ()), (labels[owner], reason)))
                 for node, (owner, reason) in why.items()
             ),
         ),
@@ -156,7 +155,7 @@ def partition_rest(
 
 
 def require(model: ModelReport, settings: PartitionSettings) -> None:
-    """Hold what came out of the compile to the manifest's limits.
+    """Check a compiled model against the manifest's limits.
 
     Raises:
         CompileError: `require_coverage` is missed, or there are more than `max_partitions`.
@@ -175,9 +174,9 @@ def require(model: ModelReport, settings: PartitionSettings) -> None:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Hold Python's collector back: it would walk all of the model again and again, for nothing.
+    """Pause Python's garbage collector: it would walk the whole model again and again.
 
-    What is made here has no cycles. Of a model of 100,000 nodes a walk takes a second.
+    The objects made here have no cycles. For a model of 100,000 nodes a walk takes a second.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -199,10 +198,10 @@ def _partition(
     foreseen: Mapping[int, Mapping[ir.Node, str | Refusal]] = MappingProxyType({}),
 ) -> PartitionedModel:
     flow = Dataflow(model)
-    # An EPContext node that no EP of this build has made is a source's, and an error.
+    # In the first round an EPContext node is the source's, and an error.
     done = {node for node in flow.nodes if first and epcontext.is_epcontext(node)}
-    asked = providers[first:]
-    declined = [_ask(provider, flow, name, model) for provider in asked]
+    own_providers = providers[first:]
+    declined = [_ask(provider, flow, name, model) for provider in own_providers]
     for index, left_by in foreseen.items():
         declined[index].update(left_by)
     exclusion = Exclusion(settings)
@@ -225,12 +224,12 @@ def _partition(
     partitions = tuple(
         part
         for owner, nodes in quotient.partitions()
-        if _is_taken(part := flow.cut(first + owner, nodes), asked[owner], declined[owner])
+        if _is_taken(part := flow.cut(first + owner, nodes), own_providers[owner], declined[owner])
     )
     taken = done.union(*(partition.nodes for partition in partitions))
     left = [node for node in flow.nodes if node not in taken]
     default.CpuKernels(model).require(left, where=f"model {name}")
-    before, labels = reasons or {}, [provider.label for provider in asked]
+    before, labels = reasons or {}, [provider.label for provider in own_providers]
     return PartitionedModel(
         name=name,
         model=model,
@@ -261,8 +260,8 @@ def _decline(node: ir.Node, reasons: Reasons) -> Decline:
     )
 
 
-def told(declined: Decline, labels: Collection[str]) -> Reasons:
-    """What EPs with these labels said of a node."""
+def reasons_of(declined: Decline, labels: Collection[str]) -> Reasons:
+    """Return the reasons of EPs with these labels to leave a node."""
     more = dict(declined.refusals)
     return tuple(
         (label, more.get(label, why)) for label, why in declined.reasons if label in labels
@@ -272,7 +271,7 @@ def told(declined: Decline, labels: Collection[str]) -> Reasons:
 def _is_taken(
     part: Partition, provider: ExecutionProvider, declined: dict[ir.Node, str | Refusal]
 ) -> bool:
-    """Whether an EP takes a partition as a whole; if not, `declined` says so of its nodes."""
+    """Tell whether an EP takes a partition; if not, add its nodes to `declined`."""
     if not provider.wants_inputs or part.inputs:
         return True
     reason = f"it would be in a partition without an input, which {provider.name} does not compile"
@@ -281,9 +280,9 @@ def _is_taken(
 
 
 def unmatched(optimized: OptimizedModel, settings: PartitionSettings) -> tuple[Unmatched, ...]:
-    """The entries of `exclude` that look misspelt for this model alone.
+    """Return entries of `exclude` that look misspelt for this model alone.
 
-    Whoever knows all models of the group gives the answers to `exclusion.refuse_unmatched`.
+    `exclusion.refuse_unmatched` needs the results of all models of the group.
     """
     return Exclusion(settings).unmatched(optimized.model.graph, default.registered)
 
@@ -291,7 +290,7 @@ def unmatched(optimized: OptimizedModel, settings: PartitionSettings) -> tuple[U
 def _ask(
     provider: ExecutionProvider, flow: Dataflow, name: str, model: ir.Model
 ) -> dict[ir.Node, str | Refusal]:
-    """The nodes that an EP does not take, and why."""
+    """Return the nodes that an EP does not take, with reasons."""
     with about(model=name):
         capability = provider.get_capability(model)
     taken = set(capability.nodes)
@@ -312,14 +311,14 @@ def _ask(
 
 
 def name_of(node: ir.Node) -> str:
-    """The node's name; one without is named by what it makes."""
+    """Return the node's name; a node without one is named by its outputs."""
     return node.name or f"-> {', '.join(value.name for value in node.outputs if value.name)}"
 
 
 def _is_boundary_quantizer(flow: Dataflow, node: ir.Node) -> bool:
-    """Whether it only turns the model's input or output into the type that the EP computes in.
+    """Tell whether a node only converts the model's input or output to the EP's type.
 
-    QNN leaves these to the CPU, so they do not count as missed (real-eps.md section 10).
+    QNN leaves such nodes to the CPU, so they do not count as missed (real-eps.md section 10).
     """
     return node.op_type in _QUANTIZERS and (
         (node.inputs[0] is not None and flow.is_input(node.inputs[0]))
@@ -328,7 +327,7 @@ def _is_boundary_quantizer(flow: Dataflow, node: ir.Node) -> bool:
 
 
 def require_coverage(model: ModelReport, settings: PartitionSettings) -> None:
-    """Hold a model to the manifest's `require_coverage`. Raises CompileError if it is missed."""
+    """Raise CompileError if a model misses the manifest's `require_coverage`."""
     wanted = settings.require_coverage
     if wanted is None or model.coverage >= wanted:
         return
@@ -346,7 +345,7 @@ def require_coverage(model: ModelReport, settings: PartitionSettings) -> None:
 
 
 def explain(model: PartitionedModel | ModelReport, most: int = 5) -> str:
-    """Why nodes were left to the default EP: the most frequent op types with their reasons."""
+    """Describe why nodes were left to the default EP: the most frequent op types with reasons."""
     kinds: Counter[tuple[str, str]] = Counter()
     for left in model.declined:
         op_type = f"{left.domain}::{left.op_type}" if left.domain else left.op_type

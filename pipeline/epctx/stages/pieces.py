@@ -29,15 +29,15 @@ from epctx.stages.compile import CompiledGroup
 from epctx.stages.report import PieceReport
 
 _MOST_EMBEDDED = 2**31
-"""Bytes of an ONNX file, contexts included."""
+"""Maximum bytes of an ONNX file, contexts included."""
 
 
 class InPieces(Struct, frozen=True, kw_only=True, eq=False):
     """A model in pieces.
 
     Attributes:
-        plan: where it was cut.
-        pieces: a model of each.
+        plan: its cuts.
+        pieces: a model for each piece.
     """
 
     name: str
@@ -56,12 +56,12 @@ def cut(
     """Cut the models of a session group alike; the models are changed in place.
 
     Args:
-        models: in the session group's order; the cuts are chosen on the first.
-        memory: what a compile takes; None if that was not measured: then weights count.
-        embed: the contexts must fit into the models.
+        models: models in the session group's order; the first determines the cuts.
+        memory: memory of a compile; None if it was not measured: then the weights count.
+        embed: true if the contexts must fit into the models.
 
     Raises:
-        ManifestError: they cannot be cut as the manifest says, or do not fit.
+        ManifestError: the models cannot be cut as the manifest says, or do not fit.
         ModelError: the models differ in their large weights, and cannot be cut alike.
     """
     if embed:
@@ -114,7 +114,7 @@ def _size(value: ir.Value) -> int:
 
 
 def _require_embeddable(model: OptimizedModel) -> None:
-    """Refuse contexts that cannot be in the model; an EP may keep floats in two bytes."""
+    """Refuse contexts that exceed an ONNX file; an EP may keep floats in two bytes."""
     held = (value for value in model.model.graph.initializers.values())
     size = sum(min(_size(value), 2 * kind_and_count(value)[1]) for value in held)
     if size >= _MOST_EMBEDDED:
@@ -135,13 +135,13 @@ def assemble(
     folders: Sequence[Path],
     binaries: Sequence[Sequence[str]],
 ) -> CompiledGroup:
-    """Put what the pieces were compiled into in their place in the models, which are changed.
+    """Replace the pieces of models, which are changed in place, by their compiled forms.
 
     Args:
-        optimized: by name, in the session group's order.
-        plans: of each, where it was cut.
-        folders: of each piece, what its compile wrote.
-        binaries: of each piece, its files that are context binaries.
+        optimized: models by name, in the session group's order.
+        plans: cuts of each model.
+        folders: outputs of the compile of each piece.
+        binaries: context binaries of each piece.
     """
     for (name, model), plan in zip(optimized.items(), plans, strict=True):
         parts = pieces.divide(model.model, plan)
@@ -157,7 +157,7 @@ def assemble(
             ],
         )
         contexts.bind_ends(model.model.graph)
-        _tell_largest(model.model.graph)
+        _write_largest(model.model.graph)
         crossing = [cut.values for cut in plan.cuts]
         model.model.metadata_props[epcontext.PIECES] = codec.encode(crossing).decode()
     return CompiledGroup(
@@ -172,14 +172,14 @@ def assemble(
     )
 
 
-def _tell_largest(graph: ir.Graph) -> None:
-    """Write the largest `max_size` of all contexts on the first node that has one, where a runtime
-    looks for it; QNN writes none.
+def _write_largest(graph: ir.Graph) -> None:
+    """Write the largest `max_size` of all contexts on the first node that has one: a runtime looks
+    for it there. QNN writes none.
     """
-    told = [node for node in graph if is_epcontext(node) and _SIZE in node.attributes]
-    if told:
-        largest = max(node.attributes[_SIZE].as_int() for node in told)
-        told[0].attributes[_SIZE] = ir.AttrInt64(_SIZE, largest)
+    sized = [node for node in graph if is_epcontext(node) and _SIZE in node.attributes]
+    if sized:
+        largest = max(node.attributes[_SIZE].as_int() for node in sized)
+        sized[0].attributes[_SIZE] = ir.AttrInt64(_SIZE, largest)
 
 
 def _binary(path: Path) -> ContextBinary:

@@ -1,7 +1,7 @@
 """quantize: a float model becomes an integer one, on purpose (design section 14).
 
-A stage of its own between optimize and partition: optimize never changes a number. What comes out
-is a model file, since what is compiled of it is compared with it.
+This is a stage between optimize and partition, since optimize never changes a number. The result is
+a model file, with which the compiled model is compared.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from epctx.quantization.samples import Samples
 FILE: Final = "model.onnx"
 _PLAIN: Final = "float.onnx"
 _MASK: Final = -1e4
-"""Where exporters put what a softmax is to ignore: from here to the least float."""
+"""Greatest value that exporters add to what a softmax is to ignore; the least is the least
+float.
+"""
 _ONE_FILE: Final = 1 << 30
-"""Bytes of weights up to which the tools are given them in the model file."""
+"""Maximum bytes of weights that the tools get inside the model file."""
 
 
 class QuantizedModel(Struct, frozen=True, kw_only=True):
-    """What came out: the model and its data, the model first; `ranges` as they were used."""
+    """Files of the quantized model, the model first, and the ranges that were used."""
 
     files: tuple[SourceFile, ...]
     ranges: str | None
@@ -61,9 +63,9 @@ def run(
 
     Args:
         optimized: the float model, which is used up.
-        pieces: where its quantized form is cut to be compiled; None: it is quantized whole.
-        ranges: of its tensors, as they were found before; None: it is calibrated.
-        others: the other models of its group: samples may be of them.
+        pieces: cuts of the quantized model; None if it is quantized whole.
+        ranges: known ranges of its tensors; None if it is calibrated.
+        others: other models of its group: samples may belong to them.
 
     Raises:
         ManifestError: the settings or the samples do not fit the model.
@@ -124,7 +126,7 @@ def run(
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """A folder beside, for what the tools write."""
+    """Make a folder beside `folder` for files of the tools; remove it at the end."""
     scratch = folder.with_name(f"{folder.name}w")
     scratch.mkdir()
     try:
@@ -138,7 +140,7 @@ def _has_body(node: onnx.NodeProto) -> bool:
 
 
 def _limited(found: Ranges | None, settings: QuantizeSettings) -> list[str]:
-    """The tensors whose ranges reach as far as masks do."""
+    """Return the tensors whose ranges reach as far as masks do."""
     floor = math.nextafter(_MASK, 0) if settings.range_floor is None else settings.range_floor
     return [] if found is None else below(found, floor)
 
@@ -168,8 +170,8 @@ def _quantize(
 
 
 def _write_pieces(model: ir.Model, parts: Sequence[Partition], scratch: Path) -> list[Path]:
-    """Write the float model; or each of its pieces, and the whole without weights. Return the files
-    that are quantized.
+    """Write the float model, or its pieces and the whole without weights. Return the files to be
+    quantized.
     """
     pieces = [surgery.extract(model, part) for part in parts]
     whole = _write(model, scratch / _PLAIN, data=not parts)

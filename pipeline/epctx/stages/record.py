@@ -1,6 +1,6 @@
-"""Stage record: the sessions that compiled a group, run while they hold its models in memory.
+"""Stage record: the sessions that compiled a group run while they hold its models in memory.
 
-It is how a shared QNN context can be checked without an NPU (real-eps.md section 6), and is done
+This is how a shared QNN context can be checked without an NPU (real-eps.md section 6), and is done
 only where this host cannot load what was written, or the manifest asks for it: a run in a simulator
 takes as long as all else together. What they compute is kept, one input set after the other, and
 judged by verify, so a tolerance can change without a compile.
@@ -37,10 +37,11 @@ from epctx.verification.numbers.tasks import obstacle
 
 Values = Mapping[str, ort.OrtValue]
 Compute = Callable[[str, Feeds, int, int], Mapping[str, Array]]
-"""Runs a model, by name, on its generating sessions, on an input set: outputs by name."""
+"""Runs a model, by name, on its generating sessions and an input set; returns outputs by name."""
 Started = Callable[[str, str, int, int], None]
-"""Hears which model runs on which EP, on which of how many input sets, before it does: native code
-may crash."""
+"""Receives model, EP, number of the input set and number of sets before a run: native code may
+crash.
+"""
 _JOINT = (
     "the generating sessions do not fit together: what one EP left inside its partitions, another "
     "compiled, and the session of the first computes it on the CPU"
@@ -50,9 +51,9 @@ _JOINT = (
 def prepare(
     models: Sequence[PartitionedModel], providers: Sequence[ExecutionProvider], scratch: Path
 ) -> dict[str, GeneratingModel] | None:
-    """The models as they will be run; None where no EP compiles with sessions that can be.
+    """Return the models for their runs; None if no EP compiles with sessions that can run.
 
-    To be called before the compile, which changes the models.
+    Call this before the compile, which changes the models.
     """
     if not any(provider.native for provider in providers):
         return None
@@ -63,7 +64,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     """One of several devices for which a group is run, one after the other.
 
     Attributes:
-        name: in words; empty: there is one, and the sessions that compiled are run.
+        name: the device in words; empty if there is one, and the sessions that compiled run.
     """
 
     name: str = ""
@@ -71,7 +72,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     of: int = 1
 
     def place(self, model: str) -> str:
-        """Return where what a model computes is kept."""
+        """Return the folder of a model's recorded outputs."""
         return f"{model}/alone_{self.index}" if self.name else model
 
 
@@ -85,20 +86,20 @@ def run(
     *,
     given: Path | None = None,
 ) -> tuple[Failure, ...] | None:
-    """Run the generating sessions on the inputs of the manifest and keep what they compute.
+    """Run the generating sessions on the inputs of the manifest and keep their outputs.
 
-    Of a model of which EPs compiled what another left, or that does not run, the reason is kept
+    If one EP compiled nodes that another had left, or a model does not run, the reason is kept
     instead.
 
     Args:
-        models: as `prepare` gave them.
+        models: the models that `prepare` returned.
         group: the model group.
-        folder: where the compile has put its outputs.
-        recorded: where what they compute is kept.
-        given: of pieces, where what the sources computed is kept: they are run on these values.
+        folder: folder of the compile's outputs.
+        recorded: folder of the recorded outputs.
+        given: for pieces, folder of the sources' values, which the pieces get.
 
     Returns:
-        Of each model that a session cannot run, why; None: none can be run on this host, or the
+        Failures of models that a session cannot run; None if none can run on this host, or the
         files can be loaded here, which proves more.
 
     Raises:
@@ -149,13 +150,13 @@ def _keep_outputs(
     compute: Compute,
     turn: Turn,
 ) -> tuple[Failure, ...]:
-    """Run models on the input sets that verify uses, and keep what they compute.
+    """Run models on the input sets that verify uses, and keep their outputs.
 
-    A model for which no inputs can be made is passed over here, and one with open dimensions;
-    verify says why it is not checked.
+    Models for which no inputs can be made, or with open dimensions, are skipped here; verify
+    reports why they are not checked.
 
     Returns:
-        Of each model that a session cannot run, why; it is kept, too.
+        Failures of models that a session cannot run; they are kept, too.
     """
     input_sets = InputSets(settings)
     failures: list[Failure] = []
@@ -166,7 +167,7 @@ def _keep_outputs(
         if input_sets.problems(inputs) or (input_sets.generated and open_names(inputs)):
             continue
         cases = list(input_sets.cases(inputs))
-        with contextlib.suppress(Exception):  # the source's fault: whoever runs it tells
+        with contextlib.suppress(Exception):  # the source's fault: its own run reports it
             cases += branches.reaching(source, inputs, cases, more=input_sets.generated)[1]
         for number, case in enumerate(cases, start=1):
             try:
@@ -183,8 +184,8 @@ def _keep_outputs(
 def _keep_pieces(
     models: Mapping[str, GeneratingModel], given: Path, recorded: Path, compute: Compute
 ) -> tuple[Failure, ...]:
-    """Run pieces on the values that their sources computed, and keep what they compute, and what is
-    right; a piece to which the source has no value to give is passed over.
+    """Run pieces on the values that their sources computed; keep their outputs and the right ones.
+    A piece for which the source has no values is skipped.
     """
     failures: list[Failure] = []
     for label, model in models.items():
@@ -210,7 +211,7 @@ def _keep_pieces(
 
 
 def place_of_piece(label: str) -> str:
-    """Return where what a piece computes is kept, by what it is compiled as."""
+    """Return the folder of a piece's recorded outputs, by the label that it is compiled under."""
     model, _, number = label.rpartition(".")
     return f"{model}/{pieces.PIECES}/{number}"
 
@@ -221,7 +222,7 @@ def _on_each_device(
     sources: Sequence[ModelSource],
     recorded: Path,
 ) -> tuple[Failure, ...]:
-    """Compile and `run` for one device after the other; return what fails."""
+    """Compile and `run` for one device after the other; return the failures."""
     failures: list[Failure] = []
     turns = _turns(workspaces)
     variants = [Variant(name=turn.name, place="", begun=False) for turn in turns]
@@ -255,14 +256,14 @@ def _outputs(
 
 
 def _turns(workspaces: Sequence[Workspace]) -> list[Turn]:
-    """Each device that the files are for, if no session runs what was compiled for all of them."""
+    """Return a turn for each device of the files, if no session runs a compile for all of them."""
     names = [name for each in workspaces for name in each.variants()]
     turns = [Turn(name=name, index=index, of=len(names)) for index, name in enumerate(names)]
     return turns or [Turn()]
 
 
 def _choose(workspaces: Sequence[Workspace], turn: Turn) -> str | None:
-    """Compile for one device, and tell in what its graphs in the files are others."""
+    """Compile for one device; return how its graphs in the files differ, None if they do not."""
     for each in workspaces:
         if turn.name in each.variants():
             return each.choose(turn.name)
@@ -289,7 +290,7 @@ def _tell_variants(
     turns: Sequence[Turn],
     variants: Sequence[Variant],
 ) -> None:
-    """Keep how far the devices are; where there is one, nothing."""
+    """Keep the progress of the devices; nothing if there is one."""
     for source in sources if turns[0].name else ():
         placed = [
             replace(variant, place=turn.place(source.name))
@@ -299,7 +300,7 @@ def _tell_variants(
 
 
 def _loadable(group: ModelGroup, models: Sequence[str], folder: Path) -> bool:
-    """Whether this host can load what was written, as far as its EPs know before it is tried."""
+    """Tell whether this host can load the files, as far as its EPs know in advance."""
     built = open_folder(
         folder,
         providers=Providers.of_group(group.execution_providers),

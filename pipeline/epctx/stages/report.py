@@ -1,4 +1,4 @@
-"""What happened to one model or composition, as workers tell it and the build report has it."""
+"""Reports on one model or composition, as workers return them and the build report has them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from epctx.quantization.report import QuantizeReport
 from epctx.text import size_words
 
 _SHOWN: Final = 4
-"""Values of a cut that are named."""
+"""Maximum number of values of a cut that are named."""
 
 
 class PartitionReport(Struct, frozen=True, kw_only=True):
@@ -27,10 +27,10 @@ class PieceReport(Struct, frozen=True, kw_only=True):
     """A piece of a model, which is compiled by itself.
 
     Attributes:
-        nodes: of the optimized model, and those that are computed again in it.
+        nodes: nodes of the optimized model, and those that are computed again in it.
         weights: bytes of the initializers that it uses.
         memory: bytes that its compile should take at most, with the other models of its sharing
-            group; None if that was not measured on the EP.
+            group; None if the EP was not measured.
         cut: its end; None for the last piece.
     """
 
@@ -40,7 +40,7 @@ class PieceReport(Struct, frozen=True, kw_only=True):
     cut: CutPoint | None = None
 
     def words(self, number: int) -> tuple[str, ...]:
-        """Describe it as the piece of that number, and its end in a second line."""
+        """Describe the piece, and its end in a second line."""
         memory = "" if self.memory is None else f", about {size_words(self.memory)} to compile"
         nodes = f"{self.nodes} node{'s' * (self.nodes != 1)}"
         head = f"piece {number}: {nodes}, {size_words(self.weights)} of weights{memory}"
@@ -56,20 +56,19 @@ class PieceReport(Struct, frozen=True, kw_only=True):
 
 
 class ModelReport(Struct, frozen=True, kw_only=True):
-    """What happened to one model.
+    """Report on one model.
 
     Attributes:
         nodes: nodes of the optimized model's main graph.
-        coverage: EP nodes over all nodes, boundary Quantize/DequantizeLinear apart, 0 to 1.
-        partitions: where it was compiled, one for each EPContext node of the published model.
-        declined: each node left to the default EP, and why.
-        outline: the optimized model's nodes, and in which of `partitions` they are; None: it was
-            not compiled.
-        placement: what is in the published model; None: it was not compiled.
-        notes: what load noted of the source: what ONNX forbids and ONNX Runtime takes.
-        quantized: how it was quantized; None: it was not.
-        unstable: why its EPs may write other bytes at each build, and what to do.
-        pieces: in which it was compiled; none if it was compiled whole.
+        coverage: share of nodes on EPs, 0 to 1, without boundary Quantize/DequantizeLinear.
+        partitions: partitions, one for each EPContext node of the published model.
+        declined: nodes left to the default EP, with reasons.
+        outline: the optimized model's nodes with their partitions; None if not compiled.
+        placement: counts of the published model; None if not compiled.
+        notes: notes of load on what ONNX forbids in the source and ONNX Runtime takes.
+        quantized: report of the quantization; None if it was not quantized.
+        unstable: reasons why its EPs may write other bytes at each build, with remedies.
+        pieces: pieces in which it was compiled; none if it was compiled whole.
     """
 
     name: str
@@ -93,13 +92,13 @@ class ModelReport(Struct, frozen=True, kw_only=True):
 
 
 class CompositionReport(Struct, frozen=True, kw_only=True):
-    """How a composition is wired; what is of a part is written `part.name`.
+    """Wiring of a composition; a part's input or output is written `part.name`.
 
     Attributes:
         parts: `group/model` of each part, in the order in which they run.
         links: input of a part to the output that feeds it.
         inputs: input of the composition to the inputs of parts that it feeds.
-        outputs: output of the composition to the output of a part that it is.
+        outputs: output of the composition to the output of the part that makes it.
     """
 
     parts: dict[str, str]

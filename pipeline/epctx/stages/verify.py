@@ -1,6 +1,6 @@
 """Stage 6, verify: a group folder under the policies, in a fixed order (design section 7).
 
-Integrity comes first: nothing whose bytes are not those that were built is loaded. Then come
+Integrity comes first: a file with other bytes than the built ones is never loaded. Then come
 conformance and compatibility, which need no run, then numbers.
 """
 
@@ -19,7 +19,7 @@ from epctx.verification.request import VerifyRequest
 
 
 def opened(request: VerifyRequest) -> GroupFolder:
-    """Read the models of a folder in short. Raises ModelError if there is no such folder."""
+    """Read the models of a folder without weights. Raises ModelError if there is no such folder."""
     group, composed = request.group, request.composed
     providers = Providers()
     if group is not None:

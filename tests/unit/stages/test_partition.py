@@ -248,5 +248,5 @@ def test_all_that_an_ep_says_of_a_node_stays_with_it() -> None:
     said = Refusal(why="no", op="ElementWiseAbs", remedy="another type")
     assert left.refusals == (("one", said),)
     assert left.by_provider() == (("one", said), ("two", Refusal(why="not supported")))
-    assert partition.told(left, {"one"}) == (("one", said),)
-    assert partition.told(left, {"two"}) == (("two", "not supported"),)
+    assert partition.reasons_of(left, {"one"}) == (("one", said),)
+    assert partition.reasons_of(left, {"two"}) == (("two", "not supported"),)

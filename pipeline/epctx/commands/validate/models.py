@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import onnx
 from msgspec import Struct, field
@@ -16,16 +16,9 @@ from epctx.graph.prepare import shapes
 from epctx.manifest import ModelSource
 from epctx.parsing.document.tree import Node
 from epctx.stages import header
+from epctx.stages.exclusion import NodeName
 
 _PATHS: Final = ("path", "external_data_dir")
-
-
-class NodeName(NamedTuple):
-    """What `partition.exclude` sees of a node."""
-
-    domain: str
-    op_type: str
-    name: str
 
 
 class Header(Struct, frozen=True, kw_only=True, eq=False):

@@ -1,9 +1,9 @@
-"""What a pass is: an `onnx_ir.passes.InPlacePass` that counts what it changed.
+"""Base of passes: an `onnx_ir.passes.InPlacePass` that counts its changes.
 
-A third party adds a pass by an entry point of the group `epctx.passes`; the entry point's name is
-the name in `optimize: [...]`, what it loads is a `PassFactory`: a class, or any callable without
-arguments, that makes an `onnx_ir.passes.InPlacePass`. A pass that derives from `CountingPass` says
-what it changed; from any other, the record can only tell whether it changed anything.
+A third party adds a pass by an entry point of the group `epctx.passes`. The entry point's name is
+the name in `optimize: [...]`. It loads a `PassFactory`: a class, or any callable without arguments,
+that makes an `onnx_ir.passes.InPlacePass`. A pass that derives from `CountingPass` reports its
+changes by kind; for any other pass the record only says whether it changed anything.
 
 A pass must keep the graph's meaning: the names and order of inputs and outputs, and every output's
 value. It must be a function of the graph alone, in any process: no time, no random numbers, no
@@ -21,13 +21,13 @@ import onnx_ir as ir
 
 @dataclass
 class Counted(ir.passes.PassResult):
-    """A pass's result with counts by kind of change; empty where nothing changed."""
+    """A pass's result with counts by kind of change; empty if nothing changed."""
 
     changed: Mapping[str, int] = field(default_factory=dict)
 
 
 class CountingPass(ir.passes.InPlacePass):
-    """A pass that implements `apply` and gets its record for it."""
+    """A pass that implements `apply` and gets a record of its changes."""
 
     @abc.abstractmethod
     def apply(self, model: ir.Model) -> Mapping[str, int]:
@@ -40,4 +40,4 @@ class CountingPass(ir.passes.InPlacePass):
 
 
 PassFactory = Callable[[], ir.passes.InPlacePass]
-"""What an entry point of `epctx.passes` loads."""
+"""Type of the object that an entry point of `epctx.passes` loads."""

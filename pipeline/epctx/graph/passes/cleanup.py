@@ -20,12 +20,12 @@ from epctx.graph.serde.ordering import bodies
 class LiftConstantsPass(CountingPass):
     """Turn every Constant of a dense tensor into an initializer of its graph.
 
-    Unlike onnx_ir's pass of that name also where it makes a graph output (through an Identity),
-    and for every size.
+    Unlike onnx_ir's pass of that name, it also does so for graph outputs (through an Identity), and
+    for every size.
     """
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Count of constants lifted."""
+        """Return the count of lifted constants."""
         editor = edit.Editor(model)
         count = 0
         for graph in model.graphs():
@@ -65,10 +65,10 @@ class ResolveBranchesPass(CountingPass):
     """Put the taken branch in the place of each If with a constant condition."""
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Count of Ifs resolved.
+        """Return the count of resolved Ifs.
 
-        Values keep their names, which `unique-names` made unique; nodes get new ones where the
-        graph around has theirs.
+        Values keep their names, which `unique-names` made unique. Nodes get new names if the outer
+        graph has theirs.
         """
         editor = edit.Editor(model)
         count = 0
@@ -93,7 +93,7 @@ def _taken(node: ir.Node) -> ir.Graph | None:
 
 
 def _inline(node: ir.Node, branch: ir.Graph, editor: edit.Editor) -> None:
-    """Move the branch's nodes before `node`, which goes."""
+    """Move the branch's nodes before `node`, and remove `node`."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     outputs = list(branch.outputs)
@@ -116,12 +116,12 @@ def _inline(node: ir.Node, branch: ir.Graph, editor: edit.Editor) -> None:
 class RemoveDeadCodePass(CountingPass):
     """Remove nodes and initializers that no output depends on.
 
-    Inputs of the graph stay, used or not. onnx_ir's pass of this kind keeps what the subgraphs of
-    a removed node used, and the initializers of subgraphs.
+    Inputs of the graph stay, used or not. onnx_ir's pass of this kind keeps values that subgraphs
+    of a removed node used, and the initializers of subgraphs.
     """
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Counts of what was removed."""
+        """Return counts of removed nodes and initializers."""
         changed = {"nodes": _remove_dead_nodes(model.graph), "initializers": 0}
         for graph in model.graphs():
             for value in tuple(graph.initializers.values()):
@@ -143,10 +143,10 @@ def _remove_dead_nodes(graph: ir.Graph) -> int:
 
 
 class RemoveUnusedOpsetsPass(CountingPass):
-    """Drop imports of domains that no node has; the default domain's stays."""
+    """Drop imports of unused domains; the default domain's stays."""
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Count of imports dropped."""
+        """Return the count of dropped imports."""
         before = len(model.opset_imports)
         common.RemoveUnusedOpsetsPass()(model)
         return {"imports": before - len(model.opset_imports)}

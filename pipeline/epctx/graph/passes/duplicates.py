@@ -1,4 +1,4 @@
-"""What is there twice: nodes that compute the same, initializers with the same content.
+"""Duplicates merged: nodes that compute the same, initializers with the same content.
 
 onnx_ir's passes of this kind were tried and left (onnx-ir 1.1.0): its common subexpressions take
 Bernoulli and training Dropout for functions of their inputs, and an attribute of -0.0 for one of
@@ -20,7 +20,7 @@ from epctx.graph.passes.base import CountingPass
 from epctx.graph.weights.tensors import content_digest
 
 DOMAINS = ("", "ai.onnx.ml")
-"""Domains whose ops are known; those of others may have a state."""
+"""Domains of known ops; ops of other domains may have a state."""
 
 RANDOM = frozenset(
     {
@@ -32,17 +32,17 @@ RANDOM = frozenset(
         "RandomUniformLike",
     }
 )
-"""Ops that make something else each time; a seed only makes them do so in the same order."""
+"""Ops whose output differs each time; a seed only fixes the order of their outputs."""
 
 SMALL_ATTRIBUTE = 4096
-"""Bytes up to which tensors in attributes are compared."""
+"""Maximum bytes of tensors in attributes that are compared."""
 
 
 class MergeSubexpressionsPass(CountingPass):
-    """Let nodes of the same op, inputs and attributes be one, in each graph by itself."""
+    """Merge nodes of the same op, inputs and attributes, in each graph separately."""
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Count of nodes merged into earlier ones."""
+        """Return the count of nodes merged into earlier ones."""
         count = 0
         for graph in model.graphs():
             seen: dict[Hashable, ir.Node] = {}
@@ -69,7 +69,7 @@ def _merge(node: ir.Node, first: ir.Node) -> bool:
 
 
 def _key(node: ir.Node) -> Hashable | None:
-    """What a node computes, where that can be said."""
+    """Return a key for the function of a node's inputs that it computes; None if there is none."""
     if node.domain not in DOMAINS or node.op_type in RANDOM or _trains(node):
         return None
     attributes = []
@@ -84,7 +84,7 @@ def _key(node: ir.Node) -> Hashable | None:
 
 
 def _trains(node: ir.Node) -> bool:
-    """A Dropout that may drop something."""
+    """Tell whether a node is a Dropout that may drop something."""
     if node.op_type != "Dropout" or len(node.inputs) < 3 or node.inputs[2] is None:
         return False
     training = edit.array(node.inputs[2])
@@ -92,7 +92,7 @@ def _trains(node: ir.Node) -> bool:
 
 
 def _attribute(attribute: ir.Attr) -> Hashable | None:
-    """Equal for equal attributes and for no others: floats by their bits."""
+    """Return a key that only equal attributes share, with floats by their bits; None if none."""
     if attribute.is_ref():
         return None
     kind, value = attribute.type, attribute.value
@@ -116,10 +116,10 @@ def _attribute(attribute: ir.Attr) -> Hashable | None:
 
 
 class MergeInitializersPass(CountingPass):
-    """Let initializers of the same type, shape and content be one, in each graph by itself."""
+    """Merge initializers of the same type, shape and content, in each graph separately."""
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Count of initializers merged into earlier ones, and the bytes that they had."""
+        """Return the count of initializers merged into earlier ones, and their bytes."""
         count = size = 0
         for graph in model.graphs():
             for group in _candidates(graph):
@@ -137,10 +137,10 @@ class MergeInitializersPass(CountingPass):
 
 
 def _candidates(graph: ir.Graph) -> list[list[ir.Value]]:
-    """Initializers that may be equal: nobody feeds or reads them from outside.
+    """Return groups of initializers that may be equal and that nobody feeds or reads from outside.
 
-    Nor are they dequantized: of quantized constants that nodes share QNN 2.7.0 can make wrong
-    numbers (`quantization.qnn`).
+    Dequantized ones are left out: QNN 2.7.0 can compute wrong numbers from quantized constants that
+    nodes share (`quantization.qnn`).
     """
     groups: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
     for value in graph.initializers.values():
@@ -155,7 +155,7 @@ def _is_dequantized(value: ir.Value) -> bool:
 
 
 def _digest(tensor: ir.TensorProtocol) -> Digest:
-    """BLAKE3 of a tensor's bytes; a view is never laid out whole."""
+    """Return BLAKE3 of a tensor's bytes; a view is never laid out whole."""
     if isinstance(tensor, ir.Tensor) and tensor.dtype.bitwidth >= 8:
         return of_chunks(scratch.content_chunks(tensor.numpy()))
     return content_digest(tensor)

@@ -1,4 +1,4 @@
-"""Reading and changing onnx_ir graphs, for passes: constants, shapes, values put for values."""
+"""Reading and changing onnx_ir graphs, for passes: constants, shapes, replaced values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, bodies, order
 
 
 def prepare(model: ir.Model) -> None:
-    """Bring a model into the form that passes work on: what they make depends on nothing else.
+    """Bring a model into a canonical form, so that results of passes depend on the graph alone.
 
-    Nodes come in canonical order and initializers by name, so that which of two equals is kept,
-    and what is numbered, does not follow the order of the source. Initializers that quantization
-    annotations name are protected: nothing that a pass sees uses them.
+    Nodes come in canonical order and initializers by name. So the source's order does not decide
+    which of two equals is kept, or which number a name gets. Initializers that quantization
+    annotations name are protected: no node uses them.
     """
     _sort(order(model.graph))
     for graph in model.graphs():
@@ -43,38 +43,39 @@ def _sort(ordered: OrderedGraph) -> None:
 
 
 def is_free(value: ir.Value) -> bool:
-    """Nothing outside the graph's nodes refers to this initializer."""
+    """Tell whether only the graph's nodes refer to an initializer."""
     is_bound = value.is_graph_input() or value.is_graph_output() or value.meta.get(_PROTECTED)
     return not is_bound
 
 
 _PROTECTED = "epctx.protected"
-"""In the `meta` of an initializer: it stays, used or not."""
+"""Key in the `meta` of an initializer that stays, used or not."""
 
 NEWEST_OPSET = 28
-"""The opset of onnx 1.23, for which kernels and rules were written; in later ones an operator may
-mean something else."""
+"""Opset of onnx 1.23, for which kernels and rules were written; in later opsets operators may
+differ.
+"""
 
 
 def opset(model: ir.Model) -> int:
-    """The version of the default domain that the model imports; 0 if it does not."""
+    """Return the version of the default domain that the model imports; 0 if it does not."""
     return model.opset_imports.get("", 0)
 
 
 def is_op(node: ir.Node | None, *op_types: str) -> bool:
-    """`node` is one of these ops of the default domain."""
+    """Tell whether a node is one of these ops of the default domain."""
     return node is not None and not node.domain and node.op_type in op_types
 
 
 def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The tensor that `value` always is: an initializer that nobody can feed; else None."""
+    """Return the tensor of an initializer that nobody can feed; None for other values."""
     if value is None or not value.is_initializer() or value.is_graph_input():
         return None
     return value.const_value
 
 
 def array(value: ir.Value | None) -> npt.NDArray[np.generic] | None:
-    """The same as an array, without strings."""
+    """Return a constant as an array; None for other values and for strings."""
     tensor = constant(value)
     if tensor is None or tensor.dtype == ir.DataType.STRING:
         return None
@@ -82,7 +83,7 @@ def array(value: ir.Value | None) -> npt.NDArray[np.generic] | None:
 
 
 def integers(value: ir.Value | None) -> tuple[int, ...] | None:
-    """The elements of a constant integer tensor of rank 0 or 1; else None."""
+    """Return the elements of a constant integer tensor of rank 0 or 1; else None."""
     tensor = constant(value)
     if tensor is None or not tensor.dtype.is_integer() or len(tensor.shape) > 1:
         return None
@@ -90,28 +91,25 @@ def integers(value: ir.Value | None) -> tuple[int, ...] | None:
 
 
 def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
-    """The shape of `value` if all of it is known."""
+    """Return the shape of a value; None if it is not known completely."""
     if value is None or value.shape is None or not value.shape.is_static():
         return None
     return value.shape.numpy()
 
 
 def rank(value: ir.Value | None) -> int | None:
-    """The rank of `value` if it is known."""
+    """Return the rank of a value; None if it is unknown."""
     return None if value is None or value.shape is None else len(value.shape)
 
 
 def same_static_shape(left: ir.Value | None, right: ir.Value | None) -> bool:
-    """Both shapes are known, and equal."""
+    """Tell whether both shapes are known, and equal."""
     shape = static_shape(left)
     return shape is not None and shape == static_shape(right)
 
 
 def remove(node: ir.Node) -> None:
-    """Take a node whose outputs nobody uses out of its graph.
-
-    What its subgraphs used of the graphs around them has these uses no more.
-    """
+    """Remove a node whose outputs nobody uses, with all uses of outer values by its subgraphs."""
     for inner in bodies(node.attributes.values()):
         inner.outputs.clear()
         for each in reversed(inner):
@@ -120,7 +118,7 @@ def remove(node: ir.Node) -> None:
 
 
 def discard_unused(value: ir.Value) -> None:
-    """Drop an initializer that nothing uses, at once: it may hold memory."""
+    """Drop an unused initializer at once: it may hold memory."""
     if not value.is_initializer() or not is_free(value):
         return
     if value.graph is not None and not value.uses():
@@ -128,14 +126,14 @@ def discard_unused(value: ir.Value) -> None:
 
 
 class Editor:
-    """Changes of one model that keep its meaning, and the names of its inputs and outputs."""
+    """Edits one model; its meaning and the names of its inputs and outputs stay."""
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
 
     @functools.cached_property
     def _taken(self) -> set[str]:
-        """Names of values and nodes, of the whole model."""
+        """Names of values and nodes in the whole model."""
         taken: set[str] = set()
         for graph in self._model.graphs():
             taken.update(str(value.name) for value in graph.inputs)
@@ -146,7 +144,7 @@ class Editor:
         return taken
 
     def free_name(self, wanted: str) -> str:
-        """`wanted`, or with a number after it the first name that nothing in the model has."""
+        """Reserve `wanted`, or `wanted` with the first number that makes it unique in the model."""
         candidate, count = wanted, 0
         while candidate in self._taken:
             count += 1
@@ -169,10 +167,10 @@ class Editor:
         return value
 
     def make_constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
-        """Let a node's output be an initializer of the same name; its node is to be removed.
+        """Replace a node's output by an initializer of the same name; the caller removes the node.
 
-        A graph output stays the output of a node, an Identity: neither partitions nor all
-        execution providers know outputs that no node makes.
+        A graph output becomes the output of an Identity: neither partitions nor all execution
+        providers know outputs that no node makes.
         """
         graph = graph_of(value)
         if value.is_graph_output():
@@ -186,13 +184,13 @@ class Editor:
         return fresh
 
     def substitute(self, old: ir.Value, new: ir.Value) -> bool:
-        """Put `new` in the place of `old`, which a node makes; False: that cannot be done.
+        """Replace `old`, which a node makes, by `new`; return False if that is not possible.
 
-        A graph output keeps its name: `new` takes it if a node of the same graph makes it, for
-        nobody else, and it is no output itself, else an Identity stands between. Where an Identity
-        makes `old` already, it is the one needed, and nothing changes. For nobody else, since a
-        value that is an output and is used by nodes too is not safe with ONNX Runtime: its fusion
-        of Gemm and Transpose (1.31.1) removes who makes it, and the model cannot be loaded.
+        A graph output keeps its name. `new` takes the name if a node of the same graph makes it,
+        nothing else uses it, and it is no output itself; else an Identity stands between. If an
+        Identity makes `old` already, nothing changes. A value that is an output and is used by
+        nodes, too, is not safe with ONNX Runtime: its fusion of Gemm and Transpose (1.31.1) removes
+        the node that makes it, and the model cannot be loaded.
         """
         keep_type(old, new)
         if not old.is_graph_output():
@@ -210,7 +208,7 @@ class Editor:
         return True
 
     def _through_identity(self, old: ir.Value, new: ir.Value) -> None:
-        """Make a graph output the output of an Identity of `new`."""
+        """Let an Identity of `new` make a graph output."""
         graph, node = graph_of(old), old.producer()
         assert node is not None
         uses.replace_all(old, new)
@@ -222,7 +220,7 @@ class Editor:
 
 
 def graph_of(value: ir.Value) -> ir.Graph:
-    """The graph whose node makes `value`."""
+    """Return the graph whose node makes a value."""
     node = value.producer()
     assert node is not None
     assert isinstance(node.graph, ir.Graph)
@@ -230,7 +228,7 @@ def graph_of(value: ir.Value) -> ir.Graph:
 
 
 def keep_type(old: ir.Value, new: ir.Value) -> None:
-    """What was known of `old` is known of `new`, which is the same value."""
+    """Copy known type and shape of `old` to `new`, which is the same value."""
     if new.type is None:
         new.type = old.type
     if old.shape is None:

@@ -32,14 +32,14 @@ _FUSED: Final = {
     "SkipSimplifiedLayerNormalization": "SimplifiedLayerNormalization",
     "SkipLayerNormalization": "LayerNormalization",
 }
-"""Ops of com.microsoft, and the norm in each: in ONNX Runtime both are of the default domain."""
+"""Ops of com.microsoft, and their norms, which ONNX Runtime has in the default domain."""
 
 
 class SplitNormsPass(CountingPass):
     """Write `Add` and a norm for each norm of a sum."""
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Counts by op."""
+        """Return counts by op."""
         changed: Counter[str] = Counter()
         editor, known = edit.Editor(model), 17 <= edit.opset(model) <= edit.NEWEST_OPSET
         for graph in model.graphs():
@@ -50,8 +50,8 @@ class SplitNormsPass(CountingPass):
 
 
 def _split(node: ir.Node, editor: edit.Editor) -> bool:
-    """Take one apart; not one whose mean or deviation is used. The sum and the norm keep their
-    names: what crosses a cut is then found in the source.
+    """Take a node apart unless its mean or deviation is used. The sum and the norm keep their
+    names, so that values that cross a cut are found in the source.
     """
     out, statistics, sums = node.outputs[0], node.outputs[1:3], node.outputs[3:]
     if any(value.uses() or value.is_graph_output() for value in statistics):
@@ -75,7 +75,7 @@ def _split(node: ir.Node, editor: edit.Editor) -> bool:
 
 
 def _most_weights(node: ir.Node) -> int:
-    """How many inputs it may have beside the two of the sum; the last of them is added to it."""
+    """Return the maximum number of inputs beside the two of the sum; the last is a bias."""
     return 3 if node.op_type == "SkipLayerNormalization" else 2
 
 
@@ -94,13 +94,13 @@ def _node(
 
 _X, _INDICES = Var("x"), Var("indices")
 _TILED = frozenset({ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64})
-"""Types of which ONNX Runtime's CPU EP has a Tile in every version of the op, and QNN too."""
+"""Types for which ONNX Runtime's CPU EP, in every version of the op, and QNN have a Tile."""
 _OPEN = frozenset({None, ir.DataType.STRING})
-"""Of strings ONNX Runtime 1.31.1's Gather copies the first of each slice only, its GatherND all."""
+"""Types that stay: Gather of ONNX Runtime 1.31.1 copies only the first string of each slice."""
 
 
 def _flat(match: Match, batches: int) -> ir.Value | None:
-    """A Gather of the data as a table of what one index points to."""
+    """Return a Gather from a table whose rows are what one index points to; None if that fails."""
     shape, given = edit.static_shape(match["x"]), edit.array(match["indices"])
     if shape is None or given is None or match.root.attributes.get_int("batch_dims", 0) != batches:
         return None
@@ -130,7 +130,7 @@ def _in_batches(match: Match) -> ir.Value | None:
 
 
 def _regular(match: Match) -> ir.Value | None:
-    """Slice, Reshape and Tile for indices that count up evenly, or do so again and again."""
+    """Return Slice, Reshape and Tile for indices that count up evenly, perhaps repeatedly."""
     x, given = match["x"], edit.array(match["indices"])
     shape = edit.static_shape(x)
     if shape is None or given is None or given.size < 2 or 0 in shape or x.dtype in _OPEN:
@@ -158,7 +158,7 @@ def _regular(match: Match) -> ir.Value | None:
 
 
 def _once(indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """The indices without the dimensions along which they repeat, and how often they do."""
+    """Return indices without the dimensions along which they repeat, and the repeats."""
     repeats = [1] * indices.ndim
     for axis, size in enumerate(indices.shape):
         one = indices.take([0], axis)
@@ -184,11 +184,11 @@ _RULES = (
 
 
 class SliceGathersPass(RewritePass):
-    """Write Slice, Reshape and Tile for gathers by constant indices; Gather where that is all."""
+    """Replace gathers by constant indices by Slice, Reshape and Tile, or by a plain Gather."""
 
     def __init__(self) -> None:
         super().__init__(_RULES)
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Counts of applications by rule."""
+        """Return counts of applications by rule."""
         return super().apply(model) if edit.opset(model) <= edit.NEWEST_OPSET else {}

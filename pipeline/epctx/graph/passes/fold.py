@@ -1,4 +1,4 @@
-"""Fold what has one value: nodes whose inputs are constants become initializers.
+"""Folding of constants: nodes whose inputs are constants become initializers.
 
 `fold-constants` folds what is bit-exact on every machine; `fold-float-arithmetic` elementwise IEEE
 arithmetic (design section 7). Weights that nodes make must reach an execution provider as
@@ -6,10 +6,9 @@ initializers (real-eps.md section 14).
 
 numpy evaluates, not onnxruntime (`arithmetic` says why) and not onnx's reference evaluator, which
 for some ops goes through float64 and which holds every result in memory. Bit-exact means what
-onnxruntime's CPU kernels compute at ORT_DISABLE_ALL (tests/fuzz/graphs holds it so), in all but one
-thing: between float16 nodes the CPU EP leaves out
-roundings, so that a Cast of a weight to float16 before such a node rounds when it is folded, and
-does not when it is run (measured on 1.31.1).
+onnxruntime's CPU kernels compute at ORT_DISABLE_ALL (tests/fuzz/graphs checks it), with one
+exception: between float16 nodes the CPU EP leaves out roundings, so a Cast of a weight to float16
+before such a node rounds when it is folded, and does not when it is run (measured on 1.31.1).
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ class _FoldPass(CountingPass):
     """Fold nodes of constants, in one sweep that also infers the shapes it makes known."""
 
     _kernels: ClassVar[Kernels]
-    """What to fold when all inputs are constants."""
+    """Kernels of nodes that are folded if all inputs are constants."""
 
     _shape_kernels: ClassVar[Kernels] = {}
-    """What to fold when the shape of the first input is known."""
+    """Kernels of nodes that are folded if the shape of the first input is known."""
 
     def __init__(self, scratch: Scratch) -> None:
         """Put large results into `scratch`."""
         self._scratch = scratch
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Counts of folded nodes by op type, and of values whose shape became known."""
+        """Return counts of folded nodes by op type, and of values whose shape became known."""
         sweep = _Sweep(self, model)
         sweep.graph(model.graph)
         return sweep.changed
 
     def evaluate(self, node: ir.Node, version: int) -> list[ir.TensorProtocol] | None:
-        """The tensors that a node always makes, or None."""
+        """Return the tensors that a node always makes; None if they are not constant."""
         if node.domain:
             return None
         since, kernel = self._shape_kernels.get(node.op_type, (0, None))
@@ -72,7 +71,7 @@ class _FoldPass(CountingPass):
         try:
             arrays = kernel(operation)
         except (Declined, ValueError, IndexError, TypeError, ArithmeticError):
-            # What breaks here is not valid ONNX: the node stays, and fails where it is run.
+            # Such a node is not valid ONNX: it stays, and fails when it is run.
             return None
         return self._tensors(node, arrays)
 
@@ -124,7 +123,7 @@ class _Sweep:
         self._inference = NodeInference(model)
         self._version = edit.opset(model)
         self._news: set[ir.Value] = set()
-        """Values of which this sweep made more known: what reads them may now be inferred."""
+        """Values about which this sweep learned more; nodes that read them may now be inferred."""
         self.changed: Counter[str] = Counter()
 
     def graph(self, graph: ir.Graph) -> None:
@@ -153,19 +152,19 @@ class _Sweep:
 
 
 def _final(node: ir.Node) -> bool:
-    """The Identity by which a graph output gets its constant."""
+    """Tell whether a node is the Identity that gives a graph output its constant."""
     return edit.is_op(node, "Identity") and node.outputs[0].is_graph_output()
 
 
 def _expands(value: ir.Value) -> bool:
-    """It is the shape of an Expand. ONNX Runtime 1.31.1 leaves a size of 1 of strings as it is for
-    a computed -1; of a constant -1 it infers that the size is -1, and may not load the model.
+    """Tell whether a value is the shape of an Expand. For a computed -1, ONNX Runtime 1.31.1 keeps
+    the size; from a constant -1 it infers the size -1, and may not load the model.
     """
     return any(edit.is_op(use.node, "Expand") and use.idx == 1 for use in value.uses())
 
 
 def _typed(node: ir.Node) -> bool:
-    """No constant among the inputs is of strings, or of elements under a byte."""
+    """Tell whether no constant input has strings, or elements under a byte."""
     constants = (edit.constant(value) for value in node.inputs)
     return all(
         tensor is None or (tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8)

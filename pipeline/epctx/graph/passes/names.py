@@ -1,4 +1,4 @@
-"""`unique-names`: no value of a subgraph has a name that another graph has, while passes run."""
+"""`unique-names`: while passes run, no value of a subgraph has another graph's name."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from epctx.graph.passes.base import CountingPass
 from epctx.graph.serde.ordering import bodies
 
 _GIVEN: Final = "epctx.names"
-"""In the `meta` of a body: what its inputs and outputs were called."""
+"""Key in the `meta` of a body of the earlier names of its inputs and outputs."""
 
 
 class UniqueNamesPass(CountingPass):
     """Rename values of subgraphs whose names other graphs have too.
 
-    ONNX finds a value by its name, innermost graph first: a pass that moves a value could make a
-    name mean another one. The main graph's names stay, and those of subgraphs' inputs and outputs
-    mean nothing outside; where they mean something to the operator, `give_back` restores them.
+    ONNX finds a value by its name, innermost graph first. So a pass that moves a value could make a
+    name mean another one. The main graph's names stay. If an operator finds a body's inputs and
+    outputs by name, `give_back` restores these names.
     """
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Count of values renamed."""
+        """Return the count of renamed values."""
         for node in model.graph.all_nodes():
             for graph in _named(node):
                 graph.meta[_GIVEN] = tuple(v.name for v in (*graph.inputs, *graph.outputs))
@@ -43,7 +43,7 @@ class UniqueNamesPass(CountingPass):
 
 
 def give_back(model: ir.Model) -> None:
-    """Name inputs and outputs of bodies as before the passes, where an operator finds them so."""
+    """Restore names of bodies' inputs and outputs if the operator may find them by name."""
     editor = edit.Editor(model)
     for node in list(model.graph.all_nodes()):
         for graph in _named(node):
@@ -54,13 +54,13 @@ def give_back(model: ir.Model) -> None:
 
 
 def _named(node: ir.Node) -> Iterator[ir.Graph]:
-    """The bodies of a node whose operator may find their inputs and outputs by name."""
+    """Yield the bodies of a node whose operator may find inputs and outputs by name."""
     if node.domain:
         yield from bodies(node.attributes.values())
 
 
 def _keep_apart(node: ir.Node, graph: ir.Graph, editor: edit.Editor) -> None:
-    """Let what a body takes from outside have none of its own names: passes may have brought it."""
+    """Rename outer values that have a name of the body: passes may have moved them."""
     own = {value.name for value in _values(graph)}
     inside = set(dataflow.subgraphs(node))
     for value in dict.fromkeys(dataflow.captured(node)):
@@ -84,7 +84,7 @@ def _keep_apart(node: ir.Node, graph: ir.Graph, editor: edit.Editor) -> None:
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:
-    """Values that a graph defines and that have a name, each once."""
+    """Return named values that a graph defines, each once."""
     values = dict.fromkeys((*graph.inputs, *graph.initializers.values()))
     values.update(dict.fromkeys(v for node in graph for v in node.outputs if v.name))
     return list(values)

@@ -1,8 +1,8 @@
 """Passes by name: the built-in ones, and those of third parties by entry point.
 
 A new pass is a class in a module beside this one and a name in `_BUILT_IN`; if a level runs it, in
-`LEVELS`, too. docs/passes.md tells of it.
-Importing this module imports neither onnx nor onnx_ir: `check` is for who reads manifests.
+`LEVELS`, too. docs/passes.md describes it. This module imports neither onnx nor onnx_ir: the parser
+of manifests uses `check`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _NEED_SCRATCH = frozenset({"fold-constants", "fold-float-arithmetic"})
 
 
 class Loop(Struct, frozen=True, kw_only=True):
-    """Passes that feed each other: repeated until none changes anything.
+    """Passes that feed each other, repeated until none changes anything.
 
     Attributes:
-        passes: run in turn.
-        follow: run when they are done and something has changed; if it finds more, they go on.
+        passes: passes that run in turn.
+        follow: pass that runs after them if something has changed; if it changes more, they go on.
     """
 
     passes: tuple[str, ...]
@@ -56,11 +56,11 @@ class Loop(Struct, frozen=True, kw_only=True):
 
 
 FIRST = "unique-names"
-"""Run before any other pass, for all of them may move values between graphs."""
+"""Pass that runs before all others, since they may move values between graphs."""
 
 
 def _level(*folds: str) -> tuple[str | Loop, ...]:
-    """A level that folds by these passes."""
+    """Return a level with these folding passes."""
     return (
         "lift-constants",
         Loop(
@@ -79,43 +79,43 @@ LEVELS: Mapping[str, tuple[str | Loop, ...]] = {
     "basic": _level("fold-constants"),
     "extended": _level("fold-constants", "fold-float-arithmetic"),
 }
-"""What the levels run, in order (design section 7)."""
+"""Passes of each level, in order (design section 7)."""
 
 
 def steps(wanted: Iterable[str]) -> tuple[str | Loop, ...]:
-    """What a list of passes and levels runs, in order."""
+    """Return the steps of a list of passes and levels, in order."""
     return tuple(step for name in wanted for step in LEVELS.get(name, (name,)))
 
 
 def is_built_in(name: str) -> bool:
-    """Whether a pass, or a level, is epctx's own."""
+    """Tell whether a pass, or a level, is epctx's own."""
     return name in _BUILT_IN or name in LEVELS
 
 
 def names() -> tuple[str, ...]:
-    """All passes that can be named here, built-in ones first."""
+    """Return the names of all installed passes, built-in ones first."""
     return (*_BUILT_IN, *sorted(set(_third_party()) - set(_BUILT_IN)))
 
 
 def check(wanted: Iterable[str], *, where: str | None = None) -> None:
-    """Raise for the first name in `wanted` that is no pass.
+    """Raise for the first name in `wanted` that is not a pass.
 
     Raises:
-        ManifestError: with the nearest name; or two packages have a pass of this name.
+        ManifestError: there is no such pass, or two packages have one of this name.
     """
     others = [name for name in wanted if name not in _BUILT_IN and name not in LEVELS]
     third_party = _third_party() if others else {}  # to search the environment takes 10 ms
     for name in others:
-        found = third_party.get(name, ())
-        if not found:
+        entries = third_party.get(name, ())
+        if not entries:
             raise ManifestError(
                 f'optimize names the pass "{name}", which does not exist',
                 where=where,
                 remedy=did_you_mean(name, (*names(), *LEVELS)),
                 code=Code.NO_SUCH_PASS,
             )
-        if len(found) > 1:
-            packages = " and ".join(sorted(package_of(each) for each in found))
+        if len(entries) > 1:
+            packages = " and ".join(sorted(package_of(each) for each in entries))
             raise ManifestError(
                 f'optimize names the pass "{name}", which {packages} both have',
                 where=where,
@@ -140,7 +140,7 @@ def create(name: str, scratch: Scratch) -> ir.passes.InPlacePass:
 
 
 def of_others(wanted: Iterable[str]) -> Mapping[str, EntryPoint]:
-    """The third-party passes in `wanted`, each with the entry point that leads to it.
+    """Return the third-party passes in `wanted`, with their entry points.
 
     Raises:
         ManifestError: there is no such pass.
@@ -152,25 +152,25 @@ def of_others(wanted: Iterable[str]) -> Mapping[str, EntryPoint]:
 
 
 def foreign(wanted: Iterable[str]) -> bool:
-    """Whether a pass in `wanted` is of a third party."""
+    """Tell whether a pass in `wanted` is a third party's."""
     return any(name not in _BUILT_IN and name not in LEVELS for name in wanted)
 
 
 def owner(name: str) -> str | None:
-    """The package that a third-party pass comes from, with its version; None: built in."""
-    found = () if name in _BUILT_IN else _third_party().get(name, ())
-    return package_of(found[0]) if found else None
+    """Return the package of a third-party pass, with its version; None for a built-in pass."""
+    entries = () if name in _BUILT_IN else _third_party().get(name, ())
+    return package_of(entries[0]) if entries else None
 
 
 def _third_party() -> Mapping[str, Sequence[EntryPoint]]:
-    found: dict[str, list[EntryPoint]] = {}
+    by_name: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
-        found.setdefault(entry.name, []).append(entry)
-    return found
+        by_name.setdefault(entry.name, []).append(entry)
+    return by_name
 
 
 def package_of(entry: EntryPoint) -> str:
-    """The distribution that an entry point is of, with its version."""
+    """Return the distribution of an entry point, with its version."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
 
 
@@ -180,7 +180,7 @@ def _load(entry: EntryPoint) -> ir.passes.InPlacePass:
     where = f"optimize pass {entry.name}"
     try:
         made = entry.load()()
-    except Exception as error:  # a package of others: whatever it raises, it is to be named
+    except Exception as error:  # third-party code may raise anything; the package is named
         raise ManifestError(
             f"the package {package_of(entry)} cannot make it",
             where=where,

@@ -1,4 +1,4 @@
-"""Local rewrite rules: a pattern of nodes, and what may stand in its place.
+"""Local rewrite rules: a pattern of nodes, and its replacement.
 
     Rule(
         name="not-not",
@@ -6,10 +6,10 @@
         replace=lambda match: match["x"],
     )
 
-A pattern is matched backwards from the node that it ends in. Its inner nodes may have other uses:
-they stay, and dead code elimination takes those that have none. `replace` gets the match and
-returns the value to be used instead of the last node's first output, or None if the rule does not
-apply; new nodes are made with `match.op`.
+A pattern is matched backwards from its last node. Inner nodes may have other uses: they stay, and
+dead code elimination removes unused ones. `replace` gets the match and returns the value that
+replaces the last node's first output, or None if the rule does not apply; `match.op` makes new
+nodes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Op:
     """Matches the first output of a node of the default domain.
 
     Attributes:
-        op_type: one op type, or several that serve.
-        inputs: patterns of its first inputs; inputs beyond them are not looked at.
-        name: the node can be had from the match under it.
+        op_type: one op type, or several alternatives.
+        inputs: patterns of the first inputs; further inputs are ignored.
+        name: name of the node in the match.
     """
 
     op_type: str | tuple[str, ...]
@@ -53,17 +53,17 @@ class Op:
 
     @property
     def op_types(self) -> tuple[str, ...]:
-        """The op types that serve."""
+        """Op types that match."""
         return (self.op_type,) if isinstance(self.op_type, str) else self.op_type
 
 
 class Match(Struct):
-    """Where a pattern was found.
+    """A match of a pattern.
 
     Attributes:
-        root: the node that the pattern ends in.
+        root: the last node of the pattern.
         version: the opset version of the default domain.
-        made: nodes made by `op`, in order; they are put before the root.
+        made: nodes made by `op`, in order; they are inserted before the root.
     """
 
     root: ir.Node
@@ -78,7 +78,7 @@ class Match(Struct):
 
     @property
     def output(self) -> ir.Value:
-        """The value to be replaced."""
+        """Value that is replaced."""
         return self.root.outputs[0]
 
     def op(
@@ -87,7 +87,7 @@ class Match(Struct):
         inputs: Sequence[ir.Value | None],
         attributes: Iterable[ir.Attr] = (),
     ) -> ir.Value:
-        """The output of a new node, named after the root."""
+        """Make a node, named after the root; return its output."""
         output = ir.Value(name=self.editor.free_name(f"{self.output.name}/{op_type}"))
         name = self.editor.free_name(f"{self.root.name or self.output.name}/{op_type}")
         self.made.append(
@@ -96,17 +96,17 @@ class Match(Struct):
         return output
 
     def constant(self, tensor: ir.TensorProtocol) -> ir.Value:
-        """A new initializer of the root's graph."""
+        """Make an initializer of the root's graph."""
         tensor.name = f"{self.output.name}/constant"
         return self.editor.initializer(edit.graph_of(self.output), tensor)
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A rewrite: where `pattern` is, `replace` says what may stand there.
+    """A rewrite of `pattern` by the value that `replace` returns.
 
     Attributes:
-        name: what the record counts it under.
-        since: first opset version of the default domain for which it is right.
+        name: name in the record's counts.
+        since: first opset version of the default domain for which the rule is right.
     """
 
     name: str
@@ -125,7 +125,7 @@ class RewritePass(CountingPass):
                 self._rules[op_type].append(rule)
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Counts of applications by rule."""
+        """Return counts of applications by rule."""
         rewriting = _Rewriting(self._rules, model)
         for graph in model.graphs():
             for node in graph:
@@ -145,7 +145,7 @@ class _Rewriting:
         self.again: list[ir.Node] = []
 
     def node(self, node: ir.Node) -> None:
-        """Apply the first rule that applies to a node; then what follows it may match anew."""
+        """Apply the first rule that fits a node; nodes that follow may match again."""
         if node.graph is None or node.domain:
             return
         for rule in self._rules.get(node.op_type, ()):

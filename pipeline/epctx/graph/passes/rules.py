@@ -1,8 +1,7 @@
 """The built-in rules: exact, whatever the values are (design section 7, "local rewrite rules").
 
-A rule needs what it needs to be known: a shape that is not static, or an axis that is no constant,
-leaves the graph as it is. Rules that would change rounding, the sign of a zero or what happens to
-NaN are not here.
+If a shape that a rule needs is not static, or an axis is not constant, the graph stays as it is. No
+rule changes rounding, the sign of a zero or the treatment of NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from epctx.graph.passes.scratch import Array
 
 X, Y = Var("x"), Var("y")
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-"""Ops that give the same elements, in the same order, another shape."""
+"""Ops that change the shape but keep the elements and their order."""
 
 
 def _input(match: Match) -> ir.Value:
@@ -38,13 +37,13 @@ def _dropout(match: Match) -> ir.Value | None:
 
 
 def _same_type(match: Match) -> ir.Value | None:
-    """Cast to the type that it has."""
+    """Remove a Cast to the same type."""
     x = match["x"]
     return x if x.dtype is not None and x.dtype == match.output.dtype else None
 
 
 def _cast_like(match: Match) -> ir.Value | None:
-    """CastLike depends on a type only, not on the value that has it."""
+    """Write CastLike as Cast: it depends only on a type."""
     if match.output.dtype is None:
         return None
     saturate = [each for each in match.root.attributes.values() if each.name == "saturate"]
@@ -53,7 +52,7 @@ def _cast_like(match: Match) -> ir.Value | None:
 
 
 def _cast_back(match: Match) -> ir.Value | None:
-    """Cast of a cast between integers, where the inner one keeps every value."""
+    """Merge two casts between integers if the inner one keeps every value."""
     x, middle = match["x"], match.nodes["inner"].outputs[0].dtype
     if x.dtype is None or middle is None or match.output.dtype is None:
         return None
@@ -65,7 +64,7 @@ def _cast_back(match: Match) -> ir.Value | None:
 
 
 def _holds(wide: ir.DataType, narrow: ir.DataType) -> bool:
-    """Every value of integer type `narrow` is one of integer type `wide`."""
+    """Tell whether integer type `wide` has every value of integer type `narrow`."""
     if not all(each.is_integer() and each.bitwidth >= 8 for each in (wide, narrow)):
         return False
     outer, inner = np.iinfo(wide.numpy()), np.iinfo(narrow.numpy())
@@ -73,7 +72,7 @@ def _holds(wide: ir.DataType, narrow: ir.DataType) -> bool:
 
 
 def _perm(node: ir.Node) -> list[int] | None:
-    """The permutation of a Transpose; by default the reversal."""
+    """Return the permutation of a Transpose; by default the reversal."""
     perm = node.attributes.get_ints("perm")
     if perm is not None:
         return list(perm)
@@ -97,7 +96,7 @@ def _transpose_twice(match: Match) -> ir.Value | None:
 
 
 def _reshape_twice(match: Match) -> ir.Value | None:
-    """Reshape of a reshape, to a constant shape that copies no dimension."""
+    """Merge two reshapes to a constant shape that copies no dimension."""
     shape = edit.integers(match["y"])
     if shape is None or (0 in shape and not match.root.attributes.get_int("allowzero", 0)):
         return None
@@ -106,12 +105,12 @@ def _reshape_twice(match: Match) -> ir.Value | None:
 
 
 def _same_shape(match: Match) -> ir.Value | None:
-    """An op that keeps the elements and their order, and here the shape too."""
+    """Remove an op that keeps the elements and their order, and here the shape, too."""
     return match["x"] if edit.same_static_shape(match["x"], match.output) else None
 
 
 def _whole_slice(match: Match) -> ir.Value | None:
-    """Slice that takes everything, forwards."""
+    """Remove a Slice that takes everything, forwards."""
     steps = match.root.inputs[4] if len(match.root.inputs) > 4 else None
     if steps is not None and set(edit.integers(steps) or (0,)) != {1}:
         return None
@@ -119,7 +118,7 @@ def _whole_slice(match: Match) -> ir.Value | None:
 
 
 def _no_padding(match: Match) -> ir.Value | None:
-    """Pad by zero elements everywhere."""
+    """Remove a Pad by zero elements."""
     pads: Sequence[int] | None = match.root.attributes.get_ints("pads")
     if pads is None and len(match.root.inputs) > 1:
         pads = edit.integers(match.root.inputs[1])
@@ -127,7 +126,7 @@ def _no_padding(match: Match) -> ir.Value | None:
 
 
 def _only_input(match: Match) -> ir.Value | None:
-    """Concat, Sum, Max or Min of one."""
+    """Remove a Concat, Sum, Max or Min of one input."""
     return match["x"] if len(match.root.inputs) == 1 else None
 
 
@@ -136,9 +135,9 @@ def _one_block(match: Match) -> ir.Value | None:
 
 
 def _neutral(match: Match) -> ir.Value | None:
-    """Add of 0, Sub of 0, Mul by 1, Div by 1: of floats only where the sign of zero is kept.
+    """Remove Add of 0, Sub of 0, Mul by 1, Div by 1, for floats only if the sign of zero stays.
 
-    Of all floats a signalling NaN alone would come out otherwise: quiet.
+    Only a signalling NaN would differ: the op makes it quiet.
     """
     x, constant = match["x"], edit.array(match["y"])
     if constant is None or not constant.size or not edit.same_static_shape(x, match.output):
@@ -152,15 +151,15 @@ def _neutral(match: Match) -> ir.Value | None:
 
 
 def _neutral_first(match: Match) -> ir.Value | None:
-    """The same where the constant comes first, for Add and Mul."""
+    """Remove a neutral Add or Mul whose constant comes first."""
     match.values["x"], match.values["y"] = match["y"], match["x"]
     return _neutral(match)
 
 
 def _where(match: Match) -> ir.Value | None:
-    """Where by a condition that is one and the same everywhere.
+    """Resolve a Where with a uniform constant condition.
 
-    Not of floats: onnxruntime's CPU kernel makes 0.0 of -0.0 (1.31.1).
+    Floats are left out: onnxruntime's CPU kernel turns -0.0 into 0.0 (1.31.1).
     """
     condition = edit.array(match.root.inputs[0])
     if condition is None or not condition.size or condition.size > 4096:
@@ -177,7 +176,7 @@ def _where(match: Match) -> ir.Value | None:
 
 
 def _dimensions(match: Match) -> ir.Value | None:
-    """Gather or Slice of a shape, of dimensions that are known though others are not."""
+    """Resolve a Gather or Slice of a shape if the dimensions that it takes are known."""
     shape, node = match["x"].shape, match.nodes["shape"]
     if shape is None:
         return None
@@ -191,7 +190,7 @@ def _dimensions(match: Match) -> ir.Value | None:
 
 
 def _places(node: ir.Node, version: int, count: int) -> Array | None:
-    """Which of `count` dimensions a Gather or Slice takes."""
+    """Return which of `count` dimensions a Gather or Slice takes; None if unknown."""
     if node.op_type == "Gather":
         indices = edit.array(node.inputs[1])
         if indices is None or not indices.size:
@@ -211,9 +210,9 @@ def _places(node: ir.Node, version: int, count: int) -> Array | None:
 
 
 def _norm(match: Match) -> ir.Value | None:
-    """The weights of a norm, which come first in exports of Llama and its kin, second.
+    """Put the weights of a norm second; exports of Llama and similar models have them first.
 
-    With the weights first QNN (2.7.0) fails to compile such a norm of float32:
+    With the weights first QNN (2.7.0) fails to compile such a float32 norm:
     "QNN_COMMON_ERROR_MEM_ALLOC".
     """
     weights = match["y"]
@@ -296,5 +295,5 @@ class SimplifyPass(RewritePass):
         super().__init__(RULES)
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Counts of applications by rule."""
+        """Return counts of applications by rule."""
         return super().apply(model) if edit.opset(model) <= edit.NEWEST_OPSET else {}

@@ -37,7 +37,9 @@ Array = npt.NDArray[Any]
 
 
 def blocks(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[slice, ...]]:
-    """Index a shape in C order, at most `digest.CHUNK` bytes at a time (one element at least)."""
+    """Yield indices of blocks of a shape in C order, each at most `digest.CHUNK` bytes (or one
+    element).
+    """
     if 0 in shape:
         return
     inner, axis = itemsize, len(shape)
@@ -56,31 +58,31 @@ def blocks(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[slice, ...]]
 
 
 def content_chunks(array: Array) -> Iterator[memoryview]:
-    """The bytes of an array in C order, in pieces; the array may have any strides."""
+    """Yield the bytes of an array of any strides, in C order, in pieces."""
     for index in blocks(array.shape, array.itemsize):
         yield np.ascontiguousarray(array[index]).reshape(-1).view(np.uint8).data
 
 
 def is_fill(array: Array) -> bool:
-    """All elements are one element in memory."""
+    """Tell whether all elements are one element in memory."""
     return array.size > 0 and all(
         not stride or size == 1 for stride, size in zip(array.strides, array.shape, strict=True)
     )
 
 
 def held_bytes(array: Array) -> int:
-    """Bytes of memory from its first element to its last: few for a fill, whatever its size."""
+    """Return the bytes of memory that an array spans: few for a fill, whatever its size."""
     low, high = byte_bounds(array)
     return min(high - low, content_bytes(array))
 
 
 def content_bytes(array: Array) -> int:
-    """Bytes that the array's content takes when written, whatever its strides."""
+    """Return the bytes of an array's written content, whatever its strides."""
     return math.prod(array.shape) * array.itemsize
 
 
 def address_of(array: Array) -> int:
-    """Where in memory the first element is."""
+    """Return the memory address of the first element."""
     address: int = array.__array_interface__["data"][0]
     return address
 
@@ -88,23 +90,23 @@ def address_of(array: Array) -> int:
 R = TypeVar("R")
 
 SMALL = 1 << 16
-"""Tensors below 64 KiB stay in memory."""
+"""Least bytes (64 KiB) of tensors that leave memory."""
 
 HELD = 1 << 26
-"""Bytes (64 MiB) of larger tensors that are in memory until they are written together."""
+"""Bytes (64 MiB) of larger tensors that stay in memory until they are written together."""
 
 MOST = 8 << 30
-"""Bytes (8 GiB) that passes make of a model at most, and `TIMES` what they make it of."""
+"""Bytes (8 GiB) that passes may make of a model, beside `TIMES` the bytes of its source."""
 
 TIMES = 8
-"""A weight may go through some nodes, each of which lays it out anew."""
+"""Factor of the source's bytes: a weight may go through several nodes that lay it out anew."""
 
 FOLDED = "folded.data"
-"""The file that gets the weights that passes made."""
+"""Name of the file with the weights that passes made."""
 
 
 class _Writer:
-    """A new file of weights, and the ranges written to it with their digests."""
+    """A new file of weights, with the digests of the ranges written to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -120,7 +122,7 @@ class _Writer:
         self._stream.close()
 
     def write(self, pieces: Iterable[memoryview]) -> int:
-        """Append a tensor at an aligned offset, which is returned."""
+        """Append a tensor at an aligned offset; return the offset."""
         self._put(bytes(-self._size % ALIGNMENT))
         start, hasher = self._size, blake3.blake3()
         for piece in pieces:
@@ -130,7 +132,7 @@ class _Writer:
         return start
 
     def map(self) -> DataFile:
-        """The file as it was written."""
+        """Return the written file, mapped."""
         self._stream.close()
         whole = Digest("blake3", self._whole.hexdigest())
         return DataFile.open(self._path, whole=whole, parts=self.parts)
@@ -144,7 +146,7 @@ class _Writer:
 
 
 class _Held(ir.LazyTensor):
-    """A tensor in memory that becomes a part of a file when memory is needed."""
+    """A tensor in memory that moves to a file when memory is needed."""
 
     __slots__ = ("backing",)
 
@@ -154,16 +156,16 @@ class _Held(ir.LazyTensor):
         super().__init__(lambda: self.backing, backing.dtype, shape, name=backing.name)
 
     def unwrapped(self) -> ir.TensorProtocol:
-        """What it is now, under the name that it has now."""
+        """Return its current tensor, under its current name."""
         self.backing.name = self.name
         return self.backing
 
 
 class Scratch:
-    """The weights that passes make of one model, in one folder.
+    """Weights that passes make of one model, in one folder.
 
     Args:
-        folder: exists; files `folded.data` and `laid-out-<n>.data` are made in it.
+        folder: existing folder, which gets the files `folded.data` and `laid-out-<n>.data`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -178,7 +180,7 @@ class Scratch:
 
     @property
     def is_full(self) -> bool:
-        """A small model may make terabytes: no more is to be made of this one."""
+        """True if this model may get no more weights: a small model may make terabytes."""
         return self._left < 0
 
     def lay_out(self, shape: tuple[int, ...], pieces: Iterable[memoryview], like: Array) -> Array:
@@ -203,10 +205,10 @@ class Scratch:
         self._mapped.insert(place, file)
 
     def tensor(self, array: Array, dtype: ir.DataType, name: str) -> ir.TensorProtocol:
-        """An array as a tensor: a range of a known file where it is one.
+        """Return an array as a tensor, mapped if it is a range of a known file.
 
-        So the reshaped or split weight of a source stays a reference to the source. Small arrays
-        are copied, so that they hold on to nothing.
+        So a reshaped or split weight of a source stays a reference to the source. Small arrays are
+        copied, so that they keep no larger array alive.
 
         Raises:
             StorageError: the disk is full.
@@ -231,10 +233,10 @@ class Scratch:
         return held
 
     def write_out(self, model: ir.Model) -> None:
-        """Write what is still a view or in memory to `folded.data`; delete files not in use.
+        """Write tensors that are views or in memory to `folded.data`; delete unused files.
 
-        A file of which only a part is in use is written anew, so that none is carried along.
-        The scratch forgets all files: Windows deletes none whose map is alive.
+        A file that is used only in part is written anew, so that no unused bytes stay. The scratch
+        forgets all files, since Windows deletes no file whose map is alive.
 
         Raises:
             StorageError: the disk is full.
@@ -264,7 +266,7 @@ class Scratch:
         used: Mapping[DataFile, Mapping[int, MappedTensor]],
         pending: dict[int, ir.TensorProtocol],
     ) -> list[Path]:
-        """Files to be deleted; what is in use of them is added to `pending`."""
+        """Return files to delete; tensors in use of them are added to `pending`."""
         dead = []
         for file, parts in self._made.items():
             tensors_of = used.get(file, {})
@@ -274,7 +276,7 @@ class Scratch:
         return dead
 
     def _put(self, model: ir.Model, pending: Mapping[int, ir.TensorProtocol]) -> None:
-        """Write tensors of `model`, by their identity, to `folded.data`, and refer to them."""
+        """Write the pending tensors of `model` to `folded.data`, and refer to them."""
         if not pending:
             return
         file, offsets = self._write(lambda w: _write_all(w, pending.values()), FOLDED)
@@ -287,7 +289,7 @@ class Scratch:
         tensors.replace_all(model, mapped)
 
     def _write_held(self) -> None:
-        """Write the tensors that are in memory and still needed."""
+        """Write tensors that are in memory and still in use."""
         alive = [held for ref in self._held if (held := ref()) is not None]
         self._held.clear()
         self._budget = HELD
@@ -315,7 +317,7 @@ class Scratch:
         return file, result
 
     def _range(self, array: Array) -> tuple[DataFile, int] | None:
-        """The file that has just these bytes, in this order, and from where."""
+        """Return the file and offset of exactly these bytes; None if there is none."""
         return self._file_at(address_of(array), array.nbytes) if array.flags.c_contiguous else None
 
     def _file_at(self, address: int, length: int) -> tuple[DataFile, int] | None:
@@ -327,7 +329,7 @@ class Scratch:
 
 
 def _wasted(parts: Iterable[tuple[int, int]], used: Iterable[tuple[int, int]]) -> bool:
-    """One of `parts` (offset, length) shares no byte with the ranges (start, stop) in `used`."""
+    """Tell whether one of `parts` (offset, length) overlaps no range (start, stop) in `used`."""
     ranges = sorted(used)
     return not all(
         any(start < offset + length and offset < stop for start, stop in ranges)
@@ -336,7 +338,7 @@ def _wasted(parts: Iterable[tuple[int, int]], used: Iterable[tuple[int, int]]) -
 
 
 def _write_all(writer: _Writer, pending: Iterable[ir.TensorProtocol]) -> dict[int, int]:
-    """Write tensors, equal fills once; return the offset of each by its identity."""
+    """Write tensors, equal fills once; return offsets by the tensors' identity."""
     offsets: dict[int, int] = {}
     fills: dict[tuple[object, ...], int] = {}
     for tensor in pending:

@@ -1,8 +1,7 @@
 """Types and shapes: inferred by onnx for the whole graph, or for one node after another.
 
-`infer-shapes` is onnx's inference with data propagation, without the weights: what it need not
-read it does not get. `NodeInference` follows up what a fold makes known, so that one sweep is
-enough however deep shapes depend on each other.
+`infer-shapes` is onnx's inference with data propagation, without the weights. `NodeInference`
+infers single nodes after a fold, so one sweep is enough however deep shapes depend on each other.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from epctx.graph.serde.ordering import bodies
 from epctx.graph.weights import tensors
 
 _READ = 1024
-"""Bytes up to which inference gets a tensor's content: what computes shapes is smaller."""
+"""Maximum bytes of a tensor whose content inference gets; tensors for shapes are smaller."""
 
 
 class InferShapesPass(CountingPass):
     """Infer types and shapes of all values of the graph and its subgraphs."""
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Count of values that got a type, a rank or a dimension."""
+        """Return the count of values that got a type, a rank or a dimension."""
         with tensors.replaced(model, _without_content):
             proto = serde_types.to_proto(model)
         return {"values": _merge_graph(model.graph, inference.infer(proto).graph)}
@@ -47,7 +46,7 @@ class NodeInference:
         self._ir_version = model.ir_version
 
     def infer(self, node: ir.Node) -> list[ir.Value]:
-        """The outputs of `node` of whose type or shape more became known."""
+        """Infer a node; return the outputs whose type or shape became better known."""
         if native.reach() == "nothing" or any(True for _ in bodies(node.attributes.values())):
             return []
         types = {str(v.name): _type_proto(v) for v in node.inputs if v is not None}
@@ -98,7 +97,7 @@ class NodeInference:
 
 
 def _without_content(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """A tensor that inference can do with: its content if it is small, else a mere reference."""
+    """Return a tensor for inference: its content if it is small, else a mere reference."""
     small = tensor.nbytes <= _READ
     if tensor.dtype == ir.DataType.STRING or (small and not isinstance(tensor, ir.ExternalTensor)):
         return tensor
@@ -142,7 +141,7 @@ def _merge_graph(graph: ir.Graph, inferred: onnx.GraphProto) -> int:
 
 
 def _merge(value: ir.Value, found: onnx.TypeProto) -> bool:
-    """Add what was found to what is known; True if it is more."""
+    """Complete a value's type and shape; return True if they gained."""
     if not found.WhichOneof("value"):
         return False
     changed = False

@@ -1,1 +1,1 @@
-"""How constants are computed: exactly, or not at all."""
+"""Kernels that compute constants exactly, or not at all."""

@@ -27,7 +27,7 @@ so that a fold, right by the standard, would differ from the run.
 
 
 def cast(op: Operation) -> Sequence[Array]:
-    """Cast and CastLike to the type of the node's output."""
+    """Compute Cast and CastLike to the type of the node's output."""
     source, target = op.input(0), op.result_type()
     if target is None or target.bitwidth < 8 or target.is_string():
         raise Declined("a type of this size")
@@ -43,10 +43,10 @@ def cast(op: Operation) -> Sequence[Array]:
 
 
 def _check_next_casts(op: Operation, result: Array) -> None:
-    """Decline what a Cast that follows would find out of its range.
+    """Decline values that are out of range for a following Cast.
 
-    onnxruntime's CPU EP leaves out the first of two casts where it loses nothing, at
-    ORT_DISABLE_ALL too, so that it converts another type than the second one says (1.31.1).
+    onnxruntime's CPU EP leaves out the first of two casts if it loses nothing, even at
+    ORT_DISABLE_ALL, so it converts from another type than the second Cast says (1.31.1).
     """
     for node, _ in op.node.outputs[0].uses():
         following = node.outputs[0].dtype if node.op_type in ("Cast", "CastLike") else None
@@ -56,7 +56,7 @@ def _check_next_casts(op: Operation, result: Array) -> None:
 
 
 def _conversion(source: np.dtype[np.generic], to: np.dtype[np.generic]) -> Callable[..., Array]:
-    """What converts between two types, or declines values whose conversion machines differ in."""
+    """Return a conversion between two types; it declines values on which machines differ."""
     kinds = _kind(source) + _kind(to)
     if "?" in kinds:
         raise Declined("a type whose conversion onnxruntime rounds in its own way")
@@ -70,7 +70,7 @@ def _conversion(source: np.dtype[np.generic], to: np.dtype[np.generic]) -> Calla
 
 
 def _kind(dtype: np.dtype[np.generic]) -> str:
-    """b: boolean, i: integer, f: float of 16 bits and more, ?: anything else."""
+    """Return b for boolean, i for integer, f for float of 16 bits and more, ? otherwise."""
     if dtype.kind == "b":
         return "b"
     if dtype.kind in "iu":
@@ -79,7 +79,7 @@ def _kind(dtype: np.dtype[np.generic]) -> str:
 
 
 def _round(block: Array, to: np.dtype[np.generic]) -> Array:
-    """Round to nearest even, once; decline what is rounded twice on the way through float32."""
+    """Round to nearest even, once; decline values that float32 would round twice."""
     with np.errstate(over="ignore", invalid="ignore"):
         if to.itemsize == 2 and block.dtype.itemsize > 2:
             single = block.astype(np.float32)
@@ -92,7 +92,7 @@ def _round(block: Array, to: np.dtype[np.generic]) -> Array:
 
 
 def _truncate(block: Array, to: np.dtype[np.generic]) -> Array:
-    """To integer, towards zero; decline what is out of range, where machines differ."""
+    """Convert to integer, towards zero; decline values out of range, where machines differ."""
     wide = np.trunc(block.astype(np.float64))
     limits = np.iinfo(to)  # type: ignore[type-var]  # an integer type: `_kind` said so
     # float64 holds the lower limit and the upper limit plus one of every integer type exactly.
@@ -111,7 +111,7 @@ def _without_nan(block: Array) -> Array:
 def _inputs(
     op: Operation, kinds: str = "iu", what: str = "integers of one type"
 ) -> tuple[Array, ...]:
-    """All inputs, which must be `what`: of one type, its kind among numpy's letters `kinds`."""
+    """Return all inputs, which must have one type, of a kind among numpy's letters `kinds`."""
     inputs = tuple(op.input(index) for index in range(len(op.inputs)))
     dtype = inputs[0].dtype
     fits = dtype.kind in kinds and (dtype.kind != "f" or dtype in IEEE)
@@ -127,12 +127,12 @@ def _elementwise(
 
 
 def _reduced(function: Callable[[Array, Array], Array]) -> Kernel:
-    """An n-ary operator by a binary one that may be applied in any order."""
+    """Return an n-ary kernel from a binary function that may be applied in any order."""
     return lambda op: [reduce(partial(op.elementwise, function), _inputs(op))]
 
 
 def _divide(left: Array, right: Array) -> Array:
-    """Integer division towards zero, as C has it."""
+    """Divide integers towards zero, as C does."""
     _check_divisor(left, right)
     quotient = np.floor_divide(left, right)
     if left.dtype.kind == "i":
@@ -149,7 +149,7 @@ def _check_divisor(left: Array, right: Array) -> None:
 
 
 def _modulo(op: Operation) -> Sequence[Array]:
-    """Mod of integers: the sign of the divisor, or with fmod that of the dividend.
+    """Compute Mod of integers, with the divisor's sign, or the dividend's if `fmod` is set.
 
     onnxruntime's CPU kernel computes fmod in float64 (1.31.1).
     """
@@ -171,7 +171,7 @@ def _beyond_float64(integers: Array) -> bool:
 
 
 def _shift(op: Operation) -> Sequence[Array]:
-    """BitShift by less than the width."""
+    """Compute BitShift by less than the width."""
     left, right = _inputs(op)
     function = np.left_shift if op.text("direction", "") == "LEFT" else np.right_shift
 
@@ -185,11 +185,11 @@ def _shift(op: Operation) -> Sequence[Array]:
 
 
 def _reduction(function: Callable[..., Array], bound: Callable[..., Array] | None = None) -> Kernel:
-    """A reduction of integers, axes as attribute or input; not over nothing.
+    """Return a reduction of integers, with axes as attribute or input; empty data is declined.
 
-    `bound` is what the reduction of absolute values in float64 may be at most: onnxruntime's CPU
-    kernels compute sums and products in it, and saturate (1.31.1), so that these are folded only
-    where no step on the way leaves what float64 and the type hold exactly.
+    `bound` computes a bound of all intermediate results from absolute values in float64.
+    onnxruntime's CPU kernels compute sums and products in float64, and saturate (1.31.1). So a
+    reduction is folded only if float64 and the type hold every step exactly.
     """
 
     def kernel(op: Operation) -> Sequence[Array]:
@@ -219,7 +219,7 @@ def _product_bound(absolute: Array, axis: tuple[int, ...]) -> Array:
 
 
 def _cumulative_sum(op: Operation) -> Sequence[Array]:
-    """CumSum of integers."""
+    """Compute CumSum of integers."""
     data = op.input(0)
     if data.dtype.kind not in "iu":
         raise Declined("no integers")
@@ -234,7 +234,7 @@ def _cumulative_sum(op: Operation) -> Sequence[Array]:
 
 
 def _range(op: Operation) -> Sequence[Array]:
-    """Range of integers."""
+    """Compute Range of integers."""
     start, limit, delta = (int(each.reshape(-1)[0]) for each in _inputs(op))
     if delta == 0:
         raise Declined("a step of zero")
@@ -245,7 +245,7 @@ def _range(op: Operation) -> Sequence[Array]:
 
 
 def _float_kernel(function: Callable[..., Array]) -> Kernel:
-    """An operation that IEEE 754 fixes; results that are NaN stay, their bits are not fixed."""
+    """Return a kernel of an IEEE 754 operation; NaN results are declined: their bits differ."""
 
     def checked(*blocks: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -297,4 +297,4 @@ FLOAT_KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Sqrt": (6, _float_kernel(np.sqrt)),
     "Sub": (7, _float_kernel(np.subtract)),
 }
-"""The same for elementwise IEEE arithmetic: level `extended`."""
+"""Kernels of elementwise IEEE arithmetic, for level `extended`; as KERNELS."""

@@ -22,24 +22,24 @@ Index = tuple[slice, ...]
 
 
 def identity(op: Operation) -> Sequence[Array]:
-    """Identity; Dropout is none of it: a rule removes that."""
+    """Compute Identity; a rule, not a kernel, removes Dropout."""
     return [op.input(0)]
 
 
 def shape(op: Operation) -> Sequence[Array]:
-    """Shape, of an input that need not be a constant."""
+    """Compute Shape, of an input that need not be a constant."""
     dims = static_input_shape(op)
     start, end = op.integer("start", 0), op.integer("end", len(dims))
     return [np.array(dims, np.int64)[start:end]]
 
 
 def size(op: Operation) -> Sequence[Array]:
-    """Size, of an input that need not be a constant."""
+    """Compute Size, of an input that need not be a constant."""
     return [np.array(math.prod(static_input_shape(op)), np.int64)]
 
 
 def constant_of_shape(op: Operation) -> Sequence[Array]:
-    """ConstantOfShape: one element, repeated by a stride of zero."""
+    """Compute ConstantOfShape: one element, repeated by a stride of zero."""
     dims = tuple(int(dim) for dim in op.input(0).reshape(-1))
     if min(dims, default=0) < 0:
         raise Declined("a negative dimension")
@@ -52,7 +52,7 @@ def constant_of_shape(op: Operation) -> Sequence[Array]:
 
 
 def eye_like(op: Operation) -> Sequence[Array]:
-    """EyeLike, of an input that need not be a constant."""
+    """Compute EyeLike, of an input that need not be a constant."""
     rows, columns = static_input_shape(op)
     dtype = op.result_type()
     if dtype is None:
@@ -62,12 +62,12 @@ def eye_like(op: Operation) -> Sequence[Array]:
 
 
 def transpose(op: Operation) -> Sequence[Array]:
-    """Transpose: a view."""
+    """Compute Transpose: a view."""
     return [np.transpose(op.input(0), op.integers(None, "perm"))]
 
 
 def reshape(op: Operation) -> Sequence[Array]:
-    """Reshape since opset 5, with `allowzero` since 14."""
+    """Compute Reshape since opset 5, with `allowzero` since 14."""
     data = op.input(0)
     wanted = [int(dim) for dim in op.input(1).reshape(-1)]
     if op.integer("allowzero", 0) != 1:
@@ -81,7 +81,7 @@ def reshape(op: Operation) -> Sequence[Array]:
 
 
 def flatten(op: Operation) -> Sequence[Array]:
-    """Flatten."""
+    """Compute Flatten."""
     data, first = op.input(0), op.integer("axis", 1)
     first += data.ndim if first < 0 else 0
     dims = math.prod(data.shape[:first]), math.prod(data.shape[first:])
@@ -89,13 +89,13 @@ def flatten(op: Operation) -> Sequence[Array]:
 
 
 def squeeze(op: Operation) -> Sequence[Array]:
-    """Squeeze, axes as attribute or input."""
+    """Compute Squeeze, axes as attribute or input."""
     axes = op.integers(1, "axes")
     return [np.squeeze(op.input(0), axes or None)]
 
 
 def unsqueeze(op: Operation) -> Sequence[Array]:
-    """Unsqueeze, axes as attribute or input."""
+    """Compute Unsqueeze, axes as attribute or input."""
     axes = op.integers(1, "axes")
     if axes is None:
         raise Declined("axes are missing")
@@ -103,7 +103,7 @@ def unsqueeze(op: Operation) -> Sequence[Array]:
 
 
 def expand(op: Operation) -> Sequence[Array]:
-    """Expand: a view."""
+    """Compute Expand: a view."""
     data = op.input(0)
     dims = np.broadcast_shapes(data.shape, tuple(int(d) for d in op.input(1).reshape(-1)))
     op.grows(math.prod(dims) * data.itemsize)
@@ -111,7 +111,7 @@ def expand(op: Operation) -> Sequence[Array]:
 
 
 def tile(op: Operation) -> Sequence[Array]:
-    """Tile since opset 6: a view of more axes, in the shape that it has when written."""
+    """Compute Tile since opset 6: a view of more axes, in the shape that it has when written."""
     data, repeats = op.input(0), [int(count) for count in op.input(1).reshape(-1)]
     if len(repeats) != data.ndim:
         raise Declined("one repeat for each axis")
@@ -123,7 +123,7 @@ def tile(op: Operation) -> Sequence[Array]:
 
 
 def concat(op: Operation) -> Sequence[Array]:
-    """Concat, block by block where it is large."""
+    """Compute Concat, block by block if it is large."""
     parts = [part for part in op.inputs if part is not None]
     if len(parts) == 1:
         return [parts[0]]
@@ -147,7 +147,7 @@ def concat(op: Operation) -> Sequence[Array]:
 
 
 def split(op: Operation) -> Sequence[Array]:
-    """Split: views. Sizes as attribute or input, or equal parts."""
+    """Compute Split: views. Sizes as attribute or input, or equal parts."""
     data, count = op.input(0), len(op.node.outputs)
     along = axis(op.integer("axis", 0), data.ndim)
     sizes = op.integers(1, "split")
@@ -162,7 +162,7 @@ def split(op: Operation) -> Sequence[Array]:
 
 
 def slice_(op: Operation) -> Sequence[Array]:
-    """Slice: a view. Starts, ends, axes as attributes before opset 10, inputs since."""
+    """Compute Slice: a view. Starts, ends, axes as attributes before opset 10, inputs since."""
     data = op.input(0)
     starts, ends = op.integers(1, "starts"), op.integers(2, "ends")
     if starts is None or ends is None:
@@ -177,7 +177,7 @@ def slice_(op: Operation) -> Sequence[Array]:
 
 
 def _slice(start: int, end: int, step: int, size: int) -> slice:
-    """ONNX's slice in Python's terms: an end before the first element is None."""
+    """Return ONNX's slice as Python's: an end before the first element is None."""
     if step == 0:
         raise Declined("a step of zero")
     if step < 0 and end in TO_THE_END:
@@ -191,7 +191,7 @@ def _slice(start: int, end: int, step: int, size: int) -> slice:
 
 
 def pad(op: Operation) -> Sequence[Array]:
-    """Pad by a constant, the edge or a reflection; no negative pads."""
+    """Compute Pad by a constant, the edge or a reflection; no negative pads."""
     data, pads = op.input(0), op.integers(1, "pads")
     mode = op.text("mode", "constant")
     if pads is None or min(pads, default=0) < 0 or mode not in ("constant", "edge", "reflect"):
@@ -215,7 +215,7 @@ def pad(op: Operation) -> Sequence[Array]:
 
 
 def depth_to_space(op: Operation) -> Sequence[Array]:
-    """DepthToSpace: a view, laid out."""
+    """Compute DepthToSpace: a view, laid out."""
     data, block = op.input(0), op.integer("blocksize")
     n, c, h, w = data.shape
     if c % (block * block):
@@ -229,7 +229,7 @@ def depth_to_space(op: Operation) -> Sequence[Array]:
 
 
 def space_to_depth(op: Operation) -> Sequence[Array]:
-    """SpaceToDepth: a view, laid out."""
+    """Compute SpaceToDepth: a view, laid out."""
     data, block = op.input(0), op.integer("blocksize")
     n, c, h, w = data.shape
     depth_first = op.text("mode", "DCR") == "DCR"  # an attribute since opset 28
@@ -239,7 +239,7 @@ def space_to_depth(op: Operation) -> Sequence[Array]:
 
 
 def gather(op: Operation) -> Sequence[Array]:
-    """Gather, block by block where it is large."""
+    """Compute Gather, block by block if it is large."""
     data, indices = op.input(0), op.input(1)
     along = axis(op.integer("axis", 0), data.ndim)
     if content_bytes(indices) > IN_MEMORY:
@@ -258,7 +258,7 @@ def gather(op: Operation) -> Sequence[Array]:
 
 
 def gather_elements(op: Operation) -> Sequence[Array]:
-    """GatherElements."""
+    """Compute GatherElements."""
     data, indices = op.input(0), op.input(1)
     op.in_memory(indices.size * data.itemsize)
     along = axis(op.integer("axis", 0), data.ndim)
@@ -267,7 +267,7 @@ def gather_elements(op: Operation) -> Sequence[Array]:
 
 
 def gather_nd(op: Operation) -> Sequence[Array]:
-    """GatherND without batch dimensions."""
+    """Compute GatherND without batch dimensions."""
     data, indices = op.input(0), op.input(1)
     depth = indices.shape[-1]
     if op.integer("batch_dims", 0) or not 1 <= depth <= data.ndim:
@@ -278,7 +278,7 @@ def gather_nd(op: Operation) -> Sequence[Array]:
 
 
 def scatter_nd(op: Operation) -> Sequence[Array]:
-    """ScatterND without a reduction; later updates win as in the order of the indices."""
+    """Compute ScatterND without a reduction; later updates win as in the order of the indices."""
     data, indices, updates = op.input(0), op.input(1), op.input(2)
     depth = indices.shape[-1]
     if op.text("reduction", "none") != "none" or not 1 <= depth <= data.ndim:
@@ -293,7 +293,7 @@ def scatter_nd(op: Operation) -> Sequence[Array]:
 
 
 def scatter_elements(op: Operation) -> Sequence[Array]:
-    """ScatterElements (Scatter) without a reduction."""
+    """Compute ScatterElements (Scatter) without a reduction."""
     data, indices, updates = op.input(0), op.input(1), op.input(2)
     if op.text("reduction", "none") != "none":
         raise Declined("a reduction")
@@ -310,9 +310,9 @@ def scatter_elements(op: Operation) -> Sequence[Array]:
 
 
 def where(op: Operation) -> Sequence[Array]:
-    """Where, block by block where it is large.
+    """Compute Where, block by block if it is large.
 
-    onnxruntime's CPU kernel makes 0.0 of -0.0 (1.31.1), so that such a node stays.
+    onnxruntime's CPU kernel makes 0.0 of -0.0 (1.31.1), so such a node stays.
     """
 
     def choose(condition: Array, one: Array, other: Array) -> Array:
@@ -325,7 +325,7 @@ def where(op: Operation) -> Sequence[Array]:
 
 
 def trilu(op: Operation) -> Sequence[Array]:
-    """Trilu."""
+    """Compute Trilu."""
     data, k = op.input(0), op.optional(1)
     op.in_memory()
     cut = np.triu if op.integer("upper", 1) else np.tril
@@ -333,7 +333,7 @@ def trilu(op: Operation) -> Sequence[Array]:
 
 
 def compress(op: Operation) -> Sequence[Array]:
-    """Compress."""
+    """Compute Compress."""
     data, condition = op.input(0), op.input(1)
     op.in_memory()
     along = op.integer("axis") if "axis" in op.node.attributes else None
@@ -341,7 +341,7 @@ def compress(op: Operation) -> Sequence[Array]:
 
 
 def one_hot(op: Operation) -> Sequence[Array]:
-    """OneHot of integer indices."""
+    """Compute OneHot of integer indices."""
     indices, depth, values = op.input(0), int(op.input(1).reshape(-1)[0]), op.input(2)
     if indices.dtype.kind not in "iu" or depth < 1:
         raise Declined("indices that are no integers")
@@ -353,7 +353,7 @@ def one_hot(op: Operation) -> Sequence[Array]:
 
 
 def non_zero(op: Operation) -> Sequence[Array]:
-    """NonZero."""
+    """Compute NonZero."""
     data = op.input(0)
     op.in_memory(data.size * 8 * max(data.ndim, 1))
     if data.ndim == 0:
@@ -362,7 +362,7 @@ def non_zero(op: Operation) -> Sequence[Array]:
 
 
 def _indices(indices: Array, size: int) -> Array:
-    """Indices counted from the front."""
+    """Return indices counted from the front."""
     if indices.size and not (-size <= indices.min() and indices.max() < size):
         raise Declined("an index out of range")
     return np.where(indices < 0, indices + size, indices)

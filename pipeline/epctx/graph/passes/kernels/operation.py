@@ -1,7 +1,7 @@
-"""One node to be evaluated on constants: its inputs as arrays, and how results are made.
+"""Evaluation of one node on constants: its inputs as arrays, and helpers that make results.
 
-A kernel takes an `Operation` and returns an array for each output, views where it can. It raises
-`Declined` where ONNX leaves the result open or machines may differ; the node then stays.
+A kernel takes an `Operation` and returns an array for each output, a view if possible. It raises
+`Declined` if ONNX leaves the result open or machines may differ; the node then stays.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from epctx.graph.passes import edit, scratch
 from epctx.graph.passes.scratch import Array, Scratch, blocks
 
 IN_MEMORY = 1 << 24
-"""Bytes (16 MiB) that a kernel may hold in memory; what is larger it makes block by block."""
+"""Bytes (16 MiB) that a kernel may hold in memory; larger results are made block by block."""
 
 MAX_GROWTH = 1 << 30
-"""Bytes that a result may be larger than the constants it comes from, as they are stored: 1 GiB.
+"""Bytes (1 GiB) by which a result may exceed the stored constants that it comes from.
 
 The largest weight of the light models, which a fill makes and which must be folded (real-eps.md
-section 14), has 411 MB. Beyond the limit a cheap node would turn into a model's largest part.
+section 14), has 411 MB. Beyond the limit a cheap node would become a model's largest part.
 """
 
 
 class Declined(Exception):
-    """The node has no result that is the same on every machine, or one too large."""
+    """Raised if a node's result may differ between machines, or is too large."""
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -40,18 +40,18 @@ class Operation(Struct, frozen=True, kw_only=True):
     scratch: Scratch
 
     def input(self, index: int) -> Array:
-        """An input that must be there."""
-        found = self.optional(index)
-        if found is None:
+        """Return an input that must be there."""
+        array = self.optional(index)
+        if array is None:
             raise Declined(f"input {index} is missing")
-        return found
+        return array
 
     def optional(self, index: int) -> Array | None:
-        """An input, or None where it is left out."""
+        """Return an input; None if it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """An integer attribute."""
+        """Return an integer attribute."""
         attribute = self.node.attributes.get(name)
         if attribute is not None:
             return attribute.as_int()
@@ -60,49 +60,51 @@ class Operation(Struct, frozen=True, kw_only=True):
         return default
 
     def text(self, name: str, default: str) -> str:
-        """A string attribute."""
+        """Return a string attribute."""
         attribute = self.node.attributes.get(name)
         return default if attribute is None else attribute.as_string()
 
     def integers(self, index: int | None, name: str) -> tuple[int, ...] | None:
-        """Integers given as input `index`, or in older opsets as an attribute; None if neither."""
+        """Return integers from input `index`, or, in older opsets, an attribute; None if
+        missing.
+        """
         if name in self.node.attributes:
             return tuple(self.node.attributes[name].as_ints())
         given = None if index is None else self.optional(index)
         return None if given is None else tuple(int(item) for item in given.reshape(-1))
 
     def result_type(self) -> ir.DataType | None:
-        """The type of the first output, if it is known."""
+        """Return the type of the first output; None if it is unknown."""
         return self.node.outputs[0].dtype
 
     def grows(self, size: int) -> None:
-        """Decline a result of `size` bytes that would blow up the model, as others did before."""
+        """Decline a result of `size` bytes that would make the model too large."""
         given = dict(zip(self.node.inputs, self.inputs, strict=True))  # what is given twice, once
         held = sum(scratch.held_bytes(each) for each in given.values() if each is not None)
         if size - held > MAX_GROWTH or self.scratch.is_full:
             raise Declined("the result is too large")
 
     def in_memory(self, *sizes: int) -> None:
-        """Decline what is not made block by block and takes more than IN_MEMORY bytes."""
+        """Decline a result that is not made block by block and exceeds IN_MEMORY bytes."""
         given = [scratch.content_bytes(each) for each in self.inputs if each is not None]
         if max((*sizes, *given), default=0) > IN_MEMORY:
             raise Declined("too large to be made in memory")
 
     def contiguous(self, array: Array) -> Array:
-        """The array laid out in C order: itself, a copy, or a file if it is large."""
+        """Return the array in C order: itself, a copy, or a file if it is large."""
         if array.flags.c_contiguous or scratch.content_bytes(array) <= IN_MEMORY:
             return np.ascontiguousarray(array)
         self.grows(scratch.content_bytes(array))
         return self.scratch.lay_out(array.shape, scratch.content_chunks(array), array)
 
     def reshaped(self, array: Array, shape: tuple[int, ...]) -> Array:
-        """The array in another shape: a view where it can be one."""
+        """Return the array in another shape, a view if possible."""
         if scratch.is_fill(array):
             return np.broadcast_to(array[(0,) * array.ndim], shape)
         return self.contiguous(array).reshape(shape)
 
     def elementwise(self, function: Callable[..., Array], *inputs: Array) -> Array:
-        """`function` of the broadcast inputs, made block by block where the result is large.
+        """Apply `function` to the broadcast inputs, block by block if the result is large.
 
         A fill stays a fill. The type of the result must not depend on the values.
         """
@@ -129,7 +131,7 @@ class Operation(Struct, frozen=True, kw_only=True):
         like: Array,
         block: Callable[[tuple[slice, ...]], Array],
     ) -> Array:
-        """An array of `shape` and the type of `like`, whose part at an index `block` makes."""
+        """Return an array of `shape` and the type of `like`; `block` makes its part at an index."""
         size = math.prod(shape) * like.itemsize
         self.grows(size)
         if size <= IN_MEMORY:
@@ -146,14 +148,14 @@ Kernel = Callable[[Operation], Sequence[Array]]
 
 
 def axis(value: int, rank: int) -> int:
-    """An axis counted from the front."""
+    """Return an axis counted from the front."""
     if not -rank <= value < max(rank, 1):
         raise Declined(f"axis {value} of rank {rank}")
     return value + rank if value < 0 else value
 
 
 def static_input_shape(operation: Operation) -> tuple[int, ...]:
-    """The shape of the first input, which need not be a constant."""
+    """Return the shape of the first input, which need not be a constant."""
     shape = edit.static_shape(operation.node.inputs[0])
     if shape is None:
         raise Declined("the shape is not known")
