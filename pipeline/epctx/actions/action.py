@@ -1,8 +1,8 @@
-"""An action: what one worker process is asked to do, what comes of it, and how it is done.
+"""An action: a request to one worker process, its result, and its code.
 
-A job is an ordered list of actions for one process. Each result is sent when it is finished, so
-what ends the process later does not take it away. An action that is *within* another finds open
-what that one had opened; what is open is closed before the first action that is not.
+A job is an ordered list of actions for one process. Each result is sent when it is finished, so a
+later crash of the process does not lose it. An action that is *within* another uses the sessions
+that the other opened. They are closed before the first action that is not within it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ class StageStarted(Struct, frozen=True, kw_only=True):
     """A worker has begun a stage, of a model where the stage goes model by model.
 
     Attributes:
-        provider: the EP that works on it now, by ONNX Runtime's name of it: its code may crash.
-        number: of the input set that it is run on, from 1 on; 0: it is not run on one, or the stage
-            is no run.
-        of: how many input sets it is run on.
-        ago: seconds since, if it is told later.
+        provider: ONNX Runtime's name of the EP at work, whose code may crash.
+        number: number of the input set of a run, from 1 on; 0 if there is none.
+        of: number of input sets.
+        ago: seconds since the beginning, if it is reported later.
     """
 
     stage: Literal[
@@ -60,13 +59,13 @@ class StageStarted(Struct, frozen=True, kw_only=True):
 
 
 class Code(NamedTuple):
-    """The code that carries out an action, beside that of every one (`keys.toolchain.EVERY`).
+    """Code that carries out an action, beside that of all actions (`keys.toolchain.EVERY`).
 
     Attributes:
-        sources: of epctx, as glob patterns. A test follows imports, so that none is missing; the
-            package of an EP is in its ProviderRecord.
-        libraries: the distributions whose version can change what comes of it. Python's own cannot:
-            nothing that reaches bytes is computed by it that it does not define exactly.
+        sources: glob patterns of epctx's sources. A test follows imports, so that none is missing;
+            the package of an EP is in its ProviderRecord.
+        libraries: distributions whose version can change the result. Python's version cannot: all
+            that it computes for output bytes is defined exactly.
     """
 
     sources: tuple[str, ...] = ()
@@ -74,30 +73,28 @@ class Code(NamedTuple):
 
 
 RUNNING: Final = ("inference/*.py", "verification/**/*.py")
-"""Sources of what runs models."""
+"""Sources of code that runs models."""
 SESSIONS: Final = (*Code().libraries, "onnxruntime")
-"""Libraries of what opens sessions."""
+"""Libraries of code that opens sessions."""
 
 
 class Action(Struct, Generic[R], frozen=True, kw_only=True):
-    """A request, as it crosses to a worker, and the key of its result; `kinds.KINDS` has all.
+    """A request to a worker, and the key of its result; `kinds.KINDS` has all actions.
 
-    What the result depends on is in the fields, and nothing else: digests stand for contents. What
-    it does not depend on is named in `beside`: paths, and what messages call things.
+    The fields determine the result: digests stand for contents. Fields in `beside` do not affect
+    it: paths, and names in messages.
 
     Attributes:
-        result: the type of what comes of it.
-        kind: what users, reports and the cache call it; empty: it has no key of its own.
-        version: of the meaning of its fields.
-        code: what carries it out, if it has a key.
-        beside: the fields that are not in its key.
-        writes: the fields that name folders which it writes to.
-        adds: those of them that it reads, too: what is there stays, and is added to.
-        failed: of such a field, the one file that counts if the action fails.
-        within: the action that it must follow, and whose open sessions it uses; None: none.
-        bounded: the budget of numbers bounds it: it may be ended in the middle, or left out.
-        isolates: what an EP leaves in the process may change what comes later: how the process
-            ends counts.
+        result: type of the result.
+        kind: name for users, reports and the cache; empty if it has no key.
+        version: version of the meaning of its fields.
+        code: code that carries it out, if it has a key.
+        beside: fields that are not in its key.
+        writes: fields with folders that it writes to.
+        adds: fields among `writes` whose folders it reads and adds to.
+        failed: by such a field, the one file that counts if the action fails.
+        within: action that it must follow, and whose open sessions it uses; None if none.
+        bounded: true if the budget of numbers may end it early or leave it out.
     """
 
     result: ClassVar[type[Any]]
@@ -110,18 +107,17 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
     failed: ClassVar[dict[str, str]] = {}
     within: ClassVar[type[Action[Any]] | None] = None
     bounded: ClassVar[bool] = False
-    isolates: ClassVar[bool] = False
 
     def run(self, worker: WorkerContext) -> R:
-        """Carry it out. Raises EpctxError, as its class says."""
-        raise NotImplementedError  # a Struct cannot be abstract; test_kinds sees that all have one
+        """Carry the action out. Raises EpctxError as described in its class."""
+        raise NotImplementedError  # a Struct cannot be abstract; test_kinds checks all actions
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
-        """Return what else its result depends on: the code and the libraries that carry it out."""
+        """Return further facts that determine the result: the code and the libraries."""
         return {"toolchain": toolchain.of(*self.code)}
 
     def record(self, toolchain: Toolchain) -> dict[str, Any]:
-        """Return what its key is the digest of, as plain values.
+        """Return the content of its key as plain values.
 
         Raises:
             EpctxError: as `facts`.
@@ -132,16 +128,16 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
 
 
 class WorkerContext:
-    """The process that carries out an action, as the action sees it.
+    """The worker process, as an action sees it.
 
     Args:
-        started: hears of each stage before it begins.
+        started: gets each stage before it begins.
 
     Attributes:
-        sessions: what stays open for the actions that are within this one, or of its kind.
-        live: likewise, what those want to know of it.
-        done: the results of the job so far.
-        kept_open: the next action is within this one.
+        sessions: open sessions, for actions within this one or of its kind.
+        live: object about these sessions, for the same actions.
+        done: results of the job so far.
+        kept_open: true if the next action is within this one.
     """
 
     def __init__(self, started: Callable[[StageStarted], None]) -> None:
@@ -153,8 +149,8 @@ class WorkerContext:
         self._open: object = None
 
     def opened(self, name: object, make: Callable[[], T]) -> T:
-        """Return what an action before has left open under this name; else make it, in the place of
-        what is open.
+        """Return the object that an earlier action left open under this name; else close the open
+        one and make it.
         """
         if self.live is None or self._open != name:
             self.close()
@@ -162,22 +158,22 @@ class WorkerContext:
         return cast(T, self.live)
 
     def close(self) -> None:
-        """Close what was left open."""
+        """Close the open sessions."""
         self.live = None
         self.sessions.close()
 
     def last(self, kind: type[T]) -> T:
-        """Return the last result of a kind in this job."""
+        """Return the job's last result of a type."""
         return next(each for each in reversed(self.done) if isinstance(each, kind))
 
 
 def carry_out(
     actions: Sequence[Action[Any]], started: Callable[[StageStarted], None]
 ) -> Iterator[Any]:
-    """Carry out a job in this process, and give the result of each action when it is finished.
+    """Carry out a job in this process; yield the result of each action when it is finished.
 
     Raises:
-        EpctxError: what an action raises; what the system refuses is a StorageError.
+        EpctxError: an action raised it; refusals of the system are StorageErrors.
     """
     worker = WorkerContext(started)
     before: type[Action[Any]] | None = None

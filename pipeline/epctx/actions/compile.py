@@ -30,21 +30,22 @@ if TYPE_CHECKING:
     from epctx.stages.compile import CompiledGroup
 
 _OUTSIDE: Final = ExternalInitializers(file="{model}.data")
-"""File of a piece's initializers: weights which no EP takes stay on the disk until the model is
-assembled."""
+"""File of a piece's initializers: weights that no EP takes stay on disk until the model is
+assembled.
+"""
 MODELS: Final = "models.json"
-"""In the scratch folder: the models as far as it got, with their passes, for when it fails."""
+"""File in the scratch folder with the reports so far, for a compile that fails."""
 
 
 class CompileResult(Struct, frozen=True, kw_only=True):
-    """The files that were written, and who took which part of each model.
+    """Files of a compile, and the partitions of each model.
 
     Attributes:
-        models: partitions name their EP by its place in the list, as text, and no passes are told:
-            another source may come to the same optimized model otherwise.
-        unmatched: for each model, entries of `partition.exclude` that match nothing in it.
-        cpu: where a real EP compiled it, which the engine adds; None: only EPs that are the same
-            everywhere did.
+        models: reports, in which partitions name their EP by its place in the list, as text. They
+            have no passes: other passes may lead to the same optimized model.
+        unmatched: entries of `partition.exclude` that match nothing, for each model.
+        cpu: CPU on which a real EP compiled, added by the engine; None if all EPs compile alike
+            everywhere.
     """
 
     output: GroupOutput
@@ -54,12 +55,13 @@ class CompileResult(Struct, frozen=True, kw_only=True):
 
 
 class CompiledModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model of a session group: the manifest's key, which names files and graphs, and its graph.
+    """A model of a session group.
 
     Attributes:
+        name: the manifest's key, which names files and graphs.
         optimized: digest of the optimized graph and its weights, so that an edit that optimizes
             away compiles nothing.
-        piece: which piece of the model it is, from 1 on; 0: all of it.
+        piece: number of the piece, from 1 on; 0 for the whole model.
     """
 
     name: str
@@ -73,10 +75,10 @@ class CompiledModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Live(Struct, frozen=True, kw_only=True):
-    """The sessions that compile, kept open for who runs them.
+    """Open sessions of a compile, for the actions that run them.
 
     Attributes:
-        generating: the models as they are run; None: no EP compiles with sessions that can be.
+        generating: models for their runs; None if no EP compiles with sessions that can run.
     """
 
     compiled: CompiledGroup
@@ -87,16 +89,16 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
     """Partition, compile and dump one session group.
 
     Attributes:
-        models: in the sharing group's order; the first names the binary, the last writes it.
-        embed_mode: 0 external binary, 1 embedded.
-        node_name_prefix: before the names of EPContext nodes and files.
+        models: models in the sharing group's order; the first names the binary, the last writes it.
+        embed_mode: 0 for an external binary, 1 for an embedded one.
+        node_name_prefix: prefix of the names of EPContext nodes and files.
         session_options: ONNX Runtime session config entries.
-        external_initializers: None: they stay inside the models.
-        eps: in priority order, with paths among their options; the key has
+        external_initializers: file of initializers; None if they stay inside the models.
+        eps: EPs in priority order, with paths in their options; the key has the
             `keys.records.ProviderRecord` of each.
         optimized: a model's label to the folder that Optimize, or Cut, wrote.
-        group: the model group, whose sources are asked about after a fault.
-        folder: where the outputs go; exists, may hold other session groups' outputs.
+        group: the model group, whose sources are checked after a fault.
+        folder: existing folder for the outputs, perhaps with those of other session groups.
         scratch: an empty folder for the EPs, and for `MODELS`.
     """
 
@@ -109,7 +111,6 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
     beside = ("eps", "optimized", "group", "folder", "scratch")
     writes = ("folder", "scratch")
     failed: ClassVar = {"scratch": MODELS}
-    isolates = True
 
     models: tuple[CompiledModel, ...]
     embed_mode: Literal[0, 1]
@@ -125,13 +126,13 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, group: ModelGroup, optimized: Mapping[str, Digest], piece: int = 0) -> Compile:
-        """Return the compile of a session group, without a place.
+        """Return the compile of a session group, without folders.
 
         Args:
-            group: the model group that it belongs to.
-            optimized: its models in order, each with its optimized digest.
-            piece: which piece of each model they are. The group's limits, and its file of
-                initializers, are those of whole models.
+            group: its model group.
+            optimized: its models in order, with their optimized digests.
+            piece: number of the piece of each model. The group's limits, and its file of
+                initializers, hold for whole models only.
         """
         partition, initializers = group.partition, group.external_initializers
         if piece:
@@ -153,11 +154,11 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The models' labels."""
+        """Labels of the models."""
         return tuple(model.label for model in self.models)
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
-        """Add the EPs.
+        """Add the records of the EPs.
 
         Raises:
             ProviderUnavailable: an EP is not installed, or its package is broken.
@@ -167,7 +168,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         return {"providers": providers, **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> CompileResult:
-        """Raises what `stages.partition`, `stages.compile` and `stages.compile` raise."""
+        """Raises what `stages.partition` and `stages.compile` raise."""
         from epctx.graph import store
         from epctx.providers import registry
         from epctx.stages import compile, partition
@@ -178,10 +179,10 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         partitioned = []
         for model in optimized:
             worker.started(StageStarted(stage="partition", model=model.name))
-            found = partition.run(model, providers, self.partition)
-            partitioned.append(replace(found, optional=any(each.piece for each in self.models)))
-        told = _Told(self.scratch, providers, optimized, partitioned)
-        for each in told.before:
+            result = partition.run(model, providers, self.partition)
+            partitioned.append(replace(result, optional=any(each.piece for each in self.models)))
+        reporter = _Reporter(self.scratch, providers, optimized, partitioned)
+        for each in reporter.before:
             partition.require_coverage(each, self.partition)
         unmatched = tuple(partition.unmatched(model, self.partition) for model in optimized)
         worker.started(StageStarted(stage="compile", model=self.names[0]))
@@ -189,7 +190,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
             compiled = self._compiled(worker, providers, partitioned)
         except EpctxError as error:
             raise self._attributed(error, optimized) from error
-        reports = told.of(compiled)
+        reports = reporter.of(compiled)
         for report in reports:
             partition.require(report, self.partition)
         worker.started(StageStarted(stage="dump"))
@@ -199,7 +200,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         return CompileResult(output=output, models=reports, unmatched=unmatched)
 
     def _attributed(self, error: EpctxError, optimized: Sequence[OptimizedModel]) -> EpctxError:
-        """Return the error of the source or of a foreign pass, if epctx is not at fault."""
+        """Return the error of the source or of a third party's pass, if one of them is at fault."""
         from epctx.graph.passes import registry
         from epctx.stages import load, optimize
 
@@ -257,11 +258,11 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-class _Told:
-    """Tells of the models so far, also if what comes next fails.
+class _Reporter:
+    """Writes reports on the models so far, for a compile that fails.
 
     Attributes:
-        before: of the models as they were partitioned.
+        before: reports on the models as partitioned.
     """
 
     def __init__(
@@ -283,7 +284,7 @@ class _Told:
         self.before = self._write(partitioned, None)
 
     def of(self, compiled: CompiledGroup) -> tuple[ModelReport, ...]:
-        """Return the models that were compiled, as a result has them."""
+        """Return the reports on the compiled models for the result."""
         return tuple(
             replace(each, passes=()) for each in self._write(compiled.partitioned, compiled)
         )
@@ -293,14 +294,14 @@ class _Told:
     ) -> tuple[ModelReport, ...]:
         from epctx.graph.partition.contexts import placement
 
-        found = zip(self._optimized, partitioned, self._outlined, strict=True)
+        models = zip(self._optimized, partitioned, self._outlined, strict=True)
         reports = tuple(
             replace(
-                model_report(model, settled, self._providers),
-                outline=outline.owned(settled.partitions),
-                placement=None if compiled is None else placement(compiled.models[settled.name]),
+                model_report(model, each, self._providers),
+                outline=outline.owned(each.partitions),
+                placement=None if compiled is None else placement(compiled.models[each.name]),
             )
-            for model, settled, outline in found
+            for model, each, outline in models
         )
         (self._scratch / MODELS).write_bytes(codec.encode(reports))
         return reports
@@ -311,7 +312,7 @@ def model_report(
     partitioned: PartitionedModel,
     providers: Sequence[ExecutionProvider],
 ) -> ModelReport:
-    """Return what is told of a model that was partitioned, its EPs by their places."""
+    """Return the report on a partitioned model, with places of its EPs."""
     unstable = (providers[p.provider].why_unstable(p.nodes) for p in partitioned.partitions)
     return ModelReport(
         name=partitioned.name,

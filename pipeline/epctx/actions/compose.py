@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class ComposeResult(Struct, frozen=True, kw_only=True):
-    """The files that were written, without SHA256SUMS, and how they are wired.
+    """Files of a composition, without SHA256SUMS, and its wiring.
 
     Attributes:
-        verify: what verification found; None: it is still to come.
+        verify: report of the verification; None before it.
     """
 
     files: tuple[OutputFile, ...]
@@ -34,19 +34,19 @@ class ComposeResult(Struct, frozen=True, kw_only=True):
 
 
 class Compose(Action[ComposeResult], frozen=True, kw_only=True):
-    """Join built models into one. Its key is of the whole: joined, checked, run and compared.
+    """Join built models into one. Its key covers joining, checks, runs and comparison.
 
     Attributes:
-        name: of the model.
-        parts: in the order in which they run.
-        outputs: the composition's outputs: name to part and output; None: all that are free.
-        embed_mode: None: as each part has it.
-        given: what it is run with; None: it is not run.
+        name: name of the model.
+        parts: parts in the order in which they run.
+        outputs: the composition's outputs: name to part and output; None for all free ones.
+        embed_mode: None to keep each part's.
+        given: inputs of its runs; None if it does not run.
         numbers: full, off, or skipped by `--no-verify`.
-        eps: of its groups, whose devices run it.
-        composed: it and its parts, where they are.
-        contents: of each group the BLAKE3 digests of its files, by name.
-        folder: where the composition goes: empty.
+        eps: EPs of its groups, whose devices run it.
+        composed: the composition and its parts, with paths.
+        contents: BLAKE3 digests of each group's files, by name.
+        folder: empty folder for the composition.
     """
 
     result = ComposeResult
@@ -76,12 +76,12 @@ class Compose(Action[ComposeResult], frozen=True, kw_only=True):
         inputs: InputsRecord | None,
         eps: Sequence[ProviderSpec],
     ) -> Compose:
-        """Return the compose action of a composition, without a place.
+        """Return the compose action of a composition, without folders.
 
         Args:
-            parts: as they were built.
-            inputs: what it is run with; None: it is not.
-            eps: of its groups.
+            parts: built parts.
+            inputs: inputs of its runs; None if it does not run.
+            eps: EPs of its groups.
         """
         settings, outputs = composition.verify, composition.outputs
         return cls(
@@ -98,7 +98,7 @@ class Compose(Action[ComposeResult], frozen=True, kw_only=True):
         )
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
-        """Add the devices that run it here. Raises as `Toolchain.devices`."""
+        """Add the devices that run it. Raises as `Toolchain.devices`."""
         return {"devices": toolchain.devices(self.eps), **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> ComposeResult:
@@ -108,12 +108,12 @@ class Compose(Action[ComposeResult], frozen=True, kw_only=True):
         assert self.composed is not None
         composition = self.composed.composition
         worker.started(StageStarted(stage="compose", model=composition.name))
-        found = compose.run(self.composed, self.contents, self.folder)
-        wired = found.wiring
+        output = compose.run(self.composed, self.contents, self.folder)
+        wired = output.wiring
         report = CompositionReport(
             parts={part.name: f"{part.group}/{part.model}" for part in composition.parts},
             links={str(port): str(origin) for port, origin in wired.links.items()},
             inputs={name: tuple(map(str, ports)) for name, ports in wired.inputs.items()},
             outputs={name: str(port) for name, port in wired.outputs.items()},
         )
-        return ComposeResult(files=found.files, report=report)
+        return ComposeResult(files=output.files, report=report)

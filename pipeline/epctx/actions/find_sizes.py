@@ -1,9 +1,9 @@
 """Find sizes for the open dimensions of a model, at which ONNX Runtime's CPU EP runs it.
 
-`epctx init` asks for them: a starter manifest fixes what NPUs want fixed. No model says which sizes
-fit each other (a total that is a past and a sequence, an image as wide as high, as many channels as
-a filter has). So proposals are tried first. Then a search goes on from where a run failed: of two
-attempts the one is nearer that ran more nodes.
+`epctx init` needs them: a starter manifest fixes the sizes that NPUs want fixed. No model says
+which sizes fit each other (a total of past and sequence, an image as wide as high, as many channels
+as a filter has). So proposals are tried first. Then a search goes on from failed runs: the attempt
+that ran more nodes is nearer.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
     from epctx.verification.numbers.expected import Expected
 
 Attempt = Callable[[Sizes], int | None]
-"""Run a model at these sizes: None if it runs, else how many of its nodes did."""
+"""Runs a model at these sizes; returns None if it runs, else the number of nodes that ran."""
 
 _FAILED: Final = re.compile(r"while running (\S+) node\. Name:'([^']*)'")
 _FIRST: Final = (2, 5, 3, 7, 4, 9, 6, 8, 11, 13, 10, 12)
-"""Sizes that all differ, none of them 1: that fits where it should not."""
+"""Distinct sizes, none of them 1, which would fit by accident."""
 _USUAL: Final = (
     *range(1, 17),
     *(20, 24, 28, 30, 32, 40, 48, 50, 56, 64, 77, 80, 96, 100, 112, 128, 160, 192, 196, 224, 256),
     *(299, 320, 384, 416, 448, 512, 640, 768, 800, 1024, 1500, 3000),
 )
-"""Sizes that people train models with."""
+"""Usual sizes of trained models."""
 _SINGLE: Final = (*range(1, 17), 32, 64, 80, 96, 128, 256)
-"""Sizes that a dimension has by itself, as a head of attention."""
+"""Usual sizes of one dimension alone, such as a head of attention."""
 _BRIEFLY: Final = 200
-"""Attempts from one plan before others have their turn."""
+"""Attempts from one plan before other plans follow."""
 _OF_THE_MODEL: Final = 12
-"""So many sizes of a model's own weights are tried early, and in pairs."""
+"""Number of sizes of a model's own weights that are tried early, and in pairs."""
 
 
 class SizesResult(Struct, frozen=True, kw_only=True):
-    """Sizes of all open dimensions, by name; None if the model runs at none that was tried.
+    """Sizes of all open dimensions, by name; None if the model ran at none of the tried sizes.
 
     Attributes:
-        why: what ONNX Runtime says of the first ones; empty if these run.
+        why: ONNX Runtime's error at the first sizes; empty if they work.
     """
 
     sizes: Sizes | None
@@ -65,10 +65,10 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
 
     Attributes:
         source: the model.
-        fixed: sizes that are not to be changed, by name of the dimension.
-        proposals: sizes of all open dimensions, one set at least; the first ones at which it runs
-            are taken.
-        single: dimensions that should be 1: others are searched for beside them first.
+        fixed: sizes that stay, by name of the dimension.
+        proposals: sets of sizes of all open dimensions, at least one; the first set that works is
+            taken.
+        single: dimensions that should be 1; others are searched with these at 1 first.
     """
 
     result = SizesResult
@@ -79,7 +79,7 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
     single: tuple[str, ...] = ()
 
     def run(self, worker: WorkerContext) -> SizesResult:
-        """Raises ModelError: no session can be made of it."""
+        """Raises ModelError if no session can be made of the model."""
         from epctx.graph.serde import reader
         from epctx.verification.numbers.expected import Expected, NotHere
         from epctx.verification.numbers.input_sets import InputSets
@@ -93,38 +93,38 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
                 if trial.runs(sizes):
                     return SizesResult(sizes=sizes, why=trial.first)
             trial.nodes = NodeOrder.of(reader.read(self.source.path))
-            for asked in ({**dict.fromkeys(self.single, 1), **self.fixed}, self.fixed):
+            for fixed in ({**dict.fromkeys(self.single, 1), **self.fixed}, self.fixed):
                 search = Search(
                     start=self.proposals[0],
-                    asked=asked,
+                    fixed=fixed,
                     attempt=trial.attempt,
                     neighbours=[p for i in model.inputs for p in pairwise(i.open.values())],
                     known=trial.nodes.sizes,
                 )
-                found = search.find()
-                if found is not None:
-                    return SizesResult(sizes=found, why=trial.first)
+                sizes_found = search.find()
+                if sizes_found is not None:
+                    return SizesResult(sizes=sizes_found, why=trial.first)
         except NotHere as error:
             return SizesResult(sizes=None, why=str(error))
         return SizesResult(sizes=None, why=trial.first)
 
 
 class _Trial(Struct, dict=True):
-    """Run a source at sizes that may not fit it. `first`: the first error of ONNX Runtime."""
+    """Runs a source at sizes that may not fit; `first` is ONNX Runtime's first error."""
 
     expected: Expected
     nodes: NodeOrder | None = None
     first: str = ""
 
     def runs(self, sizes: Sizes) -> bool:
-        """Tell whether it runs at sizes, and whether ONNX Runtime loads it with these fixed."""
+        """Tell whether it runs at sizes, and ONNX Runtime loads it with these sizes fixed."""
         why = self.expected.try_sizes(sizes) or self._refusal(sizes)
         self.first = self.first or why or ""
         return why is None
 
     @cached_property
     def _branched(self) -> onnx.ModelProto | None:
-        """The model if it has bodies, which may not fit fixed sizes; else None."""
+        """Return the model if it has bodies, which may not fit fixed sizes; else None."""
         import onnx
 
         from epctx.graph.serde import protos
@@ -152,7 +152,7 @@ class _Trial(Struct, dict=True):
         return None
 
     def attempt(self, sizes: Sizes) -> int | None:
-        """Run it as `Attempt`, without optimizations first: they give nodes other names."""
+        """Run it, as an `Attempt`, without optimizations first: they rename nodes."""
         assert self.nodes is not None
         why = self.expected.try_sizes(sizes, optimized=False)
         if why is not None:
@@ -161,11 +161,11 @@ class _Trial(Struct, dict=True):
 
 
 class NodeOrder(Struct, frozen=True, kw_only=True):
-    """The order of a model's nodes, for whoever hears at which of them a run failed.
+    """Order of a model's nodes, by which the node of a failed run is located.
 
     Attributes:
-        names: by name, how many nodes come before it.
-        op_types: by op type, how many come before the first of that type.
+        names: number of nodes before a node, by name.
+        op_types: number of nodes before the first node of an op type.
         sizes: dimensions of its weights, the most frequent first.
     """
 
@@ -189,27 +189,29 @@ class NodeOrder(Struct, frozen=True, kw_only=True):
         )
 
     def reached(self, error: str) -> int:
-        """Return how many nodes ran before the one that failed; -1: the error does not say."""
-        found = _FAILED.search(error)
-        if found is None:
+        """Return the number of nodes before the one that failed; -1 if the error does not
+        name it.
+        """
+        failed = _FAILED.search(error)
+        if failed is None:
             return -1
-        op_type, name = found.groups()
+        op_type, name = failed.groups()
         return self.names.get(name, self.op_types.get(op_type, -1))
 
 
 class Search(Struct, kw_only=True):
-    """Looks for sizes of one model, from sizes to begin with.
+    """Searches sizes of one model.
 
     Attributes:
-        start: sizes of all open dimensions, by name.
-        asked: sizes that are not to be changed, by name.
+        start: first sizes of all open dimensions, by name.
+        fixed: sizes that stay, by name.
         attempt: runs the model.
-        neighbours: pairs of dimensions side by side, as a height and a width are.
+        neighbours: pairs of adjacent dimensions, such as height and width.
         known: sizes that occur in the model, the most frequent first.
     """
 
     start: Sizes
-    asked: Sizes
+    fixed: Sizes
     attempt: Attempt
     neighbours: Sequence[tuple[str, str]] = ()
     known: Sequence[int] = ()
@@ -218,10 +220,10 @@ class Search(Struct, kw_only=True):
     _deadline: float = 0.0
 
     def find(self) -> Sizes | None:
-        """Return sizes of all open dimensions; None: it runs at none that a search may try."""
+        """Return sizes of all open dimensions; None if the model runs at none of those tried."""
         self._deadline = time.monotonic() + limits.SIZE_SECONDS.value
         apart = dict(zip(self.start, (*_FIRST, *range(14, 14 + len(self.start))), strict=False))
-        plans = [{**plan, **self.asked} for plan in (self.start, apart, dict.fromkeys(apart, 2))]
+        plans = [{**plan, **self.fixed} for plan in (self.start, apart, dict.fromkeys(apart, 2))]
         try:
             reached = [self._try(plan) for plan in plans]
             for sizes, result in zip(plans, reached, strict=True):
@@ -237,10 +239,10 @@ class Search(Struct, kw_only=True):
         return None
 
     def _climb(self, sizes: Sizes, reached: int, most: int) -> Sizes | None:
-        """Change sizes for others with which more nodes run, until all do.
+        """Change sizes so that more nodes run, until all do.
 
         Returns:
-            None: no change brings it further, or more than so many were tried since one did.
+            The sizes; None if no change helps, or more than `most` changes in a row did not.
         """
         moved = True
         while moved:
@@ -258,8 +260,10 @@ class Search(Struct, kw_only=True):
         return None
 
     def _moves(self, sizes: Sizes) -> Iterator[Sizes]:
-        """Changes to try: what follows from others, likely sizes of one, larger and larger ones."""
-        free = [name for name in sizes if name not in self.asked]
+        """Yield changes to try: sums of other sizes, likely sizes of one, larger and larger
+        ones.
+        """
+        free = [name for name in sizes if name not in self.fixed]
         for count in (1, 2):
             for name in free:
                 others = (size for other, size in sizes.items() if other != name)
@@ -285,14 +289,15 @@ class Search(Struct, kw_only=True):
 
 
 class _Ended(Exception):
-    """The search has taken all that it may."""
+    """Raised when the search has used up its limits."""
 
 
 def total(name: str, sizes: Sizes) -> int | None:
-    """Return the size that a name says: `past + 1`, `total_length` beside a past and a length.
+    """Return the size that a name implies: `past + 1`, or `total_length` beside a past and a
+    length.
 
     Args:
-        sizes: of other dimensions, by name.
+        sizes: sizes of other dimensions, by name.
     """
     try:
         size = _sum(ast.parse(name.replace("_plus_", "+"), mode="eval").body, sizes)
@@ -306,7 +311,7 @@ def total(name: str, sizes: Sizes) -> int | None:
 
 
 def _sum(tree: ast.expr, sizes: Sizes) -> int | None:
-    """A sum of sizes and numbers, or a multiple of one."""
+    """Return the value of sums, differences and products of sizes and numbers; None otherwise."""
     match tree:
         case ast.Name(id=name):
             return sizes.get(name)

@@ -13,7 +13,7 @@ from epctx.verification.request import Composed
 
 
 class GoldenResult(Struct, frozen=True, kw_only=True):
-    """The files that were written, SHA256SUMS too."""
+    """Written files, SHA256SUMS included."""
 
     files: tuple[OutputFile, ...]
 
@@ -22,9 +22,9 @@ class Golden(Action[GoldenResult], frozen=True, kw_only=True):
     """Write golden inputs and outputs of a group, or of a composition.
 
     Attributes:
-        group, composed: one of them.
-        built: its folder.
-        folder: where they go: new.
+        group, composed: the group or the composition.
+        built: folder of its outputs.
+        folder: new folder for the golden files.
         two_answers: files of the group's models whose outputs are those of the kernels.
     """
 

@@ -1,7 +1,7 @@
-"""All actions there are: what a worker, here or on another machine, can be asked for.
+"""List of all actions that a worker, here or on another machine, can carry out.
 
-A new action is a module beside this one, as `actions.action` says, and a name in `KINDS`. That is
-apart from `action`, which all of these import.
+A new action is a module beside this one, as `actions.action` says, and a name in `KINDS`. The list
+is apart from `action`, which all of these import.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ KINDS: Final[Mapping[str, type[Action[Any]]]] = {
         *(Golden, Trial, FindSizes),
     )
 }
-"""By name: what a worker is asked for by another name it does not do."""
+"""Actions by name; a worker refuses other names."""
 CODE: Final[Mapping[str, Code]] = {kind.kind: kind.code for kind in KINDS.values() if kind.kind}
-"""The code of the actions that have keys, by the name that the cache has for them."""
+"""Code of the actions that have keys, by their names in the cache."""

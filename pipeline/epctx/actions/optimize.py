@@ -1,4 +1,4 @@
-"""Optimize: a model is loaded, its sizes are fixed, and the passes run over it."""
+"""Optimize: load a model, fix its sizes, and run the passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from epctx.actions.action import SESSIONS, Action, Code, StageStarted, WorkerCon
 from epctx.files.digest import Digest
 from epctx.files.regular import changed
 from epctx.graph import native
-from epctx.graph.model import PassRecord, SourceFile
+from epctx.graph.model import PassRecord
 from epctx.manifest import Level, ModelSource, OptimizeSettings
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ _NOTES: Final[Mapping[native.Reach, Sequence[str]]] = {
 
 
 class OptimizeResult(Struct, frozen=True, kw_only=True):
-    """The digest of an optimized model, and how it came about.
+    """Digest of an optimized model, and its passes.
 
     Attributes:
-        digest: of the optimized graph and its weights' content.
-        weights: how many it has, by kind (`graph.weights.tensors`).
-        notes: as `LoadedModel` has them.
+        digest: digest of the optimized graph and its weights' content.
+        weights: number of weights, by kind (`graph.weights.tensors`).
+        notes: notes as in `LoadedModel`.
     """
 
     digest: Digest
@@ -48,15 +48,15 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
     Its name is not in the key: two names may share one model.
 
     Attributes:
-        model: digest of the model file; empty: it is what it is, and has no key.
-        data: digests of its external data files, in the order of their locations, which are in
-            the model file; where they lie is not in the key.
+        model: digest of the model file; empty to accept any content, without a key.
+        data: digests of its external data files, in the order of their locations in the model
+            file; their paths are not in the key.
         dimensions: symbolic dimension name to size, in elements.
         shapes: input name to its whole shape.
         level: none, basic, extended, or explicit.
         passes: with level explicit, the passes in order.
-        source: where it is, and what messages call it.
-        reach: how far onnx's inference may go on it.
+        source: the model with its path, and its name for messages.
+        reach: extent of onnx's inference.
     """
 
     result = OptimizeResult
@@ -82,12 +82,12 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         settings: OptimizeSettings,
         folder: Path = Path(),
         *,
-        found: SourceDigests | None = None,
+        digests: SourceDigests | None = None,
     ) -> Optimize:
-        """Return the optimize action of a model with that content, if it is known."""
+        """Return the optimize action of a model with these digests, if they are known."""
         return cls(
-            model="" if found is None else str(found.model),
-            data=() if found is None else tuple(map(str, found.data)),
+            model="" if digests is None else str(digests.model),
+            data=() if digests is None else tuple(map(str, digests.data)),
             dimensions=source.dimensions,
             shapes=source.shapes,
             level=settings.level,
@@ -97,16 +97,16 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         )
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
-        """Add those of its passes that other packages bring: name to package, version, digest.
+        """Add third-party passes: name to package, version, digest.
 
         Raises:
-            ManifestError: a pass that does not exist.
+            ManifestError: a pass does not exist.
         """
         return {"extensions": toolchain.passes(self.passes), **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> OptimizeResult:
-        """Raises what `stages.load` and `stages.optimize` raise; ModelError also if the model is
-        not the one that was asked for.
+        """Raises what `stages.load` and `stages.optimize` raise; ModelError also if the model has
+        other digests.
         """
         from epctx.graph import store
         from epctx.graph.weights import tensors
@@ -116,7 +116,9 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         with native.inferring(self.reach):
             worker.started(StageStarted(stage="load", model=name))
             loaded = load.run(self.source)
-            self._refuse_another(loaded.sources)
+            digests = tuple(str(file.digest) for file in loaded.sources)
+            if self.model and digests != (self.model, *self.data):
+                raise changed(self.source.path)
             worker.started(StageStarted(stage="optimize", model=name))
             self.folder.mkdir(parents=True)
             settings = OptimizeSettings(level=self.level, passes=self.passes)
@@ -132,8 +134,3 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
                 *_NOTES[self.reach],
             ),
         )
-
-    def _refuse_another(self, files: Sequence[SourceFile]) -> None:
-        wanted = (self.model, *self.data)
-        if self.model and tuple(str(file.digest) for file in files) != wanted:
-            raise changed(self.source.path)

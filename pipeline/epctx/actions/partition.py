@@ -1,4 +1,4 @@
-"""Partition: who would take which part of a model, as a compile would, and nothing is compiled."""
+"""Partition: a preview of a compile's partitions; nothing is compiled."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from epctx.stages.report import ModelReport
 
 
 class PartitionResult(Struct, frozen=True, kw_only=True):
-    """The parts of each model that EPs would take; `unmatched`, and EPs, as in CompileResult.
+    """Parts of each model that EPs would take; `unmatched` and EPs as in CompileResult.
 
     Attributes:
-        silent: EPs, by alias, that do not say before a compile what of it they would leave.
+        silent: aliases of EPs that do not foresee which nodes they would leave.
     """
 
     models: tuple[ModelReport, ...]
@@ -31,7 +31,7 @@ class Partition(Action[PartitionResult], frozen=True, kw_only=True):
     """Partition optimized models.
 
     Attributes:
-        group: the model group that they belong to.
+        group: their model group.
         optimized: model name to the folder that Optimize wrote.
     """
 
@@ -41,8 +41,8 @@ class Partition(Action[PartitionResult], frozen=True, kw_only=True):
     optimized: Mapping[str, Path]
 
     def run(self, worker: WorkerContext) -> PartitionResult:
-        """Raises what `stages.partition` raises, but where limits are missed: those are for builds,
-        and who asks for a preview wants to see why.
+        """Raises what `stages.partition` raises. Missed limits are no error: a preview shows why
+        they are missed.
         """
         from epctx.graph import store
         from epctx.providers import registry
@@ -69,15 +69,15 @@ class Partition(Action[PartitionResult], frozen=True, kw_only=True):
 
 
 def _located(report: ModelReport, source: Path) -> ModelReport:
-    """The report, with where in the source what is left to the default EP comes from."""
+    """Add places in the source to the nodes that a report leaves to the default EP."""
     from epctx.graph.partition import outline
 
     if not report.declined:
         return report
-    found = outline.node_locations(source, {each.node for each in report.declined})
+    places = outline.node_locations(source, {each.node for each in report.declined})
     return replace(
         report,
         declined=tuple(
-            replace(each, location=found.get(each.node, "")) for each in report.declined
+            replace(each, location=places.get(each.node, "")) for each in report.declined
         ),
     )

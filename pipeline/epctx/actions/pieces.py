@@ -1,4 +1,4 @@
-"""Cut: models become pieces that are compiled by themselves. Assemble: what came of them is joined.
+"""Cut models into pieces that are compiled separately, and assemble the compiled pieces.
 
 Each piece of all models of a session group is compiled as a session group of its own (`Compile`).
 """
@@ -26,15 +26,15 @@ from epctx.manifest import (
 from epctx.stages.report import ModelReport, PieceReport
 
 _BINARY: Final = ".bin"
-"""The ending of a context binary's name; a piece has the model and its weights beside it."""
+"""Ending of a context binary's name; a piece has the model and its weights beside it."""
 
 
 class CutModel(Struct, frozen=True, kw_only=True):
     """A model that was cut.
 
     Attributes:
-        plan: where.
-        pieces: of each piece its digest, as that of an optimized model.
+        plan: its cuts.
+        pieces: digests of the pieces, as of optimized models.
     """
 
     plan: CutPlan
@@ -43,12 +43,12 @@ class CutModel(Struct, frozen=True, kw_only=True):
 
 
 class CutResult(Struct, frozen=True, kw_only=True):
-    """The models of a session group, in its order, in as many pieces each."""
+    """Models of a session group, in its order, each in as many pieces."""
 
     models: tuple[CutModel, ...]
 
     def is_of(self, models: int) -> bool:
-        """Tell whether it can be the cut of so many models: whoever wrote it may say anything."""
+        """Tell whether it can be the cut of so many models: a stored result is not trusted."""
         shapes = {
             (len(each.plan.cuts) + 1, len(each.plan.memory), len(each.pieces), len(each.reports))
             for each in self.models
@@ -62,7 +62,7 @@ class CutResult(Struct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> tuple[str, ...]:
-        """The cuts, as `partition.pieces.at` names them."""
+        """Cuts, as `partition.pieces.at` names them."""
         return tuple(cut.after for cut in self.models[0].plan.cuts)
 
     @property
@@ -71,11 +71,7 @@ class CutResult(Struct, frozen=True, kw_only=True):
         return tuple(tuple(cut.values for cut in each.plan.cuts) for each in self.models)
 
     def compiles(self, group: ModelGroup, names: Iterable[str]) -> tuple[Compile, ...]:
-        """Return the compiles of its pieces, without places.
-
-        Args:
-            names: of its models.
-        """
+        """Return the compiles of the pieces of these models, without folders."""
         each = dict(zip(names, self.models, strict=True))
         return tuple(
             Compile.of(group, {name: each[name].pieces[number] for name in each}, piece=number + 1)
@@ -88,11 +84,11 @@ class Cut(Action[CutResult], frozen=True, kw_only=True):
 
     Attributes:
         optimized: digests of the models, in the session group's order.
-        pieces: where to cut.
-        memory: what a compile on their EPs takes; None if that was not measured.
+        pieces: the manifest's cuts or limits.
+        memory: memory of a compile on their EPs; None if it was not measured.
         embed_mode: 1 if the contexts must fit into the models.
         folders: model name to the folder that Optimize wrote, in that order.
-        folder: new; each piece is written to `<model>.<number>` in it, as Optimize writes.
+        folder: new folder; each piece is written to `<model>.<number>` in it, as by Optimize.
     """
 
     result = CutResult
@@ -112,11 +108,11 @@ class Cut(Action[CutResult], frozen=True, kw_only=True):
     def of(
         cls, group: ModelGroup, optimized: Mapping[str, Digest], memory: CompileMemory | None
     ) -> Cut:
-        """Return the cut of a session group's models, without a place.
+        """Return the cut of a session group's models, without folders.
 
         Args:
-            optimized: its models in order, each with its optimized digest.
-            memory: what a compile on its EPs takes; None if that was not measured.
+            optimized: its models in order, with their optimized digests.
+            memory: memory of a compile on its EPs; None if it was not measured.
         """
         assert group.pieces is not None
         return cls(
@@ -133,30 +129,30 @@ class Cut(Action[CutResult], frozen=True, kw_only=True):
 
         worker.started(StageStarted(stage="partition", model=next(iter(self.folders))))
         models = [replace(store.read(each), name=name) for name, each in self.folders.items()]
-        found = []
+        cut_models = []
         for each in pieces.cut(models, self.pieces, self.memory, embed=self.embed_mode == 1):
             for number, piece in enumerate(each.pieces, start=1):
                 folder = self.folder / f"{each.name}.{number}"
                 folder.mkdir(parents=True)
                 store.write(piece, folder)
             digests = tuple(piece.digest for piece in each.pieces)
-            found.append(CutModel(plan=each.plan, pieces=digests, reports=each.reports))
-        return CutResult(models=tuple(found))
+            cut_models.append(CutModel(plan=each.plan, pieces=digests, reports=each.reports))
+        return CutResult(models=tuple(cut_models))
 
 
 class Assemble(Action[CompileResult], frozen=True, kw_only=True):
-    """Join what came of the pieces of a session group: a file for each model, a binary a piece.
+    """Join the compiled pieces of a session group: a file for each model, a binary for each piece.
 
     Attributes:
-        models: in the session group's order.
-        at: where each was cut, as `partition.pieces.at` names it.
-        outputs: of each piece the digests of its files, by name.
-        partition: its limits are those of whole models.
-        external_initializers: None: they stay inside the models.
-        cut, compiled: what is told of the pieces.
+        models: models in the session group's order.
+        at: cuts of each model, as `partition.pieces.at` names them.
+        outputs: digests of the files of each piece, by name.
+        partition: settings, whose limits hold for whole models.
+        external_initializers: file of initializers; None if they stay inside the models.
+        cut, compiled: results of the pieces.
         optimized: model name to the folder that Optimize wrote.
-        folders: of each piece, that of its files; binaries are taken out of it.
-        folder: where the outputs go; exists, may hold other session groups' outputs.
+        folders: folders of the files of each piece; binaries are moved out of them.
+        folder: existing folder for the outputs, perhaps with those of other session groups.
     """
 
     result = CompileResult
@@ -184,11 +180,11 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
         cut: CutResult,
         compiled: Sequence[CompileResult],
     ) -> Assemble:
-        """Return the assembly of a session group's pieces, without places.
+        """Return the assembly of a session group's pieces, without folders.
 
         Args:
-            optimized: its models in order, each with its optimized digest.
-            compiled: its pieces.
+            optimized: its models in order, with their optimized digests.
+            compiled: results of its pieces.
         """
         return cls(
             models=Compile.of(group, optimized).models,
@@ -233,11 +229,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
 
 
 def _joined(name: str, parts: Sequence[ModelReport], whole: Outline) -> ModelReport:
-    """Return what is told of the pieces of a model as that of the model.
-
-    Args:
-        whole: of the model, without owners.
-    """
+    """Join the reports on a model's pieces; `whole` is its outline without owners."""
     owner: dict[str, int] = {}
     first, taken, counted = 0, 0, 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""Quantize: a float model becomes an integer one, with ranges that were found or are known."""
+"""Quantize: a float model becomes an integer one, with calibrated or known ranges."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 _NOTHING: Final = Calibration()
 _NO_BYTES: Final = ("calibration", "preset", "tolerance")
-"""Fields of `quantize` that are in the record otherwise, or reach no byte."""
+"""Fields of `quantize` that are in the record in another form, or affect no byte."""
 
 
 class QuantizeResult(Struct, frozen=True, kw_only=True):
-    """The quantized model, and how good it is.
+    """The quantized model and its losses.
 
     Attributes:
-        model: digest of the model file, which has the same name whatever the model's.
-        locations, data: of its external data files, as SourceDigests has them.
-        ranges: of its tensors; None: only weights are quantized.
+        model: digest of the model file, whose name does not depend on the model's.
+        locations, data: external data files, as in SourceDigests.
+        ranges: ranges of its tensors; None if only weights are quantized.
     """
 
     model: Digest
@@ -52,16 +52,16 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
 
     Attributes:
         model: digest of the optimized float model.
-        preset: whose settings, resolved.
-        pieces: in which its quantized form is compiled; None: it is compiled, and quantized, whole.
-        settings: of its group; those that change bytes are in the key.
-        ranges: of its tensors, as they were found before; None: they are to be found, or only
-            weights are quantized.
-        samples: digests of the files that it is calibrated with, in the manifest's order: what is
-            told of the loss is told of them.
-        name: of the model.
+        preset: resolved preset of the settings.
+        pieces: pieces in which it is quantized and compiled; None if whole.
+        settings: settings of its group; those that change bytes are in the key.
+        ranges: known ranges of its tensors; None if it is calibrated, or only weights are
+            quantized.
+        samples: digests of the calibration files, in the manifest's order; losses are measured on
+            them.
+        name: name of the model.
         optimized: the folder that Optimize wrote.
-        others: the other models of its group: samples may be of them.
+        others: other models of its group: samples may belong to them.
     """
 
     result = QuantizeResult
@@ -89,7 +89,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
         samples: Sequence[Digest],
         ranges: str | None,
     ) -> Quantize:
-        """Return the quantize action of an optimized model of a group, without a place."""
+        """Return the quantize action of an optimized model of a group, without folders."""
         assert group.quantize is not None
         return cls(
             model=str(model),
@@ -101,11 +101,10 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
         )
 
     def record(self, toolchain: Toolchain) -> dict[str, Any]:
-        """Return it with digests in the place of files with samples, and of ranges."""
+        """Return the key's content, with digests of sample files and ranges."""
         ranges = None if self.ranges is None else str(digest.of_bytes(self.ranges.encode()))
         plain = replace(self, ranges=ranges, settings=replace(self.settings, calibration=_NOTHING))
-        known = super(Quantize, plain).record(toolchain)
-        return known | {"settings": settings_of(self.settings)}
+        return super(Quantize, plain).record(toolchain) | {"settings": settings_of(self.settings)}
 
     def run(self, worker: WorkerContext) -> QuantizeResult:
         """Raises what `stages.quantize` raises."""
@@ -135,6 +134,6 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
 
 
 def settings_of(settings: QuantizeSettings) -> dict[str, Any]:
-    """Return what `quantize` says that changes bytes, beside the preset and the samples."""
-    known: dict[str, Any] = msgspec.to_builtins(replace(settings, calibration=_NOTHING))
-    return {name: value for name, value in known.items() if name not in _NO_BYTES}
+    """Return the settings of `quantize` that change bytes, without preset and samples."""
+    plain: dict[str, Any] = msgspec.to_builtins(replace(settings, calibration=_NOTHING))
+    return {name: value for name, value in plain.items() if name not in _NO_BYTES}

@@ -1,4 +1,4 @@
-"""Record: the sessions that compiled a group, run while they are open; their outputs are kept."""
+"""Record: run the sessions that compiled a group while they are open, and keep their outputs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from epctx.manifest import ModelGroup
 
 
 class RecordResult(Struct, frozen=True, kw_only=True):
-    """The outcome of running the sessions that compile.
+    """Outcome of running the sessions that compile.
 
     Attributes:
-        recorded: they were run.
-        unrun: of each model that they did not run, why: the EP's fault if the source does run.
+        recorded: true if they ran.
+        unrun: failures of models that did not run: the EP's fault if the source does run.
     """
 
     recorded: bool
@@ -27,21 +27,20 @@ class RecordResult(Struct, frozen=True, kw_only=True):
 
 
 class Record(Action[RecordResult], frozen=True, kw_only=True):
-    """Run the sessions that compile a group, while they are open, and keep what they compute.
+    """Run the sessions that compile a group, while they are open, and keep their outputs.
 
-    Its result is one for all models and input sets, since the sessions are there in a compile only.
+    One result covers all models and input sets, since the sessions exist only during a compile.
 
     Attributes:
-        compile: the key of the compile; empty where nothing is stored.
-        inputs: what the sessions are run with; None, as `budget` then: they are not to be run,
-            whatever the inputs.
-        numbers: full: they stand in for files that this host cannot load; generating.
-        devices: what runs them.
+        compile: the key of the compile; empty if nothing is stored.
+        inputs: inputs of the sessions; None, and `budget` None, if the sessions are not run.
+        numbers: full if they replace files that this host cannot load, or generating.
+        devices: devices that run them.
         group: the model group.
-        given: of a piece, where what the sources computed is kept (`numbers.pieces.PIECES`). It is
-            not in the key: whatever values a piece is given, what is right is kept beside.
-        folder: where the compile has put its outputs.
-        recorded: where what they compute is kept.
+        given: for a piece, folder of the sources' values (`numbers.pieces.PIECES`). It is not in
+            the key: the right outputs for these values are kept beside the recorded ones.
+        folder: folder of the compile's outputs.
+        recorded: folder for the recorded outputs.
     """
 
     result = RecordResult

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class SourceResult(Struct, frozen=True, kw_only=True):
-    """The outcome of a source model on an input set; what it computed is in the action's folder.
+    """Outcome of a source model on an input set; its outputs are in the action's folder.
 
     Attributes:
-        made: the files that it wrote, below the model's folder.
-        ran: inputs could be made for it, and this host can run it.
-        unfed: why it does not run on inputs that were generated; None if it does.
+        made: files that it wrote, below the model's folder.
+        ran: true if it had inputs, and this host can run it.
+        unfed: reason why it does not run on generated inputs; None if it does.
     """
 
     made: tuple[str, ...] = ()
@@ -45,19 +45,19 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
     """Run a source model on one input set, and keep its outputs.
 
     Attributes:
-        model: the source; None where nothing is stored.
+        model: the source; None if nothing is stored.
         inputs: the input sets.
-        index: of the input set, from 0 on; beyond the last one, a set that tells beside a single
-            one whether the outputs depend on inputs.
-        reference: the model's reference is run in its place.
-        magnitudes: those of its values are measured, too: its EPs may compute in a smaller type.
-        cuts: where it is cut into pieces that run one after the other (`graph.epcontext.Cuts`);
-            None: where `built` says it was, if it is known.
-        devices: what runs it.
+        index: number of the input set, from 0 on. One beyond the last is an extra set, which shows
+            whether the outputs depend on inputs if there is only one set.
+        reference: true to run the model's reference in its place.
+        magnitudes: true to measure magnitudes of its values: its EPs may compute in a smaller type.
+        cuts: cuts into pieces that run one after the other (`graph.epcontext.Cuts`); None for the
+            cuts in `built`, if there is one.
+        devices: devices that run it.
         source: the model, with paths.
         settings: the input sets, with paths.
-        built: its EPContext model, whose fixed shapes count; None: it is not built yet.
-        folder: where outputs are kept.
+        built: its EPContext model, whose fixed shapes count; None before it is built.
+        folder: folder for outputs.
     """
 
     result = SourceResult
@@ -122,13 +122,13 @@ def of_group(
     magnitudes: bool = False,
     cuts: Mapping[str, Cuts] | None = None,
 ) -> Iterator[RunSource]:
-    """Yield the runs of a group's sources on all input sets; nothing is stored of them.
+    """Yield runs of a group's sources on all input sets; the cache stores none of them.
 
     Args:
-        folder: where outputs are kept.
-        built: the folder of the EPContext models; None: they are not built yet.
-        magnitudes: as of `RunSource`.
-        cuts: where models are cut into pieces, by name; of others, `built` says it.
+        folder: folder for outputs.
+        built: folder of the EPContext models; None before they are built.
+        magnitudes: as in `RunSource`.
+        cuts: cuts of models, by name; other models have the cuts in `built`.
     """
     settings = group.verify.inputs
     for source in group.models:
@@ -150,11 +150,11 @@ def of_group(
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """The files were run; what they computed is in the action's folder.
+    """Outcome of a run of files; their outputs are in the action's folder.
 
     Attributes:
-        made: the files that were written, below the model's folder.
-        ran: all of it was computed; what failed is tried again.
+        made: files that were written, below the model's folder.
+        ran: true if all outputs were computed; failed runs are repeated.
     """
 
     made: tuple[str, ...] = ()
@@ -162,19 +162,20 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 class RunFiles(Action[RunResult], frozen=True, kw_only=True):
-    """Load models, run them on an input set, and keep what was found and computed.
+    """Load models, run them on an input set, and keep findings and outputs.
 
     Attributes:
-        compile: the key of what is run; empty where nothing is stored.
+        compile: the key of the compiled files; empty if nothing is stored.
         outputs: digests of the files, by name.
-        model: the source of the model that is run.
+        model: the source of the model that runs.
         inputs: the input sets.
-        index: of the input set, from 0 on; beyond the last one, the first is run again; None: all.
-        devices: what runs it.
-        only: the name of that model; None: all models of the folder are run.
-        golden: on the golden inputs in the folder.
-        request: the folder, and what is known of it.
-        folder: where what they compute is kept: `request.kept.files`.
+        index: number of the input set, from 0 on; one beyond the last repeats the first; None for
+            all.
+        devices: devices that run it.
+        only: name of that model; None for all models of the folder.
+        golden: true to use the golden inputs in the folder.
+        request: the folder, and facts about it.
+        folder: folder for outputs: `request.kept.files`.
     """
 
     result = RunResult
@@ -207,10 +208,10 @@ class RunFiles(Action[RunResult], frozen=True, kw_only=True):
             return made
 
         request = self.request
-        known = worker.opened((request.folder, request.models), opened)
+        models = worker.opened((request.folder, request.models), opened)
         only = None if self.only is None else context_file(self.only)
         before = recordings.names(self.place)
-        ran = known.files.run(known.feeding(golden=self.golden), only, self.index)
+        ran = models.files.run(models.feeding(golden=self.golden), only, self.index)
         made = recordings.names(self.place) - before
         if not self.index:  # a sharing set is loaded as a whole, before the first of its models
             made.update(recordings.names(self.place) & {f"{LOADS}.json"})
@@ -222,15 +223,15 @@ class RunFiles(Action[RunResult], frozen=True, kw_only=True):
 
     @property
     def place(self) -> Path:
-        """Folder of the model's outputs; of all models, if no single one is run."""
+        """Folder of the model's outputs, or of all models' outputs."""
         return self.folder / (self.only or "")
 
 
 class RunParts(Action[RunResult], frozen=True, kw_only=True):
-    """Run the parts of a composition one after the other, and keep what the whole should give.
+    """Run the parts of a composition one after the other, and keep the whole's expected outputs.
 
     Attributes:
-        folder: where that is kept: `request.kept.source`.
+        folder: folder for these outputs: `request.kept.source`.
     """
 
     result = RunResult
@@ -256,7 +257,7 @@ class RunParts(Action[RunResult], frozen=True, kw_only=True):
 
 
 class _Opened:
-    """A folder whose models are run."""
+    """A folder whose models are loaded and run."""
 
     def __init__(self, request: VerifyRequest, worker: WorkerContext) -> None:
         from epctx.stages import verify
@@ -280,7 +281,7 @@ class _Opened:
         )
 
     def feeding(self, *, golden: bool) -> Feeding:
-        """Return the input sets that the models are run on."""
+        """Return the input sets of the models."""
         from epctx.verification.numbers.composed import Whole
         from epctx.verification.numbers.files import Feeding
         from epctx.verification.numbers.golden import Shipped
@@ -302,6 +303,6 @@ class _Opened:
 
 
 def informed(request: VerifyRequest, worker: WorkerContext) -> VerifyRequest:
-    """Return a request that knows what this job has found of the folder."""
-    found = [each for each in worker.done if isinstance(each, FolderReport)]
-    return replace(request, earlier=(*request.earlier, *(f for r in found for f in r.findings)))
+    """Return a request with this job's earlier findings about the folder."""
+    reports = [each for each in worker.done if isinstance(each, FolderReport)]
+    return replace(request, earlier=(*request.earlier, *(f for r in reports for f in r.findings)))

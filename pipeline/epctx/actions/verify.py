@@ -1,4 +1,4 @@
-"""Verify: a folder checked, and what its models computed compared with what is right."""
+"""Verify: check a folder, and compare its models' outputs with the right ones."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ _CODE = Code((*RUNNING, "stages/verify.py"), SESSIONS)
 
 
 class Verify(Action[FolderReport], frozen=True, kw_only=True):
-    """Judge what was computed with a session group's models: no model is run here.
+    """Judge the outputs of a session group's models; no model runs here.
 
     Attributes:
-        compile: the key of what is verified: names, settings and EPs are in it; empty where nothing
-            is stored.
-        outputs: digests of its files, by name.
-        models: in the session group's order.
-        inputs: what they are run with; None: they are not (`numbers: off`, `--no-verify`).
-        tolerance, budget, allow_nonfinite: of `verify`.
+        compile: the key of the compile, with names, settings and EPs; empty if nothing is stored.
+        outputs: digests of the compiled files, by name.
+        models: models in the session group's order.
+        inputs: inputs of the runs; None without runs (`numbers: off`, `--no-verify`).
+        tolerance, budget, allow_nonfinite: settings of `verify`.
         numbers: full, generating, off, or skipped by `--no-verify`.
-        devices: what runs them.
-        request: the folder, and what is known of it.
+        devices: devices that run the models.
+        request: the folder, and facts about it.
     """
 
     result = FolderReport
@@ -62,13 +61,13 @@ class Verify(Action[FolderReport], frozen=True, kw_only=True):
 
 
 class Check(Action[FolderReport], frozen=True, kw_only=True):
-    """Check a folder by the policies that run no model.
+    """Check a folder by the policies that need no run.
 
     Attributes:
-        sessions: the keys of the verify actions of its session groups.
+        sessions: keys of the verify actions of its session groups.
         outputs: digests of every file of the folder, by name.
-        request: the folder, and what is known of it.
-        compiled: the job has compiled all that is in it: `SHA256SUMS` is still to be written.
+        request: the folder, and facts about it.
+        compiled: true if this job compiled all files in it: `SHA256SUMS` is not written yet.
     """
 
     result = FolderReport
@@ -96,10 +95,8 @@ class Check(Action[FolderReport], frozen=True, kw_only=True):
 
 
 def runs(request: VerifyRequest) -> list[Action[Any]]:
-    """Return all that is run to verify a folder by itself, nothing of which is stored.
-
-    Args:
-        request: with `kept`.
+    """Return the runs that verify a folder by itself; `request` has `kept`, and nothing is
+    stored.
     """
     assert request.kept is not None
     job: list[Action[Any]] = []
@@ -123,8 +120,8 @@ def verified(
     """Verify a folder by itself.
 
     Args:
-        request: with `kept`, if numbers are among its policies.
-        carry_out: carries out a job; one whose budget is used up ends early.
+        request: request with `kept`, if numbers are among its policies.
+        carry_out: carries out a job; a job whose budget is used up ends early.
 
     Raises:
         EpctxError: what `carry_out` raises.
@@ -140,11 +137,11 @@ def verified(
 def reports(
     job: Sequence[Action[Any]], carry_out: Callable[[Sequence[Action[Any]]], list[Any]]
 ) -> list[FolderReport]:
-    """Carry out a job whose last action is a Verify, and return what was found.
+    """Carry out a job whose last action is a Verify; return its reports.
 
     Args:
-        job: if the budget ends it, the Verify is carried out by itself, and knows of the rest.
-        carry_out: carries out a job; one whose budget is used up ends early.
+        job: if the budget ends it, the Verify runs by itself, with the earlier findings.
+        carry_out: carries out a job; a job whose budget is used up ends early.
 
     Raises:
         EpctxError: what `carry_out` raises.

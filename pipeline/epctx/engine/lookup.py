@@ -124,7 +124,7 @@ class Lookup:
     def model(self, source: ModelSource, settings: OptimizeSettings) -> ModelState:
         """Look up a model. Raises as `Sources.find`; ManifestError: a pass does not exist."""
         found = self.sources.find(source)
-        optimize = self.find(Optimize.of(source, settings, found=found))
+        optimize = self.find(Optimize.of(source, settings, digests=found))
         return ModelState(source=source, found=found, optimize=optimize)
 
     def built(self, source: ModelSource, group: ModelGroup) -> ModelState:
@@ -138,7 +138,7 @@ class Lookup:
             return ModelState(source=source, quantized=state)
         found = SourceDigests(model=made.model, locations=made.locations, data=made.data)
         own = quantized_source(source, group.quantize, Path(QUANTIZED))
-        optimize = self.find(Optimize.of(own, group.optimize, found=found))
+        optimize = self.find(Optimize.of(own, group.optimize, digests=found))
         return ModelState(source=own, found=found, optimize=optimize, quantized=state)
 
     def quantized(self, plain: ModelState, group: ModelGroup) -> QuantizeState:

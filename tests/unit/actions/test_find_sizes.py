@@ -31,7 +31,7 @@ def search(
         return next((i for i, holds in enumerate(conditions) if not holds(sizes)), None)
 
     return Search(
-        start=start, asked=asked or {}, attempt=attempt, neighbours=neighbours, known=known
+        start=start, fixed=asked or {}, attempt=attempt, neighbours=neighbours, known=known
     )
 
 

@@ -24,7 +24,7 @@ def test_what_is_not_what_was_asked_for_is_not_optimized(tmp_path: Path, other: 
     onnx.save(mlp(), path, save_as_external_data=True, location="m.data")
     source = ModelSource(name="m", path=path)
     found = Sources(FreshDigests()).find(source)
-    right = Optimize.of(source, OptimizeSettings(), tmp_path / "right", found=found)
+    right = Optimize.of(source, OptimizeSettings(), tmp_path / "right", digests=found)
     worker = Inline(tmp_path / "w", tmp_path / "log")
     worker.run([right], started=lambda stage: None)
     wrong = {"model": str(of_bytes(b"")), "data": (str(of_bytes(b"")),)}[other]

@@ -139,7 +139,7 @@ def make(case: Case) -> list[Record]:
         toolchain = Toolchain(digests)
         source = case.group.models[0]
         found = case.sources[source.name]
-        optimized = Optimize.of(source, case.group.optimize, found=found).record(toolchain)
+        optimized = Optimize.of(source, case.group.optimize, digests=found).record(toolchain)
         compiled = Compile.of(case.group, case.optimized, case.piece).record(toolchain)
         lookup = Lookup(None, digests, numbers=case.inputs is not None)
         patch.setattr(lookup.sources, "find", lambda source: case.references["one"])

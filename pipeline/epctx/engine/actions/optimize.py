@@ -131,7 +131,7 @@ class Optimizing:
     ) -> tuple[OptimizeResult, Path]:
         source, settings = known.source, progress.planned.group.optimize
         self._actions.refuse_to_build(f"optimize of {source.name}")
-        job = Optimize.of(source, settings, self._actions.new_folder("o"), found=known.found)
+        job = Optimize.of(source, settings, self._actions.new_folder("o"), digests=known.found)
         # Passes of other packages may change the process: nothing is compiled there.
         foreign = registry.foreign(settings.passes)
         with self._actions.shared_lease() if foreign else nullcontext(lease) as chosen:
