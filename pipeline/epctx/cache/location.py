@@ -80,7 +80,9 @@ def locate(environment: Mapping[str, str] = os.environ) -> Location:
     """
     named = environment.get(FOLDER_VARIABLE, "")
     location = Location(
-        folder=Path(named).absolute() if named else _of_platform(),
+        folder=Path(named).absolute()
+        if named
+        else platformdirs.user_cache_path("epctx", appauthor=False),
         readonly=_truth(READONLY_VARIABLE, environment),
     )
     if not _truth(SHARED_VARIABLE, environment):
@@ -145,11 +147,6 @@ def refused(path: Path, error: Exception) -> StorageError:
         remedy=f"free some space, name another folder in {FOLDER_VARIABLE}, "
         f"set {READONLY_VARIABLE}=1, or build with --no-cache",
     )
-
-
-def _of_platform() -> Path:
-
-    return platformdirs.user_cache_path("epctx", appauthor=False)
 
 
 def _truth(variable: str, environment: Mapping[str, str]) -> bool:

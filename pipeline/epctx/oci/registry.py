@@ -73,7 +73,7 @@ class Repository:
             StoreError: the registry does not answer, or sends a manifest of another digest.
         """
         content = self._read(f"{self._base}/manifests/{name}", _ACCEPTED)
-        if content is not None and ":" in name and str(_digest(content)) != name:
+        if content is not None and ":" in name and str(digests.of_bytes(content, "sha256")) != name:
             raise StoreError("it sends a manifest of another digest")
         return content
 
@@ -346,10 +346,6 @@ def _joined(place: str, link: str) -> str:
         return urljoin(place, link)
     except ValueError:
         raise StoreError("it names a place that is none", lasting=True) from None
-
-
-def _digest(content: bytes) -> Digest:
-    return digests.of_bytes(content, "sha256")
 
 
 def _end(answer: requests.Response) -> int:

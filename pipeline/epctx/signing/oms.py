@@ -8,6 +8,7 @@ https://github.com/ossf/model-signing-spec
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,7 @@ STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "https://model_signing/signature/v1.0"
 IGNORED: Final = (".git", ".gitattributes", ".github", ".gitignore")
 """Names at the top of a folder that are never signed."""
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class _PublicKey(Struct, frozen=True):
@@ -261,7 +263,7 @@ def _files(payload: bytes) -> dict[str, str]:
     if not files or len(files) < len(resources):
         raise Refused("signs no file, or one twice")
     for each in resources:
-        if each.algorithm != "sha256" or not _is_sha256(each.digest):
+        if each.algorithm != "sha256" or not _SHA256.fullmatch(each.digest):
             raise Refused(f"has no SHA-256 of {each.name!r}")
         if paths.objection(each.name) or paths.normalize(each.name) != each.name:
             raise Refused(f"signs {each.name!r}, which is no path inside the folder")
@@ -272,7 +274,3 @@ def _files(payload: bytes) -> dict[str, str]:
 
 def _root(resources: tuple[_Resource, ...]) -> str:
     return hashlib.sha256(b"".join(bytes.fromhex(each.digest) for each in resources)).hexdigest()
-
-
-def _is_sha256(text: str) -> bool:
-    return len(text) == 64 and set(text) <= set("0123456789abcdef")

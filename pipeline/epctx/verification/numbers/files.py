@@ -46,10 +46,6 @@ _UNOPTIMIZED: Final = (
 )
 
 
-def unheard(model: str, number: int, of: int) -> None:
-    """Ignore what is announced."""
-
-
 class Feeding:
     """Input sets that models are run on, and how messages blame who.
 

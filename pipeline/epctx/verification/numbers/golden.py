@@ -336,7 +336,7 @@ class GoldenNumbers:
         try:
             record = golden_files.read_record(place)
         except VerificationError as error:
-            yield _damaged(RECORD, str(error.why))
+            yield _finding(f"{FOLDER}/{RECORD}", "fail", str(error.why), _AGAIN)
             return
         for models in sharing_sets(folder):
             for model in models:
@@ -396,7 +396,3 @@ def _as(expected: Array, actual: Array | None) -> Array:
     if expected.dtype.kind == "V" and expected.dtype.itemsize == actual.dtype.itemsize:
         return expected.view(actual.dtype)
     return expected.astype(object) if expected.dtype.kind == "U" else expected
-
-
-def _damaged(name: str, why: str) -> Finding:
-    return _finding(f"{FOLDER}/{name}", "fail", why, _AGAIN)

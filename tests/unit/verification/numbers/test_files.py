@@ -189,5 +189,5 @@ def test_what_was_kept_is_not_run_again_and_what_passed_is_not_loaded(
 ) -> None:
     monkeypatch.setattr(files, "SHORT", -1.0)
     for _ in range(2):
-        Files(folder, case.kept, (), files.unheard, passed=["n_ctx.onnx"]).run(Given())
+        Files(folder, case.kept, (), lambda *_: None, passed=["n_ctx.onnx"]).run(Given())
     assert OPENED == ["open m", "run m", "run m", "open m"]
