@@ -123,6 +123,13 @@ class ExecutionProviderConformance:
         flags = (provider.isolated, provider.can_share, provider.native)
         assert all(isinstance(flag, bool) for flag in flags)
 
+    def test_its_flags_and_methods_agree(self, provider: ExecutionProvider) -> None:
+        """A method that is called only with a flag is implemented exactly if the flag is set."""
+        flags = {"native": "add_to", "foresees": "foresee", "reads_one_binary": "merge_binaries"}
+        for flag, method in flags.items():
+            own = getattr(type(provider), method) is not getattr(ExecutionProvider, method)
+            assert own == getattr(provider, flag), f"`{flag}` and `{method}` do not agree"
+
     def test_its_fingerprint_is_the_same_each_time(self, provider: ExecutionProvider) -> None:
         """A fingerprint is strings, and two providers of the same options have the same."""
         first, second = provider.fingerprint(), self.create().fingerprint()

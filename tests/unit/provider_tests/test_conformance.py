@@ -46,6 +46,13 @@ class NoLabel(Sabotaged):
         self.label = "a/b"
 
 
+class Unheard(Sabotaged):
+    """It can foresee what it leaves, and does not say so."""
+
+    def foresee(self, model: ir.Model, partition: Partition) -> dict[ir.Node, str]:
+        return {}
+
+
 class Restless(Sabotaged):
     def fingerprint(self) -> Fingerprint:
         return Fingerprint(toolchain={"run": str(next(COUNTER))})
@@ -209,6 +216,7 @@ class Crashing(Sabotaged):
 
 CASES: list[tuple[type[Sabotaged], str]] = [
     (NoLabel, "test_it_names_itself"),
+    (Unheard, "test_its_flags_and_methods_agree"),
     (Restless, "test_its_fingerprint_is_the_same_each_time"),
     (Greedy, "test_it_takes_nodes_of_the_main_graph"),
     (Meddling, "test_it_takes_nodes_of_the_main_graph"),
