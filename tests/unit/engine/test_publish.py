@@ -1,13 +1,15 @@
-"""What is swapped in, and what the report says of a group, whatever came of it."""
+"""Publication of groups, and what the report says of their settings."""
 
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from epctx.cache import Cache, locate
+from epctx.cache.digests import FreshDigests
 from epctx.engine import plan, publish
 from epctx.engine.events import Event
 from epctx.engine.executor import Cancelled
@@ -18,8 +20,9 @@ from epctx.engine.report import GroupReport
 from epctx.engine.staleness import look
 from epctx.engine.state import GroupState
 from epctx.errors import CompileError, LogTail
+from epctx.parsing import load
 from epctx.verification.findings import FolderReport
-from tests.kit.projects import Project, stats
+from tests.kit.projects import Project, make, stats
 
 
 class Publishing:
@@ -81,3 +84,21 @@ def test_a_group_that_is_not_wanted_is_skipped(why: str, publishing: Publishing)
     assert (found.state, found.failure, found.folder) == ("skipped", None, None)
     assert publishing.states() == ["skipped"]
     assert stats(publishing.folder) == before
+
+
+LOOKUP = Lookup(None, FreshDigests(), numbers=True)
+
+
+def test_an_ep_that_is_not_installed_has_no_toolchain(tmp_path: Path) -> None:
+    project = make(tmp_path, {"g": ["a"]})
+    project.section("execution_providers")["ref"] = {
+        "provider": "StrangeExecutionProvider",
+        "allow_unknown_options": True,
+        "options": {"x": "1"},
+    }
+    project.write()
+    manifest = load.load(project.manifest)
+    report = GroupReport(target="default", group="g", state="failed")
+    (found,) = publish.described([report], manifest, LOOKUP, None)
+    (ep,) = found.execution_providers
+    assert (ep.options, ep.toolchain) == ({"x": "1"}, {})

@@ -1,4 +1,4 @@
-"""Quantizing in a build: once for whoever needs it, from the cache, from ranges that are kept."""
+"""Quantize actions, within a build and outside."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.actions.quantize import QuantizeResult
+from epctx.cache.digests import FreshDigests
+from epctx.engine import ranges
 from epctx.engine.actions import quantize
 from epctx.engine.actions.base import files_in
-from epctx.errors import CompileError, LockError, ModelError
+from epctx.errors import CompileError, LockError, ManifestError, ModelError
 from epctx.files.digest import of_bytes
+from epctx.manifest import ModelGroup
+from epctx.parsing import load
+from epctx.worker.pool import Pool
 from tests.kit.projects import Project, flip, ran
 from tests.kit.reports import quantized
 
@@ -138,3 +143,54 @@ def test_a_sample_that_is_gone_is_named(one: Project) -> None:
     (one.folder / "calib" / "gone.npz").symlink_to("nowhere.npz")
     with pytest.raises(ModelError, match=r"calib/gone\.npz"):
         one.build()
+
+
+@pytest.fixture
+def built(project: Project) -> Project:
+    """The project, quantized: model `a` by random samples."""
+    project.document["models"] = {"a": {"path": "a.onnx"}}
+    project.section("model_groups", "g").update(
+        models=["a"], quantize={"calibration": {"random": True, "count": 2}}
+    )
+    project.build()
+    return project
+
+
+def again(project: Project, folder: Path, *, calibrate: bool = False) -> ModelGroup:
+    manifest = load.load(project.manifest)
+    pool = Pool(work=folder / "work", logs=folder / "logs")
+    with pool.lease(None) as lease:
+        return quantize.again(
+            manifest.targets[0].groups[0],
+            ranges.of(manifest),
+            FreshDigests(),
+            folder / "q",
+            lease,
+            calibrate=calibrate,
+        )
+
+
+def test_it_is_made_of_the_known_ranges(built: Project, tmp_path: Path) -> None:
+    (model,) = again(built, tmp_path / "v").models
+    assert model.name == "a" and model.path.is_file()
+    assert model.reference is not None and model.reference.of_source
+    assert model.reference.path == built.folder / "a.onnx"
+    (other,) = again(built, tmp_path / "w").models
+    assert model.path.read_bytes() == other.path.read_bytes()
+
+
+def test_without_ranges_nobody_knows_what_was_built(built: Project, tmp_path: Path) -> None:
+    ranges.place(built.manifest).unlink()
+    with pytest.raises(ManifestError, match="nothing tells the ranges") as caught:
+        again(built, tmp_path / "v")
+    assert caught.value.failure.file == str(built.folder / "m.ranges.json")
+
+
+def test_what_was_not_built_is_calibrated_where_that_is_asked_for(
+    built: Project, tmp_path: Path
+) -> None:
+    (known,) = again(built, tmp_path / "v").models
+    ranges.place(built.manifest).unlink()
+    (found,) = again(built, tmp_path / "w", calibrate=True).models
+    assert found.path.read_bytes() == known.path.read_bytes()
+    assert not ranges.place(built.manifest).exists()

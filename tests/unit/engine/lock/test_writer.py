@@ -1,4 +1,4 @@
-"""The lock of a build says what it was made of and what came out, and nothing of the machine."""
+"""The lock of a build, and when it is written."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from epctx import lockfile
 from epctx.cache import Cache, locate
+from epctx.cache.digests import FreshDigests
 from epctx.engine import plan
 from epctx.engine.lock import writer
+from epctx.engine.lock.writer import keep
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan
-from epctx.engine.staleness import look
+from epctx.engine.staleness import Memo, look
 from epctx.engine.state import SessionState
 from epctx.keys.toolchain import ProviderRecord, Toolchain
+from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
 from epctx.manifest import ProviderSpec
 from epctx.providers.onnxruntime.host import Cpu
@@ -100,3 +104,34 @@ def test_a_source_on_another_drive_has_no_drive_in_its_name(
 
     monkeypatch.setattr(os.path, "relpath", refuse)
     assert writer.relative(Path("/models/a.onnx"), Path("/p")) == "outside/a.onnx"
+
+
+def again(project: Project, new: Lock) -> list[str]:
+    """What is told while it is kept."""
+    told: list[str] = []
+    lookup = Lookup(None, FreshDigests(), numbers=True)
+    memo = Memo(lookup, OutputPaths(out=project.folder / "dist", name="m"), project.manifest)
+    keep(new, project.lock, memo, told.append)
+    return told
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"schema_version: 99\n"])
+def test_what_is_none_is_replaced(project: Project, content: bytes | None) -> None:
+    project.build()
+    right = project.lock.read_bytes()
+    new = lockfile.read(project.lock)
+    project.lock.unlink()
+    if content is not None:
+        project.lock.write_bytes(content)
+    assert again(project, new) == []
+    assert project.lock.read_bytes() == right
+
+
+def test_something_else_replaces_what_was_said_of_this_kind_of_host(project: Project) -> None:
+    project.build()
+    old = lockfile.read(project.lock)
+    project.edit("a", lambda model: setattr(model.graph.node[-1], "op_type", "Sigmoid"))
+    project.build()
+    new = lockfile.read(project.lock)
+    assert new != old and again(project, old) == []
+    assert lockfile.read(project.lock) == old and hosts.kinds(old) == hosts.kinds(new)

@@ -1,6 +1,8 @@
-"""The surroundings of a build: what it knows of a group, what it tells once."""
+"""Context of a build, and the report of a build that has nothing to do."""
 
 from __future__ import annotations
+
+import json
 
 from epctx.cache import Cache, locate
 from epctx.engine import plan
@@ -26,3 +28,21 @@ def test_what_is_waited_for_is_told_once(project: Project) -> None:
     assert [(event.state, event.detail) for event in heard] == [
         ("waiting", "another command uses the output")
     ]
+
+
+def test_a_key_that_enters_no_action_reaches_the_report(project: Project) -> None:
+    file = project.folder / "dist" / "m.build.json"
+    project.build()
+    before = file.read_bytes()
+    project.build()
+    assert file.read_bytes() == before, "it tells of the build that made what is there"
+    project.section("model_groups", "g")["timeout"] = "77m"
+    assert [group.state for group in project.build().groups] == ["up to date"]
+    (group,) = json.loads(file.read_bytes())["groups"]
+    assert (group["manifest"]["model_groups"]["g"]["timeout"], group["state"]) == (
+        "77m",
+        "up to date",
+    )
+    after = file.read_bytes()
+    project.build()
+    assert file.read_bytes() == after
