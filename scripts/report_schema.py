@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from epctx.commands.package.report import PackageReport
-from epctx.commands.pull.command import PullReport
-from epctx.commands.push.command import PushReport
+from epctx.commands.package.writing import PackageReport
+from epctx.commands.pull import PullReport
+from epctx.commands.push import PushReport
 from epctx.engine.report import BuildReport
 from epctx.verification.findings import VerifyReport
 

@@ -14,18 +14,20 @@ from epctx.cache.store import Shared
 from epctx.commands import build as command
 from epctx.commands import environment
 from epctx.commands import explain as pages
+from epctx.commands import import_ as import_command
+from epctx.commands import plan as plan_command
+from epctx.commands import pull as pull_command
 from epctx.commands.bisect.result import Bisection
 from epctx.commands.build import On
 from epctx.commands.diff import page as comparison_page
 from epctx.commands.diff.compare import Comparison, compare, side
 from epctx.commands.doctor import command as doctor_command
-from epctx.commands.doctor.diagnosis import Diagnosis
+from epctx.commands.doctor.probe import Diagnosis
 from epctx.commands.environment import Variable
 from epctx.commands.explain import Explanation
-from epctx.commands.import_ import command as import_command
-from epctx.commands.init import choice
 from epctx.commands.init import command as init_command
-from epctx.commands.init.size_options import SizeOptions
+from epctx.commands.init import options as choice
+from epctx.commands.init.options import SizeOptions
 from epctx.commands.inspect.inspection import Inspection
 from epctx.commands.options import (
     STARTER,
@@ -45,14 +47,12 @@ from epctx.commands.options import (
     located,
     variables,
 )
-from epctx.commands.package import command as package_command
-from epctx.commands.package.report import PackageReport
-from epctx.commands.plan import command as plan_command
-from epctx.commands.plan.command import PlanReport
-from epctx.commands.pull import command as pull_command
-from epctx.commands.pull.command import PullReport
+from epctx.commands.package import writing as package_command
+from epctx.commands.package.writing import PackageReport
+from epctx.commands.plan import PlanReport
+from epctx.commands.pull import PullReport
 from epctx.commands.report import command as report_command
-from epctx.commands.report.device import section
+from epctx.commands.report.figures import device_section
 from epctx.commands.reproduce import command as reproduce_command
 from epctx.commands.reproduce.result import Reproduction, variations_of
 from epctx.commands.validate import command as validate_command
@@ -75,7 +75,7 @@ from epctx.verification.findings import VerifyReport
 
 if TYPE_CHECKING:
     from epctx.commands.kit.command import KitReport
-    from epctx.commands.push.command import PushReport
+    from epctx.commands.push import PushReport
     from epctx.commands.sign import SignReport
 
 
@@ -348,7 +348,7 @@ def verify(
         ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit.
     """
     from epctx.commands.package import checking
-    from epctx.commands.verify import command, registries, releases, signatures
+    from epctx.commands.verify import command, releases, signatures
 
     results = None if device_results is None else Path(device_results).absolute()
     if results is not None:
@@ -365,7 +365,7 @@ def verify(
     locked = None if lock is None else locks.read(Path(lock))
     name = None if locked is None else locked.name
     with (
-        registries.fetched(places, insecure=insecure, name=name) as fetched,
+        command.fetched(places, insecure=insecure, name=name) as fetched,
         place.undisturbed(fetched.paths, waiting),
     ):
         named = list(fetched.paths)
@@ -547,7 +547,7 @@ def bisect(
         EpctxError: a build failed before there were numbers.
     """
     UsageError.if_missing("jinja2", "report")
-    from epctx.commands.bisect import command, page
+    from epctx.commands.bisect import command
 
     found = command.bisect(
         Path(manifest),
@@ -558,7 +558,7 @@ def bisect(
         allow_outside=allow_outside,
         listener=listener or (lambda event: None),
     )
-    return found, page.write(found, Path(out))
+    return found, command.write_result(found, Path(out))
 
 
 def inspect(file: Annotated[AnyPath, Option(metavar="FILE"), Existing()]) -> Inspection:
@@ -802,7 +802,7 @@ def push(
         VerificationError: the package is not what its SHA256SUMS say; nothing was pushed.
         StorageError: the registry does not take it.
     """
-    from epctx.commands.push import command
+    from epctx.commands import push as command
 
     return command.run(
         Path(package),
@@ -875,7 +875,7 @@ def report(
     if device_results is not None:
         built = path.parent / report_command.read(path).name
         judged = verify(built, device_results=device_results)
-        on_device = section(results_of.read(Path(device_results)), judged)
+        on_device = device_section(results_of.read(Path(device_results)), judged)
     report_command.write(path, page, on_device)
     return page
 

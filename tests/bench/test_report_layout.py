@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from epctx.commands.report import coordinates
-from epctx.commands.report.drawing import NODE
+from epctx.commands.report import graphs
+from epctx.commands.report.graphs import NODE
 from tests.bench.measuring import LAYOUT, ratio
 
 
@@ -26,7 +26,7 @@ def seconds(graph: list[list[int]]) -> float:
     gc.collect()
     gc.freeze()  # else each collection goes through what other measurements have left, too
     begun = time.process_time()
-    coordinates.place(graph, NODE)
+    graphs.lay_out(graph, NODE)
     return time.process_time() - begun
 
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 import epctx
 from epctx.cli.app import app
-from epctx.commands.doctor.diagnosis import Diagnosis, ProviderDiagnosis
+from epctx.commands.doctor.probe import Diagnosis, ProviderDiagnosis
 
 
 def doctor(*options: str) -> Result:

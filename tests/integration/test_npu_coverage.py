@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from epctx import api
-from epctx.commands.plan import partition
+from epctx.commands import plan as partition
 from epctx.engine import plan
 from epctx.graph.model import Decline, Refusal
 from scripts import genai_folder

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from epctx import api
-from epctx.commands.package.report import PackageReport
+from epctx.commands.package.writing import PackageReport
 from epctx.graph.inputs import specs
 from epctx.inference.feeds import generate
 from epctx.providers import registry

@@ -17,7 +17,7 @@ import pytest
 
 from epctx import api
 from epctx.commands.package import checking
-from epctx.commands.package.report import PackageReport
+from epctx.commands.package.writing import PackageReport
 from epctx.errors import CompileError, InvalidManifest, StorageError, UsageError
 from epctx.verification.findings import FolderReport, VerifyReport
 from tests.kit import package_reader, projects

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from epctx.cli import plan as cli_plan
-from epctx.commands.plan.partition import GroupPreview
+from epctx.commands.plan import GroupPreview
 from epctx.stages.report import ModelReport, PartitionReport
 from tests.kit.building import mlp
 from tests.kit.command_line import epctx

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from epctx import api
 from epctx.cli.app import app
-from epctx.commands.report import contexts
+from epctx.commands.report import sections
 from tests.kit import real_models
 from tests.kit.projects import Project, make
 
@@ -47,12 +47,12 @@ def test_the_page_of_a_report_elsewhere(project: Project, tmp_path: Path) -> Non
 
 def test_what_sharing_saved_is_that_of_the_binary(project: Project) -> None:
     report = project.build()
-    (row,) = contexts.contexts(report, project.folder / "dist")
+    (row,) = sections.contexts(report, project.folder / "dist")
     assert row.models == ("a", "b") and row.file.name == "a_reference.bin"
     info = row.found.info if row.found else None
     assert info is not None and info.stored is not None
     assert row.saved == info.stored and row.separate == 2 * info.stored
-    assert contexts.saved((row,)) == row.saved
+    assert sections.saved_bytes((row,)) == row.saved
 
 
 def test_a_report_without_its_files_says_that_they_were_not_read(
@@ -72,7 +72,7 @@ def test_a_binary_that_was_changed_since_is_not_read(project: Project, tmp_path:
     folder.mkdir(parents=True)
     (name,) = (file.name for file in group.files if file.name.endswith(".bin"))
     (folder / name).write_bytes(b"another")
-    (row,) = contexts.contexts(report, tmp_path)
+    (row,) = sections.contexts(report, tmp_path)
     assert row.found is None and row.saved is None
 
 

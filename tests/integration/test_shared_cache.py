@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from epctx import api
-from epctx.commands.plan.command import PlanReport
+from epctx.commands.plan import PlanReport
 from epctx.engine.events import Event
 from epctx.engine.report import ActionReport, BuildReport
 from tests.kit import projects, stores

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from epctx import codec
-from epctx.commands.doctor.diagnosis import ProviderDiagnosis
+from epctx.commands.doctor.probe import ProviderDiagnosis
 
 
 @functools.cache

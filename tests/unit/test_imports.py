@@ -31,7 +31,7 @@ def test_no_module_of_the_command_line_imports_onnx_before_it_must() -> None:
 
 def test_what_reads_the_header_of_a_model_needs_no_onnx_ir() -> None:
     """It imports sympy, which takes longer than all that `epctx init` does."""
-    commands = "epctx.commands.init.command, epctx.commands.validate.groups"
+    commands = "epctx.commands.init.command, epctx.commands.validate.models"
     code = (
         f"import sys, epctx.graph.serde.reader, {commands}; "
         "print(*[m for m in ('onnx', 'onnx_ir', 'sympy', 'onnxruntime') if m in sys.modules])"

@@ -12,7 +12,7 @@ from rich.text import Text
 from epctx import api
 from epctx.cli import declared
 from epctx.cli.render import UI, facts_table, shown
-from epctx.commands.doctor.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
+from epctx.commands.doctor.probe import CacheDiagnosis, Diagnosis, ProviderDiagnosis
 from epctx.errors import EpctxError
 
 NOT_TRIED = "not tried on this host"

@@ -16,8 +16,8 @@ from rich.text import Text
 from epctx import api
 from epctx.cli import declared
 from epctx.cli.render import UI
-from epctx.commands.init import choice
 from epctx.commands.init import example as examples
+from epctx.commands.init import options as choice
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
 from epctx.parsing.rules.options import of_session

@@ -12,7 +12,7 @@ from epctx.cli import declared, progress, step_summary, summary
 from epctx.cli.build import ended
 from epctx.cli.render import UI, table
 from epctx.commands.options import located
-from epctx.commands.package.report import PackagedVariant, PackageReport
+from epctx.commands.package.writing import PackagedVariant, PackageReport
 from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
 from epctx.text import size_words

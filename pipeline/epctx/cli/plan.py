@@ -15,12 +15,10 @@ from rich.tree import Tree
 from epctx import api
 from epctx.cli import declared, github, summary
 from epctx.cli.render import UI, filled, warning
+from epctx.commands import plan as matrix
 from epctx.commands.options import located
-from epctx.commands.plan import matrix
-from epctx.commands.plan import partition as preview
-from epctx.commands.plan.command import PlanReport
-from epctx.commands.plan.partition import GroupPreview
-from epctx.commands.report import tables
+from epctx.commands.plan import GroupPreview, PlanReport
+from epctx.commands.report import figures
 from epctx.engine import plan as planning
 from epctx.engine.plan import Plan
 from epctx.engine.staleness import GroupPlan
@@ -73,7 +71,7 @@ def plan(
         if format is PlanFormat.matrix:
             _matrix(ui, planned, shards)
             return 0
-        previews = preview.partitions(planned)
+        previews = matrix.partitions(planned)
         ui.emit(previews)
         for each in previews:
             ui.print(_partitions(each), *_left(each, every=ui.verbose > 0))
@@ -95,7 +93,7 @@ def show(ui: UI, report: PlanReport, *, explain: bool = False) -> int:
 def _matrix(ui: UI, planned: Plan, shards: int) -> None:
     found = matrix.matrix(planned, shards=shards)
     ui.emit_line(found)
-    if len(found.include) > matrix.MOST:
+    if len(found.include) > matrix.MOST_JOBS:
         ui.note(
             warning(
                 f"a matrix takes at most 256 jobs on GitHub, 200 on GitLab: these are "
@@ -168,7 +166,7 @@ def _left(preview: GroupPreview, *, every: bool) -> Iterator[Table]:
             *(row.ep, row.said.why, row.said.op, row.said.operands, row.said.remedy),
         )
         for model in preview.models
-        for row in tables.left(model, every=every)
+        for row in figures.left_rows(model, every=every)
     ]
     if rows:
         yield filled(_LEFT, rows, right={"count"})

@@ -10,7 +10,7 @@ from rich.text import Text
 from epctx import api
 from epctx.cli import declared, progress
 from epctx.cli.render import UI, warning
-from epctx.commands.pull.command import PullReport
+from epctx.commands.pull import PullReport
 from epctx.text import size_words
 
 

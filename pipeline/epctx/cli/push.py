@@ -13,7 +13,7 @@ from epctx.cli.render import UI
 from epctx.text import size_words
 
 if TYPE_CHECKING:  # it imports onnx
-    from epctx.commands.push.command import PushReport
+    from epctx.commands.push import PushReport
 
 
 @declared.by(api.push)

@@ -17,7 +17,7 @@ from typing import Final, get_args
 from epctx.cli import summary
 from epctx.cli.render import shortened
 from epctx.cli.visible import visible
-from epctx.commands.report import overview
+from epctx.commands.report import figures
 from epctx.engine.report import BuildReport
 from epctx.errors import Failure
 from epctx.verification.findings import CODES, TOLD, Outcome, VerifyReport
@@ -57,7 +57,7 @@ def _built(report: BuildReport) -> Iterator[str]:
     headings, rows = summary.cells(report)
     yield from _table(headings, [[str(cell) for cell in row] for row in rows])
     if report.remote is not None:
-        words = overview.remote_words(report.remote)
+        words = figures.remote_words(report.remote)
         yield f"\nShared cache {escaped(report.remote.url)}: {escaped(words)}\n"
     failed = [(f"{g.group}@{g.target}", g.failure) for g in report.groups if g.failure is not None]
     if failed:

@@ -14,7 +14,7 @@ from rich.text import Text
 from epctx.cli import matrix
 from epctx.cli.render import UI, filled
 from epctx.cli.standing import STATE_STYLES
-from epctx.commands.report import losses, overview
+from epctx.commands.report import figures, sections
 from epctx.engine.report import BuildReport, GroupReport, ModelReport, Placement
 from epctx.errors import EpctxError, Failure
 from epctx.text import size_words
@@ -69,7 +69,7 @@ def cells(report: BuildReport) -> tuple[tuple[str, ...], list[list[RenderableTyp
     headings = ("group", "state", *RIGHT)
     rows = [_row(group) for group in report.groups]
     for row, group in zip(rows, report.groups, strict=True):
-        row["actions"] = "" if report.remote is None else overview.origins(group.actions)
+        row["actions"] = "" if report.remote is None else figures.origins(group.actions)
     return headings, [[row.get(heading, "") for heading in headings] for row in rows]
 
 
@@ -171,7 +171,9 @@ def _quantized(groups: Iterable[GroupReport]) -> Iterator[Text]:
     alike: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for model in group.models:
-            for told in losses.warned(model.quantized) if model.quantized is not None else ():
+            for told in (
+                sections.quantize_warnings(model.quantized) if model.quantized is not None else ()
+            ):
                 alike.setdefault((told.what, told.remedy), []).append(
                     f"{_label(group)}/{model.name}"
                 )
@@ -211,7 +213,7 @@ def _remote(report: BuildReport) -> Iterator[Text]:
     told = report.remote
     if told is not None:
         head = (f"shared cache {told.url}".rstrip() + ": ", "yellow" if told.refused else "bold")
-        yield Text.assemble(head, overview.remote_words(told))
+        yield Text.assemble(head, figures.remote_words(told))
 
 
 def _unchecked(groups: Iterable[GroupReport], *, notes: bool = False) -> Iterator[Text]:
@@ -294,9 +296,9 @@ def _lines(model: ModelReport) -> Iterator[str]:
             changes = ", ".join(f"{count} {kind}" for kind, count in record.changed.items())
             yield f"pass {record.name}: {changes}"
     if model.quantized is not None:
-        yield f"quantized for {losses.summary(model.quantized)}"
+        yield f"quantized for {sections.quantize_summary(model.quantized)}"
         if model.quantized.bodies:
-            yield f"bodies stay float: those of {losses.named(model.quantized.bodies)}"
+            yield f"bodies stay float: those of {sections.loss_names(model.quantized.bodies)}"
     yield from model.piece_lines
     for part in model.partitions:
         yield f"{part.provider}: {part.nodes} node{'s' * (part.nodes != 1)} in one partition"

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from epctx.cli.app import app
 from epctx.cli.render import UI
-from epctx.commands.doctor.diagnosis import ProviderDiagnosis
-from epctx.commands.init import choice
+from epctx.commands.doctor.probe import ProviderDiagnosis
+from epctx.commands.init import options as choice
 from epctx.parsing import load
 
 pytestmark = pytest.mark.usefixtures("fixed")

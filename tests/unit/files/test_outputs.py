@@ -9,7 +9,7 @@ import blake3
 import pytest
 from msgspec.structs import replace
 
-from epctx.commands.pull import fetching
+from epctx.commands import pull
 from epctx.engine.output.place import OutputPaths
 from epctx.errors import StorageError
 from epctx.files import outputs
@@ -120,7 +120,7 @@ def test_the_folder_of_another_user_is_refused(
         OutputPaths(out=tmp_path, name="m"),
         OutputPaths(out=tmp_path.parent, name=tmp_path.name),
     )
-    for held in (fetching.working(tmp_path / "m"), *(p.locked(lambda: None) for p in places)):
+    for held in (pull.working(tmp_path / "m"), *(p.locked(lambda: None) for p in places)):
         with pytest.raises(StorageError, match="belongs to another user"), held:
             pass
     assert not list((tmp_path / "m").iterdir())

@@ -1,4 +1,4 @@
-"""`epctx bisect`: cut, compile, compare; then why, and what repairs it."""
+"""`epctx bisect`: find the first wrong node and what repairs the build."""
 
 from __future__ import annotations
 
@@ -14,22 +14,46 @@ from typing import Final, Literal
 import onnx_ir as ir
 from msgspec.structs import replace
 
+from epctx import codec
 from epctx.commands import run as running
 from epctx.commands.bisect.causes import Change, Inquiry, known_fault, operator
-from epctx.commands.bisect.cutting import CutModel
 from epctx.commands.bisect.result import Bisection, Cause, Proposal, Reading
-from epctx.commands.bisect.search import Search, smallest
-from epctx.commands.bisect.trials import Spent, Trials
+from epctx.commands.bisect.search import CutModel, Search, Spent, Trials, smallest
+from epctx.commands.report import page as report_page
+from epctx.commands.report import sections
 from epctx.engine import plan as planning
 from epctx.engine.events import Event, Listener
 from epctx.error_codes import Code
-from epctx.errors import CompileError, TimedOut, UsageError, VerificationError
+from epctx.errors import CompileError, StorageError, TimedOut, UsageError, VerificationError
+from epctx.files import atomic
 from epctx.manifest import ModelGroup, OptimizeSettings, VerifyInputs
 from epctx.providers import registry
 from epctx.quantization.ranges import Ranges
+from epctx.quantization.report import TensorLoss
 from epctx.stages.partition import name_of
 from epctx.text import did_you_mean
 from epctx.verification.findings import OutputNumbers
+
+
+def write_result(found: Bisection, folder: Path) -> Path:
+    """Write both into the folder, and return the page. Raises StorageError."""
+    page = folder / f"{found.name}.{found.group}.{found.model}.bisect.html"
+    read = [
+        TensorLoss(name=each.value, op_type=each.op_type, sqnr=each.comparison.sqnr)
+        for each in found.readings
+        if each.comparison.sqnr is not None
+    ]
+    wrong = {each.value for each in found.readings if not each.passed}
+    text = report_page.document(
+        "bisect.html", found=found, drawn=sections.drawn_losses(read, wrong)
+    )
+    remedy = "give another folder with --out"
+    with StorageError.if_refused("cannot be written", file=page.as_posix(), remedy=remedy):
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic.replace(page.with_suffix(".json"), codec.encode(found, indent=1))
+        atomic.replace(page, text.encode())
+    return page
+
 
 _SET: Final = re.compile(r"set (\d+)")
 _LISTED: Final = 4

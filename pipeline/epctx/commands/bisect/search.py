@@ -1,17 +1,116 @@
-"""The searches: for the first wrong node, and for the nodes without which a model compiles.
-
-`Search`: a node is the first wrong one where a value of it is beyond the tolerance and all that it
-uses is within. Of what comes before a wrong node some are read at a time, evenly spread, and what
-comes before a right one is believed to be right until nothing else is left: then it is read, too.
-"""
+"""Search for the first wrong layer: cut the model, build, compare."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeVar
 
-from epctx.commands.bisect.cutting import Layer
+import onnx
+import onnx_ir as ir
+from msgspec import Struct
+from msgspec.structs import replace
+
+from epctx.actions.action import Action
+from epctx.actions.optimize import Optimize
+from epctx.actions.quantize import Quantize
+from epctx.engine import build, plan, ranges
+from epctx.engine.actions import optimize
+from epctx.engine.executor import Machines, Scheduler, one
+from epctx.engine.lookup import QUANTIZED
+from epctx.engine.options import BuildOptions
+from epctx.engine.report import GroupReport
+from epctx.errors import EpctxError
+from epctx.files import outputs
+from epctx.files.digest import Digest
+from epctx.graph import dataflow, store
+from epctx.graph.serde import canonical, data_files
+from epctx.graph.serde.ordering import order
+from epctx.manifest import Manifest, ModelGroup, Target
+from epctx.quantization.ranges import Ranges, owners, parse
+from epctx.verification.findings import OutputNumbers
+from epctx.worker.pool import Pool, own_logs
+
+_DATA: Final = "weights.data"
+_FLOATS: Final = frozenset(
+    {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+)
+
+
+class Layer(Struct, frozen=True, kw_only=True, eq=False):
+    """A node whose values can be read.
+
+    Attributes:
+        place: in the sequence of all layers, which is a topological order.
+        values: those of its outputs that can be read.
+        parents: places of the layers that it uses, also through nodes that are none.
+    """
+
+    place: int
+    node: ir.Node
+    values: tuple[str, ...]
+    parents: frozenset[int]
+
+
+class CutModel:
+    """An optimized model that is written again and again with other outputs, its weights once.
+
+    Args:
+        optimized: the folder that Optimize wrote.
+        folder: gets the models; exists.
+
+    Attributes:
+        nodes: those of the main graph, in a topological order.
+        layers: those whose values can be read.
+    """
+
+    def __init__(self, optimized: Path, folder: Path) -> None:
+        self._model = store.read(optimized).model
+        self._folder = folder
+        data = data_files.place(self._model, _DATA, keep=data_files.inference_may_read)
+        if data is not None:
+            outputs.write(folder / _DATA, data.chunks())
+        self._values = {str(v.name): v for node in self._model.graph for v in node.outputs}
+        self.nodes = tuple(order(self._model.graph).nodes)
+        self.layers = tuple(_layers(self.nodes))
+
+    def write(self, values: Collection[str]) -> Path:
+        """The model with these values as outputs, too, those of the model first."""
+        graph = self._model.graph
+        own = tuple(graph.outputs)
+        names = {value.name for value in own}
+        path = self._folder / f"cut{len(list(self._folder.glob('cut*')))}.onnx"
+        try:
+            graph.outputs.extend(self._values[name] for name in values if name not in names)
+            outputs.write(path, canonical.chunks(self._model))
+        finally:
+            del graph.outputs[len(own) :]
+        return path
+
+
+def _layers(nodes: Iterable[ir.Node]) -> Iterator[Layer]:
+    made: dict[ir.Node, frozenset[int]] = {}
+    count = 0
+    for node in nodes:
+        used = (*(v for v in node.inputs if v is not None), *dataflow.captured(node))
+        producers = (value.producer() for value in used)
+        parents = frozenset[int]().union(*(made.get(p, ()) for p in producers if p is not None))
+        values = tuple(str(value.name) for value in node.outputs if _readable(value))
+        made[node] = parents
+        if values:
+            yield Layer(place=count, node=node, values=values, parents=parents)
+            made[node] = frozenset({count})
+            count += 1
+
+
+def _readable(value: ir.Value) -> bool:
+    known = value.dtype in _FLOATS and value.shape is not None
+    return bool(value.name) and (value.is_graph_output() or known)
+
 
 T = TypeVar("T")
 _MOST: Final = 4
@@ -122,3 +221,95 @@ def smallest(
         return culprits
     every = [item for item in items if kind(item) in set(map(kind, culprits))]
     return every if good(every) else []
+
+
+R = TypeVar("R")
+_OPTIMIZED: Final = "optimized"
+
+
+class Spent(Exception):
+    """The budget is used up."""
+
+
+@dataclass(kw_only=True)
+class Trials:
+    """Builds, one after the other, none of which leaves anything but its numbers.
+
+    Attributes:
+        known: the manifest whose calibrated ranges hold, too.
+        deadline: by `time.monotonic`; no build but the first begins later. None: there is none.
+        count: how many there were.
+    """
+
+    known: Manifest
+    target: str
+    folder: Path
+    deadline: float | None = None
+    count: int = field(default=0, init=False)
+    _optimized: Digest | None = field(default=None, init=False)
+
+    def build(self, group: ModelGroup) -> tuple[OutputNumbers, ...]:
+        """The numbers of a build, within the tolerance or not.
+
+        Raises:
+            EpctxError: it failed before there were numbers.
+            Spent: there is no time for it.
+        """
+        report, failure = self.run(group)
+        numbers = report.verify.numbers if report.verify is not None else ()
+        if failure is not None and all(each.passed for each in numbers):
+            if str(self.folder) not in failure.remedy:
+                raise failure
+            advice = failure.remedy.rpartition("; its log: ")[0]  # the log goes with the build
+            again = f"{advice}; `epctx build` keeps its log".removeprefix("; ")
+            raise type(failure).of(failure.failure, remedy=again)
+        return numbers
+
+    def run(self, group: ModelGroup) -> tuple[GroupReport, EpctxError | None]:
+        """What became of a build. Raises Spent: there is no time for it."""
+        if self.count and self.deadline is not None and time.monotonic() >= self.deadline:
+            raise Spent
+        self.count += 1
+        target = Target(name=self.target, groups=(group,), written={group.name: {}})
+        with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
+            made = Manifest(name="bisect", path=Path(folder, "m.yaml"), targets=(target,))
+            there = ranges.place(self.known.path)
+            if there.exists():
+                shutil.copy(there, ranges.place(made.path))
+            options, machines = BuildOptions(out=Path(folder, "dist"), jobs=1), Machines(Pool)
+            report, failure = build.run(
+                plan.make(made), options, listener=lambda event: None, machines=machines
+            )
+        return report.groups[0], failure
+
+    def optimize(self, group: ModelGroup) -> Path:
+        """The group's only model, optimized: its folder."""
+        folder = self.folder / _OPTIMIZED
+        job = Optimize.of(group.models[0], group.optimize, folder)
+        self._optimized = optimize.run(job, self._carried_out).digest
+        return folder
+
+    def calibrate(self, group: ModelGroup) -> Ranges:
+        """The ranges that the group's only model is quantized with, of tensors that have their own;
+        none: it is not.
+        """
+        if group.quantize is None or not group.quantize.calibrated:
+            return {}
+        assert self._optimized is not None
+        job = replace(
+            Quantize.of(group, self._optimized, (), None),
+            name=group.models[0].name,
+            optimized=self.folder / _OPTIMIZED,
+            folder=self.folder / "quantized",
+        )
+        result = self._carried_out(job)
+        owned = owners(onnx.load(job.folder / QUANTIZED, load_external_data=False))
+        every = parse(result.ranges or "{}").items()
+        found = {name: both for name, both in every if owned.get(name, ("", 0))[0] == name}
+        given = {name: each.range for name, each in group.quantize.overrides.items()}
+        return {**found, **{name: both for name, both in given.items() if both is not None}}
+
+    def _carried_out(self, job: Action[R]) -> R:
+        pool = Pool(work=self.folder / f"work-{type(job).__name__}", logs=own_logs())
+        with Scheduler(pool), pool.lease(None) as lease:
+            return one(lease, job)

@@ -1,8 +1,4 @@
-"""`epctx.compile_model`: one EPContext model, by the session options of the spec, no manifest.
-
-Source: the EPContext design, "EP Context Cache Model Generation Guidelines" and "EPContext
-Model Generation with Weight Sharing Workflow".
-"""
+"""`epctx.compile_model`: ONNX Runtime's call, with the bytes of a build."""
 
 from __future__ import annotations
 
@@ -13,9 +9,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.commands.compile_model import described, isolated
-from epctx.commands.compile_model.request import Request
+from epctx.commands import build
+from epctx.commands.compile_model.request import (
+    GROUP,
+    NAME,
+    Request,
+    model_group,
+    move,
+    parsed_manifest,
+    staging,
+    write_manifest,
+)
+from epctx.engine.options import BuildOptions
 from epctx.errors import UsageError
+from epctx.files.outputs import SUMS, context_file
 from epctx.inference.options import SessionConfig, SessionOptions
 from epctx.inference.selection import ProviderArgument
 from epctx.manifest import OptionValue, PartitionSettings
@@ -24,7 +31,41 @@ from epctx.providers import registry
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-    from epctx.commands.compile_model.sessions import Sharing
+    from epctx.commands.compile_model.sharing import Sharing
+
+
+def compile_group(requests: Sequence[Request]) -> None:
+    """Compile the sessions of a group, in order, in a process of their own, and write all files.
+
+    Raises:
+        UsageError: two sessions have one name.
+        EpctxError: it failed; nothing is written.
+    """
+    names = [request.name for request in requests]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"two sessions of a sharing group are called the same: {', '.join(names)}",
+            remedy="give each an output of another name",
+        )
+    last = requests[-1]
+    folder = last.output.parent
+    with tempfile.TemporaryDirectory(prefix="epctx-") as scratch, staging(folder) as out:
+        manifest = write_manifest(requests, Path(scratch))
+        parsed_manifest(manifest)
+        done = build.run(
+            manifest,
+            BuildOptions(out=out, jobs=1, numbers=False),
+            listener=lambda event: None,
+            allow_outside=True,
+        )
+        if done.failure is not None:
+            raise done.failure
+        built = out / NAME / "default" / GROUP
+        models = {built / context_file(r.name): r.output for r in requests}
+        others = [path for path in sorted(built.iterdir()) if path not in models]
+        moves = {path: folder / path.name for path in others if path.name != SUMS}
+        move({**moves, **models})
+
 
 _LOCK = threading.Lock()
 _open: list[Sharing] = []
@@ -112,7 +153,7 @@ def compile_model(
 
 
 def _compile(request: Request) -> Path:
-    from epctx.commands.compile_model.sessions import Sharing
+    from epctx.commands.compile_model.sharing import Sharing
 
     if _needs_process(request):
         if _waiting:
@@ -121,7 +162,7 @@ def _compile(request: Request) -> Path:
         if request.is_last:
             group = list(_waiting)
             _waiting.clear()
-            isolated.compile_group(group)
+            compile_group(group)
     elif not request.config.share:
         Sharing(request).session(request)
     else:
@@ -137,5 +178,5 @@ def _compile(request: Request) -> Path:
 def _needs_process(request: Request) -> bool:
 
     with tempfile.TemporaryDirectory(prefix="epctx-") as folder:
-        specs = described.group([request], Path(folder)).execution_providers
+        specs = model_group([request], Path(folder)).execution_providers
     return any(registry.is_isolated(spec) for spec in specs)

@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx.commands.diff.compare import Changed, ChangedFile, Comparison, Side, not_compared
-from epctx.commands.report import overview, tables
-from epctx.commands.report.tables import NumbersRow
+from epctx.commands.report import figures
+from epctx.commands.report.figures import NumbersRow
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.errors import UsageError
 from epctx.files import atomic
@@ -74,7 +74,9 @@ class ComparedGroup(Struct, frozen=True, kw_only=True):
 
 def groups(old: BuildReport, new: BuildReport, found: Comparison) -> tuple[ComparedGroup, ...]:
     """List the groups of both builds: those that differ first, else in the order of the new one."""
-    before, after = ({tables.label(group): group for group in each.groups} for each in (old, new))
+    before, after = (
+        {figures.group_label(group): group for group in each.groups} for each in (old, new)
+    )
     locked = old.lock is not None and new.lock is not None
     rows = (
         _group(name, before.get(name), after.get(name), found, locked)
@@ -191,7 +193,7 @@ def _taken(group: GroupReport) -> tuple[int, int]:
 
 
 def _on_eps(group: GroupReport) -> str:
-    return overview.percent(*_taken(group)) if group.models else NONE
+    return figures.percent(*_taken(group)) if group.models else NONE
 
 
 def _coverage(group: GroupReport) -> float | None:
@@ -218,13 +220,13 @@ def _passed(group: GroupReport) -> float | None:
 
 def _time(group: GroupReport) -> str:
     seconds = sum(time.end - time.start for time in group.stages)
-    return overview.duration(seconds) if seconds else NONE
+    return figures.duration(seconds) if seconds else NONE
 
 
 def _numbers(old: GroupReport | None, new: GroupReport | None) -> Iterator[ComparedNumbers]:
     before, after = (
         {(row.worst.model, row.worst.output, row.worst.right): row for row in rows}
-        for rows in (tables.numbers([each] if each else []) for each in (old, new))
+        for rows in (figures.number_rows([each] if each else []) for each in (old, new))
     )
     for key in dict.fromkeys([*after, *before]):
         yield ComparedNumbers(model=key[0], output=key[1], old=before.get(key), new=after.get(key))
@@ -273,7 +275,7 @@ def _report(side: Side) -> BuildReport:
 def _figures(old: BuildReport, new: BuildReport) -> list[Fact]:
     """Key figures of both builds, side by side."""
     before, after = (
-        {figure.name: figure for figure in overview.figures(each, None)} for each in (old, new)
+        {figure.name: figure for figure in figures.key_figures(each, None)} for each in (old, new)
     )
     return [
         Fact(

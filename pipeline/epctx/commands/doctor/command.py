@@ -26,12 +26,7 @@ from epctx import codec, limits
 from epctx._version import __version__
 from epctx.cache import location as places
 from epctx.commands.doctor import probe
-from epctx.commands.doctor.diagnosis import (
-    CacheDiagnosis,
-    Diagnosis,
-    HostDiagnosis,
-    ProviderDiagnosis,
-)
+from epctx.commands.doctor.probe import CacheDiagnosis, Diagnosis, HostDiagnosis, ProviderDiagnosis
 from epctx.engine import report
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, Failure, ProviderUnavailable, StorageError

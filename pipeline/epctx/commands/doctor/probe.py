@@ -1,30 +1,102 @@
-"""Asking an execution provider about this host, in a process of its own: vendors' libraries crash.
+"""One EP's answer about this host, in a process of its own, and the types of a diagnosis.
 
-    python -P -m epctx.commands.doctor.probe NAME > diagnosis.json
-
-`NAME` is ONNX Runtime's name of an EP that a package brings to epctx, or `onnxruntime` for all that
-are built into it. The answer is a list of `ProviderDiagnosis`.
+python -P -m epctx.commands.doctor.probe NAME > diagnosis.json
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.commands.doctor.diagnosis import ProviderDiagnosis, State
-from epctx.errors import EpctxError, ManifestError, ProviderUnavailable
+from epctx.errors import EpctxError, Failure, ManifestError, ProviderUnavailable
 from epctx.manifest import DEFAULT_EP
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.onnxruntime import builtin, packages, supervisor
 from epctx.providers.onnxruntime.plugins import describe
 from epctx.providers.onnxruntime.provider import OrtProvider
+from epctx.text import Brief
+
+State = Literal["ready", "no device", "not installed", "broken"]
+
+
+class ProviderDiagnosis(Struct, frozen=True, kw_only=True):
+    """An execution provider on this host.
+
+    Attributes:
+        name: ONNX Runtime's name of it.
+        package: the distribution that brings it to epctx, with its version.
+        state: `no device`: it is installed, and this host has nothing that it can use; `broken`:
+            it is installed, and cannot be loaded, or its library crashed.
+        versions: of what it is made of, by distribution.
+        devices: of this host, in words.
+        builds: it can compile here; None: nobody tried it on such a host.
+        runs: what it compiled can run here; None: nobody tried.
+        limits: what it cannot do here, one sentence each.
+        tried: what epctx was tried on with it; None: on no host.
+        failure: why it is not ready, and what to do.
+    """
+
+    name: str
+    package: str
+    state: State
+    versions: Mapping[str, str]
+    devices: tuple[str, ...] = ()
+    builds: bool | None = None
+    runs: bool | None = None
+    limits: tuple[str, ...] = ()
+    tried: str | None = None
+    failure: Failure | None = None
+
+
+class HostDiagnosis(Struct, frozen=True, kw_only=True):
+    """The host. `memory` is in bytes; `packages`: versions of what epctx stands on."""
+
+    system: str
+    machine: str
+    python: str
+    cores: int
+    memory: int
+    packages: Mapping[str, str]
+
+
+class CacheDiagnosis(Struct, frozen=True, kw_only=True):
+    """The cache's folder, which need not exist yet.
+
+    Attributes:
+        folder: absolute.
+        readonly: asked for by the environment.
+        writable: files can be made in it, or, where it does not exist, it can be made.
+    """
+
+    folder: str
+    readonly: bool
+    writable: bool
+
+
+class Diagnosis(Brief, frozen=True, kw_only=True):
+    """All of it.
+
+    Attributes:
+        hidden: EPs whose devices the environment hides.
+        problems: what is to be repaired; an EP that is not installed is none.
+    """
+
+    epctx: str
+    host: HostDiagnosis
+    providers: tuple[ProviderDiagnosis, ...]
+    cache: CacheDiagnosis | None
+    problems: tuple[Failure, ...]
+    hidden: tuple[str, ...] = ()
+
 
 BUILT_IN: Final = "onnxruntime"
 """In the place of an EP's name: those that are built in."""

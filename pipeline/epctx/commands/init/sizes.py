@@ -19,7 +19,7 @@ from msgspec import Struct
 from epctx import limits
 from epctx.actions.find_sizes import FindSizes, SizesResult, total
 from epctx.actions.optimize import Optimize, OptimizeResult
-from epctx.commands.init.size_options import SizeOptions
+from epctx.commands.init.options import SizeOptions
 from epctx.engine.actions import optimize
 from epctx.engine.executor import Executor, Scheduler, one
 from epctx.error_codes import Code

@@ -1,13 +1,17 @@
-"""Checks of a package that ONNX Runtime's reader does not make (1.31.1).
+"""Check a package: its form, its files, and that it follows from a lock.
 
-It opens packages whose files were changed, whose assets are not what their names say, and whose
-variants it can never select. What is in the variants' models is checked as in any folder of models
-(`requests`), by a process of its own.
+ONNX Runtime opens packages whose files were changed, whose assets are not what their names say, and
+whose variants it can never select. The models in the variants are checked as in any folder of
+models (`requests`), by a process of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,24 +20,244 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.commands.package import against_lock, assets, form, hashes
-from epctx.commands.package.form import ASSETS, MANIFEST, Component, OrtInfo, Package, Variant
-from epctx.commands.package.links import PackagePlaces, Unresolved
-from epctx.commands.package.verdicts import (
-    REBUILD,
-    fail,
-    other_version,
-    passed,
-    selectable,
-    unknown,
+from epctx._version import __version__
+from epctx.commands.package import contents, form
+from epctx.commands.package.form import (
+    ASSETS,
+    MANIFEST,
+    Component,
+    OrtInfo,
+    Package,
+    PackagePlaces,
+    Unresolved,
+    Variant,
 )
-from epctx.files import paths
+from epctx.errors import LockError, ModelError
+from epctx.files import digest, hashing, paths
+from epctx.files.digest import Digest
+from epctx.files.items import Item
 from epctx.files.listing import is_link
 from epctx.files.outputs import CONTEXT_SUFFIX, SIGNATURE, SUMS
-from epctx.lockfile.types import Lock
-from epctx.manifest import GENAI_CONFIG
+from epctx.files.regular import open_regular
+from epctx.lockfile import hosts
+from epctx.lockfile.types import Lock, LockedPackage
+from epctx.manifest import DEFAULT_EP, GENAI_CONFIG
+from epctx.verification import integrity
 from epctx.verification.findings import Finding, FolderReport
 from epctx.verification.request import Claim, VerifyRequest
+
+REBUILD: Final = "run `epctx package` again, or ask whoever made it to"
+_conformance: Final = partial(Finding, "conformance")
+_VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?")
+
+
+def other_version(package: Package) -> Finding | None:
+    """A format that is not known here; None: it is."""
+    match = _VERSION.fullmatch(str(package.schema_version))
+    if match is None or match[1] != "1":
+        message = f"is of schema version {package.schema_version}: ONNX Runtime 1.31 reads 1"
+        return fail("manifest", MANIFEST, message, REBUILD)
+    if match[2] not in (None, "0"):
+        message = f"is of schema version {package.schema_version}, which is newer than 1.0"
+        return unknown(MANIFEST, message, "verify it with a newer epctx")
+    return None
+
+
+def selectable(subject: str, variant: Variant) -> Iterator[Finding]:
+    """What keeps ONNX Runtime 1.31.1 from ever selecting a variant, without a word."""
+    ep = variant.ep or ""
+    if not ep.endswith("ExecutionProvider"):
+        said = f"the EP {ep!r}, which is no whole name" if ep else "no EP"
+        message = f"has {said}: ONNX Runtime never selects it"
+        remedy = 'write ONNX Runtime\'s name of the EP, like "QNNExecutionProvider"'
+        yield fail("selectable", subject, message, remedy)
+    if ep == DEFAULT_EP and variant.device is not None:
+        message = f"names a device: ONNX Runtime 1.31 selects no variant of {DEFAULT_EP} then"
+        yield fail("selectable", subject, message, "remove `device`")
+    if variant.device is not None and variant.device.lower() not in form.DEVICES:
+        message = f"is for the device {variant.device!r}, which ONNX Runtime does not know"
+        remedy = f"write one of {', '.join(form.DEVICES)}, or nothing"
+        yield fail("selectable", subject, message, remedy)
+
+
+def fail(check: str, subject: str, message: str, remedy: str) -> Finding:
+    """What is wrong."""
+    return _conformance(check, subject, "fail", message, remedy)
+
+
+def passed(check: str, subject: str, message: str) -> Finding:
+    """What conforms."""
+    return _conformance(check, subject, "pass", message)
+
+
+def unknown(subject: str, message: str, remedy: str) -> Finding:
+    """What cannot be checked, or is of no use."""
+    return _conformance("manifest", subject, "not checkable", message, remedy)
+
+
+_integrity: Final = partial(Finding, "integrity")
+_DAMAGED: Final = "do not ship it: make it again, or restore the file from where it was released"
+_SURPLUS: Final = "remove it, or make the folder again: nothing else belongs into it"
+
+
+def read_hashes(root: Path, entries: Sequence[str]) -> dict[str, Digest | str]:
+    """The SHA-256 of every file of a package, each read once; or why it cannot be read.
+
+    Args:
+        root: the package.
+        entries: everything in it, with `/`; an empty folder ends with one.
+    """
+    files = [entry for entry in entries if not entry.endswith("/")]
+    return hashing.of_each(lambda name: _hash(root / name), files)
+
+
+def check_hashes(
+    root: Path, entries: Sequence[str], found: Mapping[str, Digest | str]
+) -> Iterator[Finding]:
+    """Hold every file to what names it; `entries` and `found` are those of `read`."""
+    for name, result in found.items():
+        if isinstance(result, str):
+            yield _integrity("files", name, "fail", f"cannot be read: {result}", _DAMAGED)
+    read = {name: result for name, result in found.items() if isinstance(result, Digest)}
+    yield from _sums(root, read)
+    yield from _assets(read, entries)
+
+
+def _sums(root: Path, found: Mapping[str, Digest]) -> Iterator[Finding]:
+    if SUMS not in found:
+        message = f"there is no {SUMS}: epctx did not make it, or the file was left behind"
+        remedy = "ship the file with the folder; it tells every file's SHA-256"
+        yield _integrity("sums", SUMS, "not checkable", message, remedy)
+        return
+    listed, faults = integrity.read_sums(root, nested=True)
+    yield from (_integrity("sums", SUMS, "fail", fault, _DAMAGED) for fault in faults)
+    wanted = {each.name: each.digest for each in listed}
+    for name in sorted(wanted.keys() - found.keys()):
+        yield _integrity("sums", name, "fail", f"is missing, {SUMS} lists it", _DAMAGED)
+    for name in sorted(found.keys() - wanted.keys() - {SUMS}):
+        yield _integrity("sums", name, "fail", f"is not in {SUMS}", _SURPLUS)
+    for name in sorted(found.keys() & wanted.keys()):
+        if found[name] == wanted[name]:
+            yield _integrity("sums", name, "pass", f"its SHA-256 is that of {SUMS}")
+        else:
+            message = (
+                f"was changed: its SHA-256 is {found[name].hex[:16]}…, "
+                f"not {wanted[name].hex[:16]}… as in {SUMS}"
+            )
+            yield _integrity("sums", name, "fail", message, _DAMAGED)
+
+
+def _assets(found: Mapping[str, Digest], entries: Sequence[str]) -> Iterator[Finding]:
+    held: dict[str, dict[str, Digest]] = {}
+    for entry in entries:
+        top, _, rest = entry.partition("/")
+        if top == ASSETS and rest:
+            folder, _, inner = rest.partition("/")
+            files = held.setdefault(folder, {})
+            if entry in found:
+                files[inner] = found[entry]
+    for folder, files in sorted(held.items()):
+        yield _asset(f"{ASSETS}/{folder}", files)
+
+
+def _asset(place: str, files: Mapping[str, Digest]) -> Finding:
+    named = form.ASSET_FOLDER.fullmatch(place.rpartition("/")[2])
+    if named is None or "" in files:
+        message = "is no asset: ONNX Runtime knows folders named sha256-<64 lowercase hex digits>"
+        return _integrity("assets", place, "fail", message, _SURPLUS)
+    foreign = [name for name in files if not unicodedata.is_normalized("NFC", name)]
+    if foreign:
+        message = f"holds {foreign[0]!r}, which is not in Unicode's form NFC"
+        return _integrity("assets", place, "fail", message, _DAMAGED)
+    own = digest.of_folder(files)
+    if own.hex != named[1]:
+        message = f"holds what is {own.hex[:16]}…, not what its name says"
+        return _integrity("assets", place, "fail", message, _DAMAGED)
+    return _integrity("assets", place, "pass", "holds what its name says")
+
+
+def _hash(path: Path) -> Digest | str:
+    try:
+        _, descriptor = open_regular(path, where=path.name)
+        with os.fdopen(descriptor, "rb", buffering=0) as stream:
+            return digest.of_stream(stream, "sha256")
+    except (OSError, ModelError) as error:
+        return str(getattr(error, "what", error))
+
+
+_against_lock: Final = partial(Finding, "integrity", "lock")
+_CHANGED: Final = "do not ship it: package it again, or restore the file from where it was released"
+_EXTRA: Final = "remove it, or package again: nothing else belongs into a package"
+
+
+def check_against_lock(
+    root: Path,
+    entries: Sequence[str],
+    found: Mapping[str, Digest | str],
+    lock: Lock,
+    where: str,
+) -> Iterator[Finding]:
+    """Every file of a package against a lock.
+
+    Args:
+        root: the package.
+        entries: everything in it, with `/`; an empty folder ends with one.
+        found: the SHA-256 of every file, by its path in the package, with `/`; or why it cannot be
+            read.
+        lock: of the build that the package is of.
+        where: the lock in messages.
+    """
+    try:
+        package = contents.package_settings(lock, where=where)
+    except LockError as error:
+        yield _against_lock(".", "fail", f"cannot be held to it: {error.reason}", error.remedy)
+        return
+    items = {
+        digest: Item(size=(root / name).lstat().st_size, sha256=digest, source=root / name)
+        for name, digest in found.items()
+        if isinstance(digest, Digest)
+    }
+    lock = max(hosts.views(lock), key=lambda each: _known(each, package, items))
+    lacking = [
+        name
+        for name, file in contents.needed(lock, package)
+        if Digest("sha256", file.sha256) not in items
+    ]
+    for name in lacking:
+        what = f"is not what {where} says" if name in found else f"is missing, {where} has it"
+        yield _against_lock(name, "fail", what, _CHANGED)
+    if lacking:
+        return
+    try:
+        expected = contents.derive(lock, package, items).items
+    except ModelError as error:
+        yield _against_lock(".", "fail", f"cannot be held to {where}: {error.reason}", _CHANGED)
+        return
+    for name in sorted({*expected, *entries}):
+        if name not in expected:
+            yield _against_lock(name, "fail", f"does not follow from {where}", _EXTRA)
+        elif name not in entries:
+            yield _against_lock(name, "fail", f"is missing, it follows from {where}", _CHANGED)
+        elif found.get(name) != expected[name].sha256:
+            yield _other(name, lock, where)
+        else:
+            yield _against_lock(name, "pass", f"follows from {where}")
+
+
+def _known(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> int:
+    """How many of the files that a package needs by a lock are in it."""
+    needed = contents.needed(lock, package)
+    return sum(Digest("sha256", file.sha256) in items for _, file in needed)
+
+
+def _other(name: str, lock: Lock, where: str) -> Finding:
+    """A file that is another; a package of another epctx may say the same in another way."""
+    message, maker = f"is not what follows from {where}", lock.toolchain.get("epctx", "")
+    if maker == __version__:
+        return _against_lock(name, "fail", message, _CHANGED)
+    remedy = f"verify it with epctx {maker}; {_CHANGED}"
+    return _against_lock(name, "fail", f"{message}, which is of epctx {maker}", remedy)
+
 
 T = TypeVar("T")
 _LARGEST: Final = 1 << 26
@@ -85,14 +309,14 @@ class _Checking:
         self._folders: dict[str, _Folder] = {}
         self._used = {MANIFEST, SUMS}
         self._texts: list[str] = []
-        self._digests = hashes.read(root, self._entries)
+        self._digests = read_hashes(root, self._entries)
 
     def run(self) -> Iterator[Finding]:
         """Every finding."""
         for entry in self._entries:
             if is_link((self._root / entry).lstat()):
                 yield fail("paths", entry, "is a link", REBUILD)
-        yield from hashes.check(self._root, self._entries, self._digests)
+        yield from check_hashes(self._root, self._entries, self._digests)
         try:
             package = self._read(MANIFEST, Package)
         except Unresolved as error:
@@ -127,7 +351,7 @@ class _Checking:
 
     def against_lock(self, lock: Lock, where: str) -> Iterator[Finding]:
         """Every file against the lock of the build."""
-        yield from against_lock.check(self._root, self._entries, self._digests, lock, where)
+        yield from check_against_lock(self._root, self._entries, self._digests, lock, where)
 
     def _read(self, path: str, kind: type[T]) -> T:
         """A JSON file of the package. Raises Unresolved."""
@@ -150,7 +374,7 @@ class _Checking:
         if not package.components:
             yield fail("manifest", MANIFEST, "has no component", REBUILD)
         for uri, path in package.shared_assets.items():
-            if not assets.REFERENCE.fullmatch(uri) or paths.objection(path) is not None:
+            if not form.ASSET_REFERENCE.fullmatch(uri) or paths.objection(path) is not None:
                 message = f"shared_assets: {uri!r} at {path!r} is no asset inside the package"
                 yield fail("paths", MANIFEST, message, REBUILD)
         for name, body in package.components.items():
@@ -283,7 +507,9 @@ class _Checking:
         left = []
         for entry in self._entries:
             parts = entry.split("/")
-            asset = assets.FOLDER.fullmatch(parts[1]) if parts[0] == ASSETS and parts[1:] else None
+            asset = (
+                form.ASSET_FOLDER.fullmatch(parts[1]) if parts[0] == ASSETS and parts[1:] else None
+            )
             named = asset is not None and any(f"sha256:{asset[1]}" in t for t in self._texts)
             held = any(not name or entry.startswith(f"{name}/") for name in self._folders)
             if not (named or held or entry in self._used):

@@ -1,16 +1,154 @@
-"""What goes into a package, and where: every file with its digests, before anything is copied."""
+"""Derive a package from a lock: its variants, its files, its manifest."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
-from epctx.commands.package import assets
-from epctx.commands.package.variants import BuiltGroup, BuiltModel
+from epctx.commands.package import form
+from epctx.commands.package.form import (
+    MANIFEST,
+    Component,
+    ExecutorInfo,
+    Json,
+    OrtInfo,
+    Package,
+    Variant,
+)
+from epctx.error_codes import Code
+from epctx.errors import LockError, ModelError
+from epctx.files import items as items_
 from epctx.files.digest import Digest
 from epctx.files.items import Item, digest_of
+from epctx.files.outputs import SUMS, context_file
+from epctx.graph.epcontext import COMPATIBILITY
+from epctx.lockfile.types import (
+    Lock,
+    LockedFile,
+    LockedGroup,
+    LockedModel,
+    LockedPackage,
+    LockedVariant,
+)
+from epctx.manifest import DEFAULT_EP
+
+if TYPE_CHECKING:
+    from epctx.verification.folder import ContextModel
+
+
+class BuiltModel(Struct, frozen=True, kw_only=True):
+    """A compiled model.
+
+    Attributes:
+        name: the manifest's key; `file` its ONNX file.
+        ep: ONNX Runtime's name of the first EP, in the group's order, that has nodes in it; the CPU
+            EP if none has.
+        others: the EPs after it.
+        device: what that EP runs on; None: unknown, or the CPU EP, of which ONNX Runtime 1.31.1
+            selects no variant that names a device.
+        compatibility: what the EP wrote into the model; None: nothing.
+        options: the provider options of a session.
+        sharing: its context is others', too.
+        data: its external data files.
+        native: ONNX Runtime itself runs it.
+        contexts: it has context binaries beside it.
+    """
+
+    name: str
+    file: str
+    ep: str
+    others: tuple[str, ...]
+    device: str | None
+    compatibility: str | None
+    options: Mapping[str, str]
+    sharing: bool
+    data: tuple[str, ...]
+    native: bool
+    contexts: bool
+
+
+class BuiltGroup(Struct, frozen=True, kw_only=True):
+    """A group that was built for a target.
+
+    Attributes:
+        files: every output but SHA256SUMS, and what the manifest puts beside them, by name.
+        locked: what the lock says of the group.
+    """
+
+    target: str
+    name: str
+    models: tuple[BuiltModel, ...]
+    files: Mapping[str, Item]
+    locked: LockedGroup
+
+
+def built_group(
+    lock: Lock, package: LockedPackage, variant: LockedVariant, items: Mapping[Digest, Item]
+) -> BuiltGroup:
+    """A group as the lock has it.
+
+    Args:
+        items: files by SHA-256: all that the lock names of the group is among them.
+
+    Raises:
+        ModelError: a model cannot be read back.
+    """
+    locked = lock.groups[variant.group]
+    target, _, name = variant.group.partition("/")
+    held = {**locked.outputs, **variant.files}
+    files = {file: items[Digest("sha256", each.sha256)] for file, each in held.items()}
+    models = (_built_model(model, package, variant, locked, files) for model in variant.models)
+    return BuiltGroup(target=target, name=name, models=tuple(models), files=files, locked=locked)
+
+
+def _built_model(
+    name: str,
+    package: LockedPackage,
+    variant: LockedVariant,
+    locked: LockedGroup,
+    files: Mapping[str, Item],
+) -> BuiltModel:
+
+    model = _read_model(files[context_file(name)], context_file(name))
+    runtimes = [
+        (each.partition("#")[0], package.execution_providers[each])
+        for each in variant.execution_providers
+    ]
+    sharing = {m for s in locked.session_groups.values() if s.sharing is not None for m in s.models}
+    used = [(ep, each) for ep, each in runtimes if set(each.sources) & set(model.sources)]
+    ep, first = used[0] if used else (DEFAULT_EP, None)
+    return BuiltModel(
+        name=name,
+        file=model.file,
+        ep=ep,
+        others=tuple(name for name, _ in used[1:]),
+        device=first.device if first is not None else None,
+        compatibility=model.metadata.get(COMPATIBILITY + ep) if used else None,
+        options=first.options if first is not None else {},
+        sharing=name in sharing and bool(used),
+        data=model.data,
+        native=first is None or first.native,
+        contexts=bool(model.contexts),
+    )
+
+
+def _read_model(item: Item, name: str) -> ContextModel:
+    from epctx.verification.folder import Unreadable, read_proto, summarize
+
+    assert item.source is not None
+    try:
+        return summarize(name, read_proto(item.source))
+    except Unreadable as error:
+        raise ModelError(
+            "cannot be read back",
+            file=item.source.as_posix(),
+            why=str(error),
+            remedy="run the command again; something changes the outputs meanwhile",
+        ) from error
 
 
 class Contents(Struct, frozen=True, kw_only=True):
@@ -44,7 +182,7 @@ def arrange(
     """
     items: dict[str, Item] = {}
     for files in shared:
-        _put(items, assets.folder(digest_of(files)), files)
+        _put(items, form.asset_folder(digest_of(files)), files)
     wholes: dict[Digest, str] = {}
     folders: list[str] = []
     held: dict[str, tuple[BuiltGroup, Mapping[str, Item]]] = {}
@@ -65,7 +203,7 @@ def arrange(
             if hashed is not None and common[hashed] > 1 and not apart:
                 data[place, model.name] = hashed
                 moved = {name: files[name] for name in model.data}
-                target = assets.folder(hashed)
+                target = form.asset_folder(hashed)
                 if moved.keys() <= left.keys() and f"{target}/{model.data[0]}" in items:
                     saved += sum(item.size for item in moved.values())
                 left = {name: item for name, item in left.items() if name not in moved}
@@ -91,3 +229,211 @@ def _data_of(model: BuiltModel, files: Mapping[str, Item]) -> Digest | None:
 
 def _put(items: dict[str, Item], folder: str, files: Mapping[str, Item]) -> None:
     items.update({f"{folder}/{name}": item for name, item in files.items()})
+
+
+def describe(
+    lock: Lock,
+    settings: LockedPackage,
+    groups: Sequence[BuiltGroup],
+    contents: Contents,
+    assets: Mapping[str, Digest],
+) -> Package:
+    """The manifest of a package.
+
+    Args:
+        lock: of the build.
+        settings: what it says of the package.
+        groups: what was built, in the order of the variants.
+        contents: where it goes; `folders` are those of `groups`.
+        assets: the assets of the manifest, by name.
+    """
+    if settings.component is None:
+        components = _components(groups, contents)
+    else:
+        components = {settings.component: _of_group(groups, contents)}
+    return Package(
+        schema_version=form.SCHEMA_VERSION,
+        package_name=lock.name,
+        package_version=settings.version,
+        description=settings.description,
+        components=components,
+        additional_metadata=form.metadata(_provenance(groups, lock, assets)),
+    )
+
+
+def component_names(groups: Sequence[BuiltGroup]) -> dict[tuple[str, str], str]:
+    """The component of each (group, model): the model's name, unless several groups hold it."""
+    pairs = dict.fromkeys((group.name, model.name) for group in groups for model in group.models)
+    holders = Counter(model for _, model in pairs)
+    return {
+        (group, model): model if holders[model] == 1 else f"{group}.{model}"
+        for group, model in pairs
+    }
+
+
+def _components(groups: Sequence[BuiltGroup], contents: Contents) -> dict[str, Component]:
+    variants: dict[str, dict[str, Variant]] = {}
+    names = component_names(groups)
+    for group, folder in zip(groups, contents.folders, strict=True):
+        for model in group.models:
+            variant = _variant(group, [model], model, folder, contents)
+            variants.setdefault(names[group.name, model.name], {})[group.target] = variant
+    return {name: Component(variants=each) for name, each in variants.items()}
+
+
+def _of_group(groups: Sequence[BuiltGroup], contents: Contents) -> Component:
+    """The one component of genai: a variant has all models of the group.
+
+    Their sessions are made by genai, out of its own configuration; a group of one model can be
+    opened by ONNX Runtime alone, too.
+    """
+    variants = {}
+    for group, folder in zip(groups, contents.folders, strict=True):
+        first = next((model for model in group.models if model.ep != DEFAULT_EP), group.models[0])
+        variants[group.target] = _variant(group, group.models, first, folder, contents)
+    return Component(variants=variants)
+
+
+def _variant(
+    group: BuiltGroup,
+    models: Sequence[BuiltModel],
+    first: BuiltModel,
+    folder: str,
+    contents: Contents,
+) -> Variant:
+    """A variant with some models of a group, by the `first` of which it is selected."""
+    data = contents.data.get((folder, first.name))
+    info = OrtInfo(
+        model_file=first.file,
+        session_options=_session_options(first, data),
+        provider_options=dict(sorted(first.options.items())),
+    )
+    return Variant(
+        variant_directory=folder,
+        ep=first.ep,
+        device=first.device,
+        compatibility_string=first.compatibility,
+        executor_info=ExecutorInfo(ort=info) if len(models) == 1 else None,
+        additional_metadata=form.metadata({"epctx": _origin(group, models)}),
+    )
+
+
+def _session_options(model: BuiltModel, data: Digest | None) -> dict[str, str]:
+    options = {"ep.share_ep_contexts": "1"} if model.sharing else {}
+    if data is not None:
+        options[form.DATA_FOLDER] = str(data)
+        if model.contexts:
+            # QNN 2.7.0 and OpenVINO 1.8.1 look for them in the folder of the data otherwise.
+            options[form.CONTEXT_FILE] = model.file
+    return options
+
+
+def _origin(group: BuiltGroup, models: Sequence[BuiltModel]) -> Json:
+    """What a variant was made from, as the lock tells it."""
+    names = [model.name for model in models]
+    others = dict.fromkeys(name for model in models for name in model.others)
+    sessions = [s for s in group.locked.session_groups.values() if set(names) & set(s.models)]
+    origin: dict[str, Json] = {
+        "target": group.target,
+        "group": group.name,
+        "keys": list[Json](session.key for session in sessions),
+        "models": {name: _source(group.locked.models[name]) for name in names},
+    }
+    return origin | ({"other_execution_providers": list[Json](others)} if others else {})
+
+
+def _source(model: LockedModel) -> Json:
+    found: Json = msgspec.to_builtins(model)
+    return found
+
+
+def _provenance(groups: Sequence[BuiltGroup], lock: Lock, assets: Mapping[str, Digest]) -> Json:
+    """What the lock says of the whole build; of the sources, those of what is packaged."""
+    models = [model for group in groups for model in group.locked.models.values()]
+    used = {path for model in models for path in (model.source, *model.data.values())}
+    named: dict[str, Json] = {name: str(hashed) for name, hashed in assets.items()}
+    left_out: list[Json] = [*lock.compositions]
+    providers: Json = msgspec.to_builtins(lock.execution_providers)
+    return {
+        "epctx": {
+            "manifest": lock.name,
+            "toolchain": dict(lock.toolchain),
+            "execution_providers": providers,
+            "sources": {
+                path: {"digest": source.digest, "size": source.size}
+                for path, source in lock.sources.items()
+                if path in used
+            },
+            **({"assets": named} if named else {}),
+            **({"left_out": left_out} if left_out else {}),
+        }
+    }
+
+
+class Derived(Struct, frozen=True, kw_only=True):
+    """A package.
+
+    Attributes:
+        groups: the variants' groups, in order.
+        package: what manifest.json says.
+        items: every file, by its path in the package, with `/`.
+        saved: bytes that would be stored again if nothing were shared.
+    """
+
+    groups: Sequence[BuiltGroup]
+    package: Package
+    items: Mapping[str, Item]
+    saved: int
+
+
+def package_settings(lock: Lock, *, where: str) -> LockedPackage:
+    """What a lock says of the package.
+
+    Raises:
+        LockError: nothing.
+    """
+    if lock.package is None:
+        raise LockError(
+            "says nothing of a package",
+            file=where,
+            why="an older epctx wrote it, or nothing is packaged",
+            remedy="write it anew with `epctx build`; `package.groups` names what is packaged",
+            code=Code.LOCK_DIFFERS,
+        )
+    return lock.package
+
+
+def needed(lock: Lock, package: LockedPackage) -> Iterator[tuple[str, LockedFile]]:
+    """Every file that goes into the package: what it is called in messages, and its content."""
+    for variant in package.variants:
+        held = {**lock.groups[variant.group].outputs, **variant.files}
+        yield from ((f"{variant.group}/{name}", file) for name, file in sorted(held.items()))
+    for asset, files in sorted(package.assets.items()):
+        yield from ((f"{asset}/{name}", file) for name, file in sorted(files.items()))
+
+
+def derive(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> Derived:
+    """The package of a lock.
+
+    Args:
+        package: what the lock says of it.
+        items: files by SHA-256, all of `needed` among them.
+
+    Raises:
+        ModelError: a model cannot be read.
+    """
+    groups = [built_group(lock, package, each, items) for each in package.variants]
+    assets = {
+        name: {path: items[Digest("sha256", file.sha256)] for path, file in files.items()}
+        for name, files in package.assets.items()
+    }
+    apart = package.component is not None
+    arranged = arrange(groups, assets.values(), apart=apart)
+    hashed = {name: items_.digest_of(files) for name, files in assets.items()}
+    described = describe(lock, package, groups, arranged, hashed)
+    held = {**arranged.items, MANIFEST: items_.made(form.encode(described))}
+    lines = (f"{held[path].sha256.hex}  {path}\n" for path in sorted(held))
+    sums = items_.made("".join(lines).encode())
+    return Derived(
+        groups=groups, package=described, items={**held, SUMS: sums}, saved=arranged.saved
+    )

@@ -1,18 +1,20 @@
-"""manifest.json of a model package, as ONNX Runtime 1.31.1 reads it.
-
-Structs and not dataclasses: what is not said must not be written, and a key that is not known is an
-error here as it is there. Source: model_package/README.md and
-onnxruntime/core/session/model_package/README.md of onnxruntime; quirks were measured on 1.31.1.
-"""
+"""The model package on disk: its JSON, its paths, its shared assets."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from epctx import codec
+from epctx.files import paths
+from epctx.files.digest import Digest
+from epctx.files.listing import is_link
+from epctx.manifest import GENAI_CONFIG
 
 MANIFEST: Final = "manifest.json"
 ASSETS: Final = "shared_assets"
@@ -115,3 +117,85 @@ def metadata(value: Json) -> msgspec.Raw:
 def encode(package: Package) -> bytes:
     """The bytes of manifest.json: the same for the same package."""
     return codec.encode(package, indent=2) + b"\n"
+
+
+ASSET_REFERENCE: Final = re.compile(r"sha256:([0-9a-f]{64})(?:/(.*))?", re.DOTALL)
+"""`sha256:<hex>`, or a path in that asset; the reader knows no other spelling."""
+ASSET_FOLDER: Final = re.compile(r"sha256-([0-9a-f]{64})")
+
+
+def asset_folder(asset: Digest) -> str:
+    """Where an asset is in its package."""
+    return f"{ASSETS}/sha256-{asset.hex}"
+
+
+COMPONENT: Final = "component.json"
+
+
+class Unresolved(Exception):
+    """A text leads to nothing that may be in a package; says why."""
+
+
+class PackagePlaces(Struct, frozen=True, kw_only=True):
+    """Resolves texts of the package in `root`; all results are relative to it, with `/`.
+
+    Attributes:
+        overrides: `shared_assets` of the manifest: asset to folder.
+    """
+
+    root: Path
+    overrides: Mapping[str, str]
+
+    def component(self, text: str) -> str:
+        """The file of an external component, which may be given as its folder.
+
+        Raises:
+            Unresolved: there is none.
+        """
+        found = self.anything("", text)
+        if (self.root / found).is_dir():
+            found = f"{found}/{COMPONENT}"
+        return self.file("", found)
+
+    def folder(self, base: str, text: str) -> str:
+        """A variant's folder, `base` being the component's. Raises Unresolved."""
+        found = self.anything(base, text)
+        if not (self.root / found).is_dir():
+            raise Unresolved(f"{text!r} is not a folder")
+        return found
+
+    def file(self, base: str, text: str) -> str:
+        """A regular file. Raises Unresolved."""
+        found = self.anything(base, text)
+        reason = paths.missing(self.root, found)
+        if reason is not None:
+            raise Unresolved(f"{text!r}: {reason}")
+        return found
+
+    def anything(self, base: str, text: str) -> str:
+        """A file or a folder that is there, reached without a link. Raises Unresolved."""
+        asset = ASSET_REFERENCE.fullmatch(text)
+        if asset is not None:
+            uri, inner = f"sha256:{asset[1]}", asset[2]
+            own = self.overrides.get(uri) or asset_folder(Digest("sha256", asset[1]))
+            joined = own if inner is None else f"{own}/{inner}"
+        else:
+            joined = f"{base}/{text}" if base and paths.objection(text) is None else text
+        reason = paths.objection(joined)
+        if reason is not None:
+            raise Unresolved(f"{text!r}: {reason}")
+        place = self.root
+        for part in joined.split("/"):
+            place = place / part
+            try:
+                status = place.lstat()
+            except (OSError, ValueError):
+                raise Unresolved(f"{text!r} does not exist in the package") from None
+            if is_link(status):
+                raise Unresolved(f"{text!r} leads over a link")
+        return place.relative_to(self.root).as_posix()
+
+
+def is_package(folder: Path) -> bool:
+    """Whether a folder is, or is meant to be, a model package."""
+    return (folder / MANIFEST).is_file() and not (folder / GENAI_CONFIG).is_file()

@@ -1,35 +1,93 @@
-"""Writes the model package of a build: whole or not at all, the same bytes each time."""
+"""`epctx package`: build, and write the package beside the outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
 
 from epctx import lockfile
-from epctx.cache.digests import FileDigests
-from epctx.commands.package import derived, finding
-from epctx.commands.package.derived import Derived
+from epctx.cache.digests import FileDigests, FreshDigests
+from epctx.cache.store import Shared
+from epctx.commands import build
+from epctx.commands.package import contents, form
+from epctx.commands.package.contents import BuiltGroup, Derived
 from epctx.commands.package.form import Package
-from epctx.commands.package.report import PackagedVariant, PackageReport
-from epctx.commands.package.variants import BuiltGroup
+from epctx.engine.events import Event, Listener
 from epctx.engine.lock import packaged
-from epctx.engine.options import ReleaseOptions
+from epctx.engine.options import BuildOptions, ReleaseOptions
 from epctx.engine.output import record
 from epctx.engine.output.place import OutputPaths
+from epctx.engine.plan import Plan
+from epctx.engine.progress import Events
 from epctx.engine.release import Releasing
 from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
-from epctx.errors import StorageError, UsageError
+from epctx.errors import EpctxError, StorageError, UsageError
 from epctx.files import atomic, digest, hashing, outputs
 from epctx.files.digest import Digest
 from epctx.files.items import Item
 from epctx.files.outputs import SIGNATURE
+from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
 from epctx.manifest import Manifest
 from epctx.oci import artifact
 from epctx.oci.artifact import Blob
 from epctx.signing import oms
 from epctx.signing.keys import Signer
+from epctx.text import Brief
+from epctx.worker.pool import Pool
+
+
+class PackagedVariant(Struct, frozen=True, kw_only=True):
+    """A variant of a component.
+
+    Attributes:
+        ep: ONNX Runtime's name of the EP that it is selected for.
+        device: cpu, gpu or npu; None: whatever the EP has.
+        folder: in the package; several variants may have one.
+        compatibility: what the EP is asked about it; None: nothing.
+        native: ONNX Runtime has that EP; else only `epctx.runtime` runs the variant.
+    """
+
+    component: str
+    variant: str
+    ep: str
+    device: str | None
+    folder: str
+    compatibility: str | None
+    native: bool
+
+
+class PackageReport(Brief, frozen=True, kw_only=True):
+    """A model package.
+
+    Attributes:
+        path: its folder, relative to the output folder.
+        state: written, or up to date: the same was there.
+        files: how many files it has.
+        size: of all of them, in bytes.
+        saved: bytes that would be stored again if variants shared nothing.
+        oci: the digest of the manifest that `epctx push` makes of it, `sha256:…`.
+        variants: by component, in the order in which ONNX Runtime tries them.
+        signer: who signed it, in `model.sig`; None: nobody was asked to.
+        build: the build that it holds.
+        left_out: compositions of the build, `<target>/<name>`, which no package holds.
+    """
+
+    path: str
+    state: Literal["written", "up to date"]
+    files: int
+    size: int
+    saved: int
+    oci: str
+    variants: tuple[PackagedVariant, ...]
+    signer: str | None = None
+    build: BuildReport
+    left_out: tuple[str, ...] = ()
+
 
 _AGAIN = "run the command again, and let nothing else write there meanwhile"
 
@@ -109,7 +167,7 @@ def refuse_in_the_way(manifest: Manifest, place: OutputPaths) -> None:
                 remedy="move it, or give another folder with --out",
                 code=Code.IN_THE_WAY,
             )
-    if place.package.exists() and not finding.is_package(place.package):
+    if place.package.exists() and not form.is_package(place.package):
         raise UsageError(
             "is no model package, and lies where one is to go",
             file=str(place.package),
@@ -120,7 +178,7 @@ def refuse_in_the_way(manifest: Manifest, place: OutputPaths) -> None:
 
 def _derived(manifest: Manifest, report: BuildReport, lock: Lock, place: OutputPaths) -> Derived:
     """The package that follows from the lock, of what was built and of the manifest's own files."""
-    package = derived.settings(lock, where=lockfile.place(manifest.path).name)
+    package = contents.package_settings(lock, where=lockfile.place(manifest.path).name)
     brought = packaged.brought(manifest)
     own = [item for files in brought.files.values() for item in files.values()]
     own += [item for files in brought.assets.values() for item in files.values()]
@@ -135,10 +193,10 @@ def _derived(manifest: Manifest, report: BuildReport, lock: Lock, place: OutputP
         for file in group.files
     ]
     known = {item.sha256: item for item in (*own, *built)}
-    for name, file in derived.needed(lock, package):
+    for name, file in contents.needed(lock, package):
         if Digest("sha256", file.sha256) not in known:
             raise StorageError("changed while it was packaged", file=name, remedy=_AGAIN)
-    return derived.derive(lock, package, known)
+    return contents.derive(lock, package, known)
 
 
 def _variants(package: Package, groups: Sequence[BuiltGroup]) -> list[PackagedVariant]:
@@ -207,3 +265,77 @@ def _copy(item: Item, path: Path) -> None:
         raise StorageError(
             "changed while it was packaged", file=item.source.as_posix(), remedy=_AGAIN
         )
+
+
+class Packaging(Struct, frozen=True, kw_only=True):
+    """What came of it. `package`: None where the build failed; then what was there is left."""
+
+    build: BuildReport
+    package: PackageReport | None = None
+
+
+def run(
+    manifest: Path,
+    options: BuildOptions,
+    *,
+    cached: bool,
+    allow_outside: bool,
+    listener: Listener,
+    shared: Shared | None = None,
+    signer: Signer | None = None,
+) -> tuple[Packaging, EpctxError | None]:
+    """Build all of a manifest, and write its package beside it.
+
+    Returns what came of it, and the build's first failure in manifest order. The arguments are
+    those of `commands.build.run`; `signer`, if there is one, signs the package.
+
+    Raises:
+        EpctxError: as `commands.build.run` and `commands.package.writing.write` raise.
+    """
+    done = build.run(
+        manifest,
+        options,
+        listener=listener,
+        cached=cached,
+        shared=shared,
+        allow_outside=allow_outside,
+        refuse=lambda plan: refuse_in_the_way(plan.manifest, _place(options.out, plan)),
+    )
+    if done.failure is not None:
+        return Packaging(build=done.report), done.failure
+
+    def waiting() -> None:
+        what = "another command uses the output"
+        listener(Event(group=done.plan.manifest.name, state="waiting", detail=what))
+
+    assert done.report.lock is not None
+    # What the build left of it says the same, and is what the package will be held to.
+    lock = hosts.on(lockfile.read(lockfile.place(manifest)), hosts.kind(done.report.lock))
+    place = _place(options.out, done.plan)
+    releasing = Releasing(
+        done.plan,
+        place,
+        Events(listener),
+        lock,
+        executors=Pool,
+        locked=options.locked,
+        signers=done.cache.signers if done.cache is not None else {},
+    )
+    package = write(
+        done.plan.manifest,
+        done.report,
+        lock,
+        place,
+        digests=done.cache.digests
+        if done.cache is not None and not options.locked
+        else FreshDigests(),
+        signer=signer,
+        waiting=waiting,
+        releasing=releasing,
+        asked=options.release,
+    )
+    return Packaging(build=done.report, package=package), None
+
+
+def _place(out: Path, plan: Plan) -> OutputPaths:
+    return OutputPaths(out=out.resolve(), name=plan.manifest.name)

@@ -19,20 +19,9 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.commands.report import (
-    contexts,
-    device,
-    drawing,
-    histogram,
-    losses,
-    overview,
-    sections,
-    spent,
-    tables,
-    timeline,
-)
-from epctx.commands.report.device import OnDevice
-from epctx.commands.report.links import Links
+from epctx.commands.report import figures, graphs, sections
+from epctx.commands.report.figures import OnDevice
+from epctx.commands.report.sections import Links
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.lockfile import yaml_text
 from epctx.parsing.schema import providers
@@ -58,25 +47,25 @@ def render(
     # Failed groups come first, in every table and section.
     report = replace(report, groups=tuple(sorted(report.groups, key=_passed)))
     links = Links(folder=folder, page=page or folder)
-    eps = overview.eps(report)
-    rows = contexts.contexts(report, folder)
-    targets, matrix = overview.matrix(report, eps)
+    eps = figures.eps(report)
+    rows = sections.contexts(report, folder)
+    targets, matrix = figures.group_matrix(report, eps)
     return document(
         "page.html",
         report=report,
         eps=eps,
-        figures=overview.figures(report, contexts.saved(rows)),
+        figures=figures.key_figures(report, sections.saved_bytes(rows)),
         targets=targets,
         matrix=matrix,
-        spent=spent.sentence(report),
-        timeline=timeline.timeline(report),
+        spent=figures.time_sentence(report),
+        timeline=figures.timeline(report),
         sections=sections.sections(report, eps, links),
         drawings=_Drawings(report, eps),
         contexts=rows,
         device=on_device,
         links=links,
-        numbers=tables.numbers(report.groups),
-        checks=tables.checks(report.groups),
+        numbers=figures.number_rows(report.groups),
+        checks=figures.check_rows(report.groups),
         built_for=_built_for(report),
     )
 
@@ -115,7 +104,7 @@ class _Drawings:
         for model in (model for group in report.groups for model in group.models):
             key = (model.outline, model.partitions, model.declined)
             if key not in known:
-                drawn = drawing.draw(model, eps)
+                drawn = graphs.draw(model, eps)
                 known[key] = f"drawing-{len(self.data) + 1}" if drawn else ""
                 if drawn is not None:
                     self.data[known[key]] = htmlsafe_json_dumps(
@@ -138,29 +127,29 @@ def _environment() -> jinja2.Environment:
     )
     made.filters |= {
         "bytes": size_words,
-        "computed_by": tables.SESSIONS.__getitem__,
-        "duration": overview.duration,
+        "computed_by": figures.SESSIONS.__getitem__,
+        "duration": figures.duration,
         "error": error_words,
-        "label": tables.label,
-        "left": tables.left,
-        "loss_plot": losses.plot,
-        "losses": losses.rows,
-        "milliseconds": device.milliseconds,
-        "named": losses.named,
+        "label": figures.group_label,
+        "left": figures.left_rows,
+        "loss_plot": sections.loss_plot,
+        "losses": sections.loss_rows,
+        "milliseconds": figures.milliseconds,
+        "named": sections.loss_names,
         "number": _number,
-        "quantized_words": losses.summary,
+        "quantized_words": sections.quantize_summary,
         "tolerated": _tolerated,
-        "warned": losses.warned,
+        "warned": sections.quantize_warnings,
         "yaml": yaml_text.text,
     }
     made.globals |= {
-        "histogram": histogram.histogram,
-        "histogram_size": (histogram.WIDTH, histogram.HEIGHT),
-        "loss_size": (losses.WIDTH, losses.HEIGHT),
-        "losses_most": losses.MOST,
-        "losses_shown": losses.ROWS,
-        "rows_shown": tables.ROWS,
-        "shares": overview.shares,
+        "histogram": figures.histogram,
+        "histogram_size": (figures.HISTOGRAM_WIDTH, figures.HISTOGRAM_HEIGHT),
+        "loss_size": (sections.PLOT_WIDTH, sections.PLOT_HEIGHT),
+        "losses_most": sections.LOSS_MOST,
+        "losses_shown": sections.LOSS_ROWS,
+        "rows_shown": figures.ROWS,
+        "shares": figures.shares,
         "shown": sections.SHOWN,
     }
     return made

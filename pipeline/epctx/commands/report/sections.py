@@ -1,20 +1,276 @@
-"""A group's own section: all that is known of it, in one place."""
+"""Sections of a page: a group's models, files and failures, context binaries, losses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Final
+from urllib.parse import quote
 
 from msgspec import Struct
 
-from epctx.commands.report import overview, tables
-from epctx.commands.report.links import Links
-from epctx.commands.report.overview import Cell
-from epctx.commands.report.tables import CheckRow, NumbersRow
+from epctx.commands.inspect.inspection import BinaryFile
+from epctx.commands.report import figures
+from epctx.commands.report.figures import Cell, CheckRow, NumbersRow, group_label
 from epctx.engine.report import BuildReport, GroupReport
+from epctx.errors import EpctxError
 from epctx.files.outputs import OutputFile, context_file
+from epctx.quantization.report import QuantizeReport, TensorLoss
 from epctx.stages.report import ModelReport
+from epctx.text import size_words
 from epctx.verification.findings import error_words, largest_error
+
+_SYSTEMS: Final[tuple[type[PurePath], ...]] = (PurePosixPath, PureWindowsPath)
+
+
+class Links(Struct, frozen=True, kw_only=True):
+    """From a page to files.
+
+    Attributes:
+        folder: the report's; the groups' folders are below it.
+        page: the page's.
+    """
+
+    folder: Path
+    page: Path
+
+    def to(self, *parts: str) -> str | None:
+        """The reference to a file below the report's folder; None: it is not there, or a part
+        leads elsewhere on some system: it is absolute, on a drive, or has `..`.
+
+        Every character that means something in a reference is quoted, a colon too: no name makes
+        a scheme.
+        """
+        if any(_leads_elsewhere(part) for part in parts):
+            return None
+        path = self.folder.joinpath(*parts)
+        try:
+            if not path.is_file():
+                return None
+            there = Path(os.path.relpath(path, self.page))
+        except (OSError, ValueError):  # a name that no file can have; on Windows, another drive
+            return None
+        return f"./{quote(os.fsencode(there.as_posix()))}"
+
+
+def _leads_elsewhere(part: str) -> bool:
+    paths = [system(part) for system in _SYSTEMS]
+    return any(path.anchor or ".." in path.parts for path in paths)
+
+
+_BINARY_SUFFIX: Final = ".bin"
+
+
+class ContextRow(Struct, frozen=True, kw_only=True):
+    """A context binary.
+
+    Attributes:
+        group: `group@target`.
+        models: that use it; more than one share it.
+        found: what is in it; None: it is not beside the report.
+    """
+
+    group: str
+    file: OutputFile
+    models: tuple[str, ...]
+    found: BinaryFile | None
+
+    @property
+    def separate(self) -> int | None:
+        """Bytes of weights if each of its graphs had its own; None: the format does not tell."""
+        info = self.found.info if self.found else None
+        if info is None or info.stored is None or info.saved is None:
+            return None
+        return info.stored + info.saved
+
+    @property
+    def saved(self) -> int | None:
+        """Bytes of weights that are there once instead of several times, likewise."""
+        info = self.found.info if self.found else None
+        return info.saved if info is not None else None
+
+
+def contexts(report: BuildReport, folder: Path) -> tuple[ContextRow, ...]:
+    """Every context binary of a build. Those that are the same in several groups are read once.
+
+    Args:
+        folder: the report's: that of the outputs, where they have not been moved.
+    """
+    known: dict[str, BinaryFile | None] = {}
+    return tuple(
+        row for group in report.groups for row in _context_rows(group, report, folder, known)
+    )
+
+
+def saved_bytes(rows: tuple[ContextRow, ...]) -> int | None:
+    """Bytes saved in all of them; None: no format tells."""
+    told = [row.saved for row in rows if row.saved is not None]
+    return sum(told) if told else None
+
+
+def _context_rows(
+    group: GroupReport, report: BuildReport, folder: Path, known: dict[str, BinaryFile | None]
+) -> Iterator[ContextRow]:
+    for file in group.files:
+        if not file.name.endswith(_BINARY_SUFFIX):
+            continue
+        content = str(file.blake3)
+        if content not in known and group.folder is not None:
+            known[content] = _read_binary(folder / group.folder / file.name, file)
+        yield ContextRow(
+            group=group_label(group),
+            file=file,
+            models=_models_of(group, report, file.name),
+            found=known.get(content),
+        )
+
+
+def _read_binary(path: Path, file: OutputFile) -> BinaryFile | None:
+    """What is in a binary; None: it is not there, or it is another one by now."""
+    try:
+        if path.stat().st_size != file.size:
+            return None
+        from epctx.commands.inspect import command  # which imports onnx
+
+        return command.inspect(path).binary
+    except (OSError, EpctxError):
+        return None
+
+
+def _models_of(group: GroupReport, report: BuildReport, name: str) -> tuple[str, ...]:
+    locked = report.lock.groups.get(f"{group.target}/{group.group}") if report.lock else None
+    for session in locked.session_groups.values() if locked else ():
+        if name in session.outputs:
+            return session.models
+    return ()
+
+
+LOSS_ROWS: Final = 20
+"""Tensors that are shown before a reader asks for more."""
+LOSS_MOST: Final = 1000
+"""Tensors that the page has; the report has all."""
+PLOT_WIDTH: Final = 720
+PLOT_HEIGHT: Final = 120
+_COLUMNS: Final = 240
+_WIDEST: Final = 24
+_DECIBELS: Final = (0.0, 100.0)
+"""What the plot shows; what is beyond is drawn at its edge."""
+_NAMED: Final = 3
+
+
+class Column(Struct, frozen=True, kw_only=True):
+    """Tensors of the plot, in pixels: the first of some that are next to each other."""
+
+    x: float
+    width: float
+    height: float
+    words: str
+    output: bool
+
+
+class Plot(Struct, frozen=True, kw_only=True):
+    """Tensors by their loss, the worst first; `words` says the same as text.
+
+    Attributes:
+        lines: heights of the lines and what they are at, in decibels.
+    """
+
+    columns: tuple[Column, ...]
+    lines: tuple[tuple[float, int], ...]
+    words: str
+
+
+class Warned(Struct, frozen=True, kw_only=True):
+    """What makes a quantized model worse than it need be, and what to do."""
+
+    what: str
+    remedy: str
+
+
+def quantize_summary(found: QuantizeReport) -> str:
+    """How a model was quantized, in one line."""
+    types = f"activations {found.activations or 'float'}, weights {found.weights}"
+    given = f"{found.samples} {'RANDOM ' if found.random else ''}sample{'s' * (found.samples != 1)}"
+    calibrated = f"{given}, " if found.activations is not None else ""
+    sizes = f"{size_words(found.float_size)} -> {size_words(found.size)}"
+    known = [each for each in found.outputs if each.sqnr is not None]
+    worst = min(known, key=lambda each: each.sqnr or 0.0, default=None)
+    least = "" if worst is None else f", output {worst.name!r} {worst.sqnr:.1f} dB"
+    nodes = f"{found.quantized} of {found.nodes} nodes"
+    return f"{found.preset}: {types}, {calibrated}{nodes}, {sizes}{least}"
+
+
+def quantize_warnings(found: QuantizeReport) -> list[Warned]:
+    """What a user should know before the model is used."""
+    told: list[Warned] = []
+    real = "give inputs like the real ones, some hundred, with `quantize.calibration.files`"
+    if found.random and found.activations is not None:
+        told.append(Warned(what="its ranges are of RANDOM samples", remedy=real))
+    elif found.samples == 1:
+        told.append(Warned(what="its ranges are of a single sample", remedy=real))
+    if found.limited and found.range_floor is None:
+        told.append(
+            Warned(
+                what=f"masks leave nothing of the other values of {loss_names(found.limited)}",
+                remedy="set `quantize.range_floor: -100`",
+            )
+        )
+    return told
+
+
+def loss_names(names: Sequence[str]) -> str:
+    """The first of some names."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(map(repr, names[:_NAMED]))}{more}"
+
+
+def loss_rows(found: QuantizeReport) -> tuple[TensorLoss, ...]:
+    """Its tensors, the worst first; outputs among them."""
+    every = [each for each in (*found.outputs, *found.tensors) if each.sqnr is not None]
+    return tuple(sorted(every, key=lambda each: (each.sqnr or 0.0, each.name)))
+
+
+def loss_plot(found: QuantizeReport) -> Plot | None:
+    """Its tensors by their loss; None: there is nothing to draw."""
+    return drawn_losses(loss_rows(found), {each.name for each in found.outputs})
+
+
+def drawn_losses(every: Sequence[TensorLoss], outputs: Set[str]) -> Plot | None:
+    """Tensors of which the loss is known, in this order; None: there are none."""
+    if not every:
+        return None
+    step = -(-len(every) // _COLUMNS)
+    stretches = [every[start : start + step] for start in range(0, len(every), step)]
+    width = min(PLOT_WIDTH / len(stretches), _WIDEST)
+    by_loss = sorted(every, key=lambda each: each.sqnr or 0.0)
+    return Plot(
+        columns=tuple(
+            _column(number * width, width, stretch, outputs)
+            for number, stretch in enumerate(stretches)
+        ),
+        lines=tuple((round(PLOT_HEIGHT - _height(level), 1), level) for level in (20, 40, 60, 80)),
+        words=f"{len(every):,} tensors from {by_loss[0].sqnr:.1f} dB ({by_loss[0].name}) "
+        f"to {by_loss[-1].sqnr:.1f} dB",
+    )
+
+
+def _column(x: float, width: float, stretch: Sequence[TensorLoss], outputs: Set[str]) -> Column:
+    shown = next((each for each in stretch if each.name in outputs), stretch[0])
+    more = f" and {len(stretch) - 1} more" if len(stretch) > 1 else ""
+    return Column(
+        x=round(x, 2),
+        width=round(max(width - 1, width / 2), 2),
+        height=round(max(_height(shown.sqnr or 0.0), 1.0), 1),
+        words=f"{shown.name} ({shown.op_type or 'weight'}): {shown.sqnr:.1f} dB{more}",
+        output=shown.name in outputs,
+    )
+
+
+def _height(decibels: float) -> float:
+    least, most = _DECIBELS
+    return PLOT_HEIGHT * (min(max(decibels, least), most) - least) / (most - least)
+
 
 FEW: Final = 3
 """Groups of a build that are all open."""
@@ -114,14 +370,14 @@ def sections(report: BuildReport, eps: Sequence[str], links: Links) -> tuple[Sec
 def _section(
     number: int, group: GroupReport, eps: Sequence[str], links: Links, *, open: bool, drawn: bool
 ) -> Section:
-    checks = tables.checks([group])
+    checks = figures.check_rows([group])
     open_ones = tuple(row for row in checks if row.finding.outcome != "pass" or row.finding.is_note)
     return Section(
         number=number,
-        cell=overview.cell(group, eps),
+        cell=figures.cell(group, eps),
         open=open,
         drawn=drawn,
-        numbers=tables.numbers([group]),
+        numbers=figures.number_rows([group]),
         checks=checks if group.state == "failed" else open_ones,
         passed=len(checks) - len(open_ones),
         files=tuple(_files(group, links)),
@@ -142,7 +398,7 @@ def _buckets(
             name=model.name,
             sizes=", ".join(f"{dimension} {size}" for dimension, size in sizes),
             nodes=model.nodes,
-            percent=overview.percent(taken, model.nodes),
+            percent=figures.percent(taken, model.nodes),
             error=error_words(largest_error(own)),
         )
 

@@ -14,8 +14,8 @@ from types import FrameType
 
 from epctx import codec
 from epctx.commands import build
-from epctx.commands.reproduce.circumstances import enter
-from epctx.commands.reproduce.jobs import BuildJob, Said
+from epctx.commands.reproduce.child import BuildJob, Said
+from epctx.commands.reproduce.variations import enter
 from epctx.engine.events import Listener
 from epctx.engine.options import BuildOptions
 from epctx.errors import Interrupted

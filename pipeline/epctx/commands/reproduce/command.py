@@ -19,9 +19,15 @@ from msgspec.structs import replace
 from epctx import lockfile
 from epctx.commands.reproduce import child, variations
 from epctx.commands.reproduce.child import Made, Request
-from epctx.commands.reproduce.circumstances import Circumstances
-from epctx.commands.reproduce.files import FileComparison, compare_folders
-from epctx.commands.reproduce.result import Reproduction, Variation, VariationName, Verdict
+from epctx.commands.reproduce.result import (
+    FileComparison,
+    Reproduction,
+    Variation,
+    VariationName,
+    Verdict,
+    compare_folders,
+)
+from epctx.commands.reproduce.variations import Circumstances
 from epctx.engine import plan as planning
 from epctx.engine.events import Listener
 from epctx.engine.lock.locked_mode import unstable_eps

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from epctx.commands.validate import providers
+from epctx.commands.validate import finding
 from epctx.commands.validate.finding import Finding
 from epctx.errors import InvalidManifest, ManifestError, Violation
 from epctx.parsing import buckets, document, load
@@ -58,9 +58,9 @@ def _findings(read: Document, *, models: bool) -> list[Finding]:
 
     manifest, root = load.parse(read), buckets.expand(read.root)
     found = [Finding(problem=problem) for problem in doubts(root)]
-    found += providers.findings(root, manifest)
+    found += finding.findings(root, manifest)
     if models:
-        from epctx.commands.validate import groups
+        from epctx.commands.validate import models as groups
 
         found += groups.findings(root, manifest)
     unique = {(each.problem.path, each.problem.what): each for each in found}

@@ -1,16 +1,19 @@
-"""What is found in a manifest that breaks neither schema nor rules."""
+"""Findings of `epctx validate`, and those about the options of EPs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from msgspec import Struct
 
-from epctx.errors import EpctxError
+from epctx.errors import EpctxError, ManifestError, ProviderUnavailable
+from epctx.manifest import Manifest
+from epctx.parsing import precedence
 from epctx.parsing.document.problems import Problem
 from epctx.parsing.document.tree import Node
+from epctx.providers import registry
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -41,3 +44,26 @@ def of_error(
         mark=place.mark, path=place.path, what=words, remedy=error.remedy, code=error.code
     )
     return Finding(problem=problem, exit_code=error.exit_code)
+
+
+def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
+    """What the EPs of groups refuse, as a build binds them; what is not installed is not asked."""
+    installed = registry.names()
+    for tree, target in zip(precedence.targets(root), manifest.targets, strict=True):
+        specs = {spec.alias: spec for group in target.groups for spec in group.execution_providers}
+        for alias, spec in specs.items():
+            if spec.provider not in installed:
+                continue
+            try:
+                registry.create(spec)
+            except ManifestError as error:
+                entry = tree.providers[alias]
+                yield of_error(error, _option(entry, error.what))
+            except ProviderUnavailable:
+                continue
+
+
+def _option(entry: Node, what: str) -> Node:
+    """The option that a message begins with the name of, else all of them."""
+    options = entry.get("options") or entry
+    return options.get(what.partition(" ")[0]) or options

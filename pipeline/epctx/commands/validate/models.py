@@ -1,8 +1,9 @@
-"""Headers of a manifest's models: inputs with their sizes, names of nodes; no weight is read."""
+"""Checks of models and groups against the headers of the models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,12 +12,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from epctx.commands.validate.finding import Finding, of_error
-from epctx.errors import ModelError
+from epctx.errors import EpctxError, ModelError
+from epctx.files.regular import absent
+from epctx.graph.passes import registry as passes
 from epctx.graph.prepare import shapes
-from epctx.manifest import ModelSource
+from epctx.manifest import Composition, Manifest, ModelGroup, ModelSource
+from epctx.parsing import precedence
+from epctx.parsing.document.problems import at_key
 from epctx.parsing.document.tree import Node
-from epctx.stages import header
-from epctx.stages.exclusion import NodeName
+from epctx.providers import default, registry
+from epctx.stages import header as model_headers
+from epctx.stages.exclusion import Exclusion, NodeName, Unmatched, in_all, operator, refusal
 
 _PATHS: Final = ("path", "external_data_dir")
 
@@ -68,7 +74,7 @@ class Headers(Struct, kw_only=True):
         file = source.path, source.external_data_dir
         try:
             if file not in self._files:
-                self._files[file] = _header(header.read(source))
+                self._files[file] = _header(model_headers.read(source))
             return self._files[file]
         except ModelError as error:
             blamed = _blamed(error, source, node)
@@ -132,3 +138,171 @@ def _nodes(model: onnx.ModelProto) -> Iterator[NodeName]:
 
 def _domain(node: onnx.NodeProto) -> str:
     return "" if node.domain == "ai.onnx" else node.domain
+
+
+_WILD = re.compile(r"[*?\[]")
+
+
+def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
+    """What is wrong with the models that a build would read, and with what groups say of them."""
+    headers = Headers(root=root)
+    groups: list[Finding] = []
+    absent: dict[tuple[object, ...], tuple[Unmatched, ...]] = {}
+    for tree, target in zip(precedence.targets(root), manifest.targets, strict=True):
+        for layered, group in zip(tree.groups, target.groups, strict=True):
+            own = [(model.name, headers.of(model)) for model in group.models]
+            known = {name: header for name, header in own if header is not None}
+            one = _Group(
+                root=root,
+                folder=manifest.path.parent,
+                node=layered.node,
+                group=group,
+                headers=known,
+                absent=absent,
+            )
+            groups += one.findings(whole=len(known) == len(own))
+        for composition in target.compositions:
+            groups += _composition(composition, target.groups, root, headers)
+    yield from headers.findings
+    yield from groups
+
+
+def _composition(
+    composition: Composition, groups: Sequence[ModelGroup], root: Node, headers: Headers
+) -> Iterator[Finding]:
+    """Parts whose inputs and outputs do not meet as the composition says."""
+    # It needs numpy, as no manifest without compositions does.
+    from epctx.verification.numbers.composed import require_wirable
+
+    sources = {model.name: model for group in groups for model in group.models}
+    models: dict[str, onnx.ModelProto] = {}
+    for part in composition.parts:
+        header = headers.of(sources[part.model])
+        if header is None:
+            return
+        models[part.model] = whole = onnx.ModelProto()
+        whole.CopyFrom(header.interface)
+        whole.graph.output.extend(header.outputs)
+    try:
+        require_wirable(composition, models)
+    except EpctxError as error:
+        yield of_error(error, root.at(error.where or ""))
+
+
+class _Group(Struct, frozen=True, kw_only=True):
+    """A model group as it is built for a target, with the headers of its models.
+
+    Attributes:
+        absent: what was found of models and `exclude`, of any group: targets repeat it.
+    """
+
+    root: Node
+    folder: Path
+    node: Node
+    group: ModelGroup
+    headers: dict[str, Header]
+    absent: dict[tuple[object, ...], tuple[Unmatched, ...]]
+
+    def findings(self, *, whole: bool) -> Iterator[Finding]:
+        """All of this group. `whole`: there is a header of each of its models."""
+        for name, header in self.headers.items():
+            yield from self._open_sizes(name, header)
+        yield from self._files()
+        if whole:
+            yield from self._exclude()
+            yield from self._inputs()
+
+    def _open_sizes(self, name: str, header: Header) -> Iterator[Finding]:
+        """Sizes that an EP of the group needs, and nobody gives."""
+        for spec in self.group.execution_providers:
+            if registry.needs_static_shapes(spec.provider):
+                from epctx.graph.serde import types
+                from epctx.providers.onnxruntime.capability import require_static_shapes
+
+                try:
+                    model = types.from_proto(header.interface)
+                    require_static_shapes(model, provider=spec.provider)
+                except ModelError as error:
+                    node = self.root.mapping["models"].mapping[name]
+                    yield of_error(error, node)
+                    return
+
+    def _exclude(self) -> Iterator[Finding]:
+        """Entries of `partition.exclude` that match nothing."""
+        settings = self.group.partition
+        asked = (*self.headers, settings.exclude_op_types, settings.exclude_nodes)
+        if asked not in self.absent:
+            exclusion, headers = Exclusion(settings), self.headers.values()
+            unmatched = [exclusion.unmatched(each.nodes, _never) for each in headers]
+            self.absent[asked] = in_all(unmatched)
+        for each in self.absent[asked]:
+            listed = self.node.mapping["partition"].mapping["exclude"].mapping[each.key]
+            node = next(item for item in listed.items if item.string == each.entry)
+            error = refusal([each], where=f"model group {self.group.name}")
+            found = of_error(error, node)
+            yield found if self._refused(each) else _warning(found, each)
+
+    def _refused(self, each: Unmatched) -> bool:
+        """Whether a build refuses an entry: no pass can make what it would match."""
+        if not all(map(passes.is_built_in, self.group.optimize.passes)):
+            return False
+        if each.key == "op_types":
+            return not default.registered(*operator(each.entry))
+        headers = self.headers.values()
+        names = {node.name for header in headers for node in header.nodes}
+        return not any(header.inlines for header in headers) and not _may_be_made(each.entry, names)
+
+    def _inputs(self) -> Iterator[Finding]:
+        """Ranges and sizes for inputs that no model of the group has."""
+        settings = replace(self.group.verify.inputs, files=())
+        if not (settings.ranges or settings.dimensions):
+            return
+        # Which need numpy, as nothing else here does.
+        from epctx.graph.inputs import specs
+        from epctx.verification.numbers.input_sets import InputSets
+
+        sets = InputSets(settings)
+        for header in self.headers.values():
+            sets.note(specs(header.interface))
+        for key, name, error in sets.unknown():
+            given = self.node.mapping["verify"].mapping["inputs"].mapping[key]
+            yield self._unless_off(
+                of_error(error, at_key(given, name, error.what, error.remedy, error.code))
+            )
+
+    def _files(self) -> Iterator[Finding]:
+        """Files of inputs that are named and are not there."""
+        listed = self.node.get("verify", "inputs", "files")
+        for item in listed.items if listed is not None else ():
+            path = self.folder / item.text
+            if path in self.group.verify.inputs.files and not path.exists():
+                yield self._unless_off(of_error(absent(path), item, shown={path: item.text}))
+
+    def _unless_off(self, found: Finding) -> Finding:
+        """What a build refuses where it compares numbers: else it does not look."""
+        return replace(found, exit_code=0) if self.group.verify.numbers == "off" else found
+
+
+def _never(domain: str, op_type: str) -> bool:
+    return False
+
+
+def _warning(found: Finding, each: Unmatched) -> Finding:
+    """That no model has what an entry matches, where a build may take it all the same."""
+    near = f'did you mean "{each.near}"? If not, ' if each.near else ""
+    if each.key == "op_types":
+        what = f"no model of the group has a node of the op type {each.entry}"
+        remedy = f"{near}take it out, unless it is meant for models to come"
+    else:
+        what = f'no node of the group\'s models is called as "{each.entry}" says'
+        remedy = f"{near}see the names that passes give: `epctx plan --partition`"
+    return Finding(problem=replace(found.problem, what=what, remedy=remedy))
+
+
+def _may_be_made(pattern: str, names: set[str]) -> bool:
+    """Whether a pattern may match a node that passes make: it is called as one that there was,
+    with a slash and more behind.
+    """
+    literal = _WILD.split(pattern, maxsplit=1)[0]
+    made = (f"{name}/" for name in names)
+    return any(literal.startswith(each) or each.startswith(literal) for each in made)

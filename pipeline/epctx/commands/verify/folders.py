@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec, limits, lockfile
-from epctx.commands.package import finding as packages
+from epctx.commands.package import form as packages
 from epctx.engine.output.place import OutputPaths
 from epctx.error_codes import Code
 from epctx.errors import ModelError, UsageError

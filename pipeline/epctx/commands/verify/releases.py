@@ -10,7 +10,7 @@ from typing import Final
 
 from epctx import limits
 from epctx import lockfile as locks
-from epctx.commands.package import hashes
+from epctx.commands.package import checking
 from epctx.commands.package.checking import Checked
 from epctx.commands.verify.folders import words
 from epctx.engine.output import archive, attestation
@@ -69,7 +69,7 @@ def kit(folder: Path, label: str) -> Checked:
         label: how the report calls it.
     """
     entries = [entry for entry in paths_.entries(folder) if entry != SIGNATURE]
-    findings = tuple(hashes.check(folder, entries, hashes.read(folder, entries)))
+    findings = tuple(checking.check_hashes(folder, entries, checking.read_hashes(folder, entries)))
     models: dict[str, list[str]] = {}
     for entry in entries:
         place, _, name = entry.rpartition("/")

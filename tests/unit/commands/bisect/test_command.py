@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from epctx.commands.bisect import command
 from epctx.commands.bisect.result import Bisection
-from epctx.commands.bisect.trials import Spent, Trials
+from epctx.commands.bisect.search import Spent, Trials
 from epctx.error_codes import Code
 from epctx.errors import CompileError, Interrupted, UsageError
 from epctx.manifest import ModelGroup, VerifyInputs

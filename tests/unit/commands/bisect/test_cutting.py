@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from epctx.commands.bisect.cutting import CutModel
+from epctx.commands.bisect.search import CutModel
 from epctx.graph import store
 from epctx.stages import optimize
 from tests.kit import onnx_text

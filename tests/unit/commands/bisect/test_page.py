@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from epctx import codec
-from epctx.commands.bisect import page
+from epctx.commands.bisect import command
 from epctx.commands.bisect.result import Bisection
 from tests.kit.bisections import FOUND
 
 
 def test_the_page_has_first_node_cause_repair_plot_and_table(tmp_path: Path) -> None:
-    path = page.write(FOUND, tmp_path / "dist")
+    path = command.write_result(FOUND, tmp_path / "dist")
     text = path.read_text(encoding="utf-8")
     assert path.name == "m.g.a.bisect.html"
     for words in (
@@ -28,5 +28,5 @@ def test_the_page_has_first_node_cause_repair_plot_and_table(tmp_path: Path) -> 
 
 def test_of_nothing_wrong_the_page_says_so(tmp_path: Path) -> None:
     nothing = Bisection(name="m", target="default", group="g", model="a")
-    text = page.write(nothing, tmp_path).read_text(encoding="utf-8")
+    text = command.write_result(nothing, tmp_path).read_text(encoding="utf-8")
     assert "nothing wrong" in text and "<rect" not in text and "<table" not in text

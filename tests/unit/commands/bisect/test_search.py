@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epctx.commands.bisect.cutting import Layer
-from epctx.commands.bisect.search import Search, smallest
+from epctx.commands.bisect.search import Layer, Search, smallest
 
 
 def layers(parents: list[list[int]]) -> list[Layer]:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from epctx.commands.bisect.trials import Spent, Trials
+from epctx.commands.bisect.search import Spent, Trials
 from epctx.engine import plan
 from epctx.errors import CompileError, EpctxError
 from epctx.manifest import ModelGroup, PartitionSettings

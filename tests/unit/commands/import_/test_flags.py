@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from epctx.commands.import_.flags import TOOL, parse
+from epctx.commands.import_ import TOOL, parse
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from epctx.commands.doctor import command
-from epctx.commands.doctor.diagnosis import ProviderDiagnosis, State
-from epctx.commands.init import choice
-from epctx.commands.init.choice import REFERENCE
+from epctx.commands.doctor.probe import ProviderDiagnosis, State
+from epctx.commands.init import options as choice
+from epctx.commands.init.options import REFERENCE
 from epctx.providers import registry
 
 

@@ -13,8 +13,7 @@ from onnx import TensorProto, helper
 from epctx import api
 from epctx.commands.init import command as init
 from epctx.commands.init import sizes
-from epctx.commands.init.choice import REFERENCE
-from epctx.commands.init.size_options import SizeOptions
+from epctx.commands.init.options import REFERENCE, SizeOptions
 from epctx.commands.init.sizes import Sized
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
 from epctx.graph.inputs import InputSpec

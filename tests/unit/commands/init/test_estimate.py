@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.commands.init import command as init
-from epctx.commands.init import estimate
-from epctx.commands.init.estimate import Estimate
+from epctx.commands.init import genai
+from epctx.commands.init.genai import Estimate
 from epctx.parsing import load
 from scripts import genai_folder
 
@@ -47,11 +47,11 @@ def test_a_folder_whose_compile_does_not_fit_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = genai_folder.write(tmp_path / "llama")
-    found = estimate.of_model(folder / "model.onnx", QNN, 2)
+    found = genai.of_model(folder / "model.onnx", QNN, 2)
     assert found is not None and found.max_memory is None and found.weights > 100_000
-    assert estimate.of_model(folder / "model.onnx", "ReferenceExecutionProvider", 2) is None
+    assert genai.of_model(folder / "model.onnx", "ReferenceExecutionProvider", 2) is None
     small = replace(found, machine=found.memory)
-    monkeypatch.setattr(estimate, "of_model", lambda path, provider, models: small)
+    monkeypatch.setattr(genai, "of_model", lambda path, provider, models: small)
     path = init.write([folder], tmp_path / "epctx.yaml", provider=QNN)
     qnn, cpu = (target.groups[0] for target in load.load(path).targets)
     assert qnn.pieces is not None and qnn.pieces.max_memory == 1_000_000_000

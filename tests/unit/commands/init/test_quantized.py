@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx.commands.init import command, quantized
+from epctx.commands.init import command
 from epctx.errors import UsageError
 from epctx.parsing import load
 from tests.kit.building import mlp
@@ -72,5 +72,5 @@ def test_no_name_ends_a_comment(tmp_path: Path) -> None:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([helper.make_node("Relu", [x.name], ["y"])], "g", [x], [y])
     onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
-    written = [*quantized.lines([tmp_path / "m.onnx"], tmp_path / "m.yaml", QNN, asked=True)]
+    written = [*command.quantize_lines([tmp_path / "m.onnx"], tmp_path / "m.yaml", QNN, asked=True)]
     assert not [line for line in written if "\n" in line]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epctx.commands.init.size_options import SizeOptions
+from epctx.commands.init.options import SizeOptions
 from epctx.errors import UsageError
 from epctx.graph import inputs
 from tests.kit.onnx_text import proto

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from epctx.commands.init import sizes
-from epctx.commands.init.size_options import SizeOptions
+from epctx.commands.init.options import SizeOptions
 from epctx.commands.init.sizes import Sized
 from epctx.errors import ModelError
 from epctx.graph import inputs

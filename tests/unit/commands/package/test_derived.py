@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from epctx.commands.package import derived
+from epctx.commands.package import contents
 from epctx.lockfile.types import Lock, LockedFile, LockedPackage, LockedVariant
 
 PACKAGE = LockedPackage(
@@ -20,7 +20,7 @@ LOCK = Lock(execution_providers={}, groups={}, name="m", sources={}, toolchain={
 
 
 def test_assets_are_needed_like_outputs() -> None:
-    assert [name for name, _ in derived.needed(LOCK, PACKAGE)] == ["tokenizer/vocab.txt"]
+    assert [name for name, _ in contents.needed(LOCK, PACKAGE)] == ["tokenizer/vocab.txt"]
     unknown = LockedVariant(execution_providers=(), files={}, group="x/y", models=())
     with pytest.raises(KeyError):  # a lock that was read has no such variant
-        list(derived.needed(LOCK, replace(PACKAGE, variants=(unknown,))))
+        list(contents.needed(LOCK, replace(PACKAGE, variants=(unknown,))))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.commands.package.links import PackagePlaces, Unresolved
+from epctx.commands.package.form import PackagePlaces, Unresolved
 
 HEX = "ab" * 32
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from epctx.commands.plan.matrix import Shard, _shares, matrix
+from epctx.commands.plan import Shard, _shares, matrix
 from epctx.engine import plan
 
 ROOT = Path(__file__).parents[4]

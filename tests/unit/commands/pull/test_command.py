@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from epctx import api
-from epctx.commands.pull import command
+from epctx.commands import pull
 from epctx.errors import StorageError, VerificationError
 from epctx.files import digest
 from epctx.oci import artifact
@@ -82,7 +82,7 @@ def test_names_that_windows_cannot_hold(
         assert ran.returncode == 0, ran.stderr
         assert ("cannot be pulled on Windows" in ran.stderr) is bool(told)
         assert told is None or told in ran.stderr
-        monkeypatch.setattr(command, "sys", SimpleNamespace(platform="win32"))
+        monkeypatch.setattr(pull, "sys", SimpleNamespace(platform="win32"))
         if told is None:
             assert api.pull(name, tmp_path / "w", insecure=True).not_on_windows is None
             return

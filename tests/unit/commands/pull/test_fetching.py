@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.commands.pull import fetching
+from epctx.commands import pull
 from epctx.errors import StorageError
 from epctx.oci.artifact import Damaged
 from epctx.transfer.attempts import StoreError
@@ -14,9 +14,9 @@ from epctx.transfer.attempts import StoreError
 def test_two_do_not_pull_into_one_folder(tmp_path: Path) -> None:
     target = tmp_path / "got"
     with (
-        fetching.working(target),
+        pull.working(target),
         pytest.raises(StorageError, match="another command"),
-        fetching.working(target),
+        pull.working(target),
     ):
         pass
     assert not list(tmp_path.iterdir())
@@ -24,10 +24,10 @@ def test_two_do_not_pull_into_one_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [StoreError("is slow"), KeyboardInterrupt()])
 def test_it_stays_when_the_rest_may_come_another_time(error: BaseException, tmp_path: Path) -> None:
-    with pytest.raises(type(error)), fetching.working(tmp_path / "got") as work:
+    with pytest.raises(type(error)), pull.working(tmp_path / "got") as work:
         (work / "half").write_bytes(b"half")
         raise error
-    with fetching.working(tmp_path / "got") as work:
+    with pull.working(tmp_path / "got") as work:
         assert (work / "half").read_bytes() == b"half"
 
 
@@ -40,7 +40,7 @@ def test_it_stays_when_the_rest_may_come_another_time(error: BaseException, tmp_
     ],
 )
 def test_nothing_stays_when_the_pull_fails_for_good(error: Exception, tmp_path: Path) -> None:
-    with pytest.raises(type(error)), fetching.working(tmp_path / "got") as work:
+    with pytest.raises(type(error)), pull.working(tmp_path / "got") as work:
         (work / "half").write_bytes(b"half")
         raise error
     assert not list(tmp_path.iterdir())
@@ -48,7 +48,7 @@ def test_nothing_stays_when_the_pull_fails_for_good(error: Exception, tmp_path: 
 
 @pytest.mark.needs("POSIX", "modes")
 def test_its_folder_is_the_users_alone(tmp_path: Path) -> None:
-    with fetching.working(tmp_path / "got") as work:
+    with pull.working(tmp_path / "got") as work:
         assert stat.S_IMODE(work.stat().st_mode) == 0o700
 
 
@@ -56,6 +56,6 @@ def test_its_folder_is_the_users_alone(tmp_path: Path) -> None:
 def test_a_link_in_its_place_is_not_adopted(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / ".got.pulling").symlink_to(tmp_path / "other")
-    with pytest.raises(StorageError, match="is a link"), fetching.working(tmp_path / "got"):
+    with pytest.raises(StorageError, match="is a link"), pull.working(tmp_path / "got"):
         pass
     assert not list((tmp_path / "other").iterdir())

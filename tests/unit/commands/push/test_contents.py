@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.commands.push import contents
+from epctx.commands import push
 from epctx.errors import UsageError, VerificationError
 from epctx.oci.artifact import blob_of
 from tests.kit import pushed
@@ -27,13 +27,13 @@ def test_what_was_changed_is_told(tmp_path: Path, change: object, words: str) ->
     assert callable(change)
     change(folder / "default" / "main")
     with pytest.raises(VerificationError, match=words):
-        contents.files(folder)
+        push.files_to_push(folder)
 
 
 def test_a_folder_without_sums_is_none(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"")
     with pytest.raises(UsageError, match="is no package"):
-        contents.files(tmp_path)
+        push.files_to_push(tmp_path)
 
 
 def test_an_attestation_is_of_the_artifact(tmp_path: Path) -> None:
@@ -41,8 +41,8 @@ def test_an_attestation_is_of_the_artifact(tmp_path: Path) -> None:
     statement = {"subject": [{"name": "m", "digest": {"sha256": own.hex}}]}
     (folder.parent / "m.intoto.json").write_text(json.dumps(statement))
     (folder / "model.sig").write_bytes(b"sig")
-    assert [each.name for each in contents.attached(folder, own)] == ["model.sig", "m.intoto.json"]
+    assert [each.name for each in push.attachments(folder, own)] == ["model.sig", "m.intoto.json"]
     with pytest.raises(VerificationError, match="is of another package"):
-        list(contents.attached(folder, blob_of(b"other").digest))
+        list(push.attachments(folder, blob_of(b"other").digest))
     for text in (b"", b"[]", b'{"subject": [7]}', b'{"subject": 7}'):
-        assert not contents.names(text, own)
+        assert not push.names(text, own)

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epctx.commands.report import coordinates, layering
-from epctx.commands.report.coordinates import Layout, Size
+from epctx.commands.report import graphs as coordinates
+from epctx.commands.report.graphs import Layout, Size
 
 SIZE = Size(width=100, height=30, across=20, down=20, gutter=60)
 
@@ -43,9 +43,9 @@ def assert_apart(layout: Layout) -> None:
 
 @given(graphs())
 def test_every_node_comes_after_what_it_needs_and_nothing_overlaps(graph: list[list[int]]) -> None:
-    found = layering.layers(graph)
+    found = coordinates.layers(graph)
     assert all(found[other] < found[node] for node, before in enumerate(graph) for other in before)
-    layout = coordinates.place(graph, SIZE)
+    layout = coordinates.lay_out(graph, SIZE)
     assert_apart(layout)
     drawn = sorted((start, end) for start, end, *_ in layout.edges)
     assert drawn == sorted((other, node) for node, before in enumerate(graph) for other in before)
@@ -54,7 +54,7 @@ def test_every_node_comes_after_what_it_needs_and_nothing_overlaps(graph: list[l
 def test_an_edge_over_columns_runs_in_gutters_and_never_through_a_box() -> None:
     graph = long_chain(300)
     graph[250] = [3, 249]
-    layout = coordinates.place(graph, SIZE)
+    layout = coordinates.lay_out(graph, SIZE)
     (edge,) = (e for e in layout.edges if e[:2] == (3, 250))
     points = [layout.places[3], *zip(edge[2::2], edge[3::2], strict=True), layout.places[250]]
     inner = points[1:-1]
@@ -69,6 +69,6 @@ def test_an_edge_over_columns_runs_in_gutters_and_never_through_a_box() -> None:
 
 
 def test_parts_that_seem_to_need_each_other_are_drawn_all_the_same() -> None:
-    layout = coordinates.place([[1], [0], [1]], SIZE)
+    layout = coordinates.lay_out([[1], [0], [1]], SIZE)
     assert_apart(layout)
     assert {e[:2] for e in layout.edges} == {(1, 0), (0, 1), (1, 2)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from epctx import api
-from epctx.commands.report.device import milliseconds
+from epctx.commands.report.figures import milliseconds
 from tests.kit import kits
 
 pytestmark = pytest.mark.usefixtures("jobs_inline")

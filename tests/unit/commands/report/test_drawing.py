@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from epctx.commands.report import drawing
-from epctx.commands.report.drawing import Level
+from epctx.commands.report import graphs
+from epctx.commands.report.graphs import Level
 from epctx.graph.model import Decline, Outline
 from epctx.stages.report import ModelReport
 from tests.kit.reports import chain
@@ -34,7 +34,7 @@ def outlined(owners: tuple[int, ...], predecessors: tuple[tuple[int, ...], ...])
 def test_a_partition_that_its_ep_left_in_the_middle_is_drawn_in_its_pieces() -> None:
     # 0 -> 1 -> 2 (left) -> 3 -> 4 (left) -> 5, and 1 -> 3 beside it.
     needs = ((), (0,), (1,), (1, 2), (3,), (4,))
-    drawn = drawing.draw(outlined((0, 0, -1, 0, -1, 0), needs), ["npu"])
+    drawn = graphs.draw(outlined((0, 0, -1, 0, -1, 0), needs), ["npu"])
     assert drawn is not None
     assert drawn.nodes.units == (0, 0, 1, 2, 3, 4)
     assert texts(drawn.units, drawn.units.titles) == [
@@ -56,13 +56,13 @@ def test_units_of_any_partitions_need_no_unit_that_needs_them(data: st.DataObjec
         for node in range(count)
     )
     model = outlined(owners, needs) if max(owners) >= 0 else None
-    drawn = drawing.draw(model, ["npu"]) if model is not None else None
+    drawn = graphs.draw(model, ["npu"]) if model is not None else None
     if drawn is not None:
         edges = {edge[:2] for edge in drawn.units.edges}
         assert not any((b, a) in edges for a, b in edges)
 
 
 def test_a_model_without_an_outline_has_no_drawing() -> None:
-    assert drawing.draw(replace(chain(4), outline=None), ["npu"]) is None
+    assert graphs.draw(replace(chain(4), outline=None), ["npu"]) is None
     empty = Outline(names=(), op_types=(), ops=(), owners=(), predecessors=())
-    assert drawing.draw(replace(chain(4), outline=empty), ["npu"]) is None
+    assert graphs.draw(replace(chain(4), outline=empty), ["npu"]) is None

@@ -3,7 +3,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from epctx.commands.report.links import Links
+from epctx.commands.report.sections import Links
 
 
 def test_what_is_not_there_is_not_pointed_to(tmp_path: Path) -> None:

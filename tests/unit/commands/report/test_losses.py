@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from epctx.commands.report import losses, page
+from epctx.commands.report import page, sections
 from epctx.quantization.report import TensorLoss
 from tests.kit.reports import chain, quantized, report
 
@@ -18,10 +18,10 @@ def test_the_worst_tensor_is_first_and_one_without_noise_is_none() -> None:
     found = quantized(outputs=(TensorLoss(name="y", op_type="MatMul", sqnr=15.0),))
     quiet = TensorLoss(name="copied", op_type="Reshape", sqnr=None)
     found = replace(found, tensors=(*tensors(100), quiet))
-    names = [row.name for row in losses.rows(found)]
+    names = [row.name for row in sections.loss_rows(found)]
     assert names[0] == "t0" and names[50] == "t50" and names[51] == "y"
     assert "copied" not in names
-    drawn = losses.plot(found)
+    drawn = sections.loss_plot(found)
     assert drawn is not None
     assert drawn.words == "101 tensors from 10.0 dB (t0) to 19.9 dB"
     assert [column.words for column in drawn.columns if column.output] == ["y (MatMul): 15.0 dB"]
@@ -42,7 +42,7 @@ def test_the_worst_tensor_is_first_and_one_without_noise_is_none() -> None:
     ],
 )
 def test_what_a_user_should_know(changes: dict[str, object], what: str | None) -> None:
-    told = losses.warned(replace(quantized(), **changes))
+    told = sections.quantize_warnings(replace(quantized(), **changes))
     assert [each.what for each in told] == ([] if what is None else [what])
 
 

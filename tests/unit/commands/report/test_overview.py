@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from epctx.cache.action import Origin, RemoteReport
-from epctx.commands.report import overview
+from epctx.commands.report import figures
 from epctx.engine.report import ActionReport
 from epctx.stages.report import CompositionReport
 from epctx.verification.findings import error_words, largest_error
@@ -25,7 +25,7 @@ def test_a_composition_counts_no_node_twice() -> None:
     wiring = CompositionReport(parts={}, links={}, inputs={}, outputs={})
     composed = replace(made.groups[0], group="whole", composition=wiring)
     both = replace(made, groups=(*made.groups, composed))
-    (figure,) = (f for f in overview.figures(both, None) if f.name == "On EPs")
+    (figure,) = (f for f in figures.key_figures(both, None) if f.name == "On EPs")
     assert figure.note == "18 of 24 nodes in 2 models"
 
 
@@ -34,7 +34,7 @@ def test_a_composition_counts_no_node_twice() -> None:
     [(5, 5, "100 %"), (0, 5, "0.0 %"), (1, 10**6, "0.1 %"), (10**6 - 1, 10**6, "99.9 %")],
 )
 def test_not_all_is_never_said_to_be_all(part: int, whole: int, words: str) -> None:
-    assert overview.percent(part, whole) == words
+    assert figures.percent(part, whole) == words
 
 
 REMOTE = RemoteReport(url="s3://b", records=3, objects=1, fetched=2_000_000, pushed=4)
@@ -43,22 +43,22 @@ REMOTE = RemoteReport(url="s3://b", records=3, objects=1, fetched=2_000_000, pus
 def test_where_what_actions_made_is_from() -> None:
     origins = (None, Origin(), Origin(remote="s3://b", signer="ci-1"), Origin(remote="s3://b"))
     told = [ActionReport.of("compile", "m", None, origin) for origin in origins]
-    assert overview.origins(told) == "1 built, 1 local, 2 remote"
+    assert figures.origins(told) == "1 built, 1 local, 2 remote"
     assert [each.came_from for each in told] == [None, "local", "s3://b", "s3://b"]
     assert [each.signer for each in told] == [None, None, "ci-1", None]
 
 
 def test_what_became_of_the_shared_cache_in_a_line() -> None:
     words = "3 results and 1 file (2.0 MB) came from it; 4 pushed"
-    assert overview.remote_words(REMOTE) == words
+    assert figures.remote_words(REMOTE) == words
     refused = replace(REMOTE, pushed=0, not_pushed=2, refused={"it failed": 3})
-    assert overview.remote_words(refused).endswith("came from it; 2 not pushed; 3 x it failed")
+    assert figures.remote_words(refused).endswith("came from it; 2 not pushed; 3 x it failed")
 
 
 def test_the_shared_cache_is_a_figure_where_there_is_one() -> None:
-    assert "Shared cache" not in {each.name for each in overview.figures(report(), None)}
+    assert "Shared cache" not in {each.name for each in figures.key_figures(report(), None)}
     told = replace(report(), remote=replace(REMOTE, refused={"it failed": 3}))
-    (figure,) = (e for e in overview.figures(told, None) if e.name == "Shared cache")
+    (figure,) = (e for e in figures.key_figures(told, None) if e.name == "Shared cache")
     assert figure.value == "3 results"
     assert figure.note == "1 built; 2.0 MB fetched, 4 pushed"
     assert figure.tone == "warn"

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from epctx.commands.report import page, sections, tables
+from epctx.commands.report import figures, page, sections
 from epctx.engine.report import GroupReport
 from epctx.keys.toolchain import Traits
 from epctx.stages.report import CompositionReport
@@ -176,9 +176,9 @@ def test_a_table_of_very_many_rows_has_the_first_and_what_failed_among_them(
     broken = replace(passed, outcome="fail", message="the last of all")
     many = replace(
         first.verify,
-        findings=(*[passed] * tables.ROWS, *[undecided] * tables.ROWS, broken),
+        findings=(*[passed] * figures.ROWS, *[undecided] * figures.ROWS, broken),
         numbers=(
-            *(numbers(f"output {n}", 0.001) for n in range(tables.ROWS + 6)),
+            *(numbers(f"output {n}", 0.001) for n in range(figures.ROWS + 6)),
             numbers("bad", 0.02, passed=False),
         ),
     )
@@ -187,11 +187,11 @@ def test_a_table_of_very_many_rows_has_the_first_and_what_failed_among_them(
     for name in ("checks", "numbers"):
         rows = text[text.index(f'<table id="{name}-rows"') :]
         rows = rows[: rows.index("</section>")]
-        assert rows.count("<tr data-kind") == tables.ROWS
+        assert rows.count("<tr data-kind") == figures.ROWS
         assert rows.index('data-kind="fail"') == rows.index("data-kind")
-        more = {"checks": tables.ROWS + 1, "numbers": 7}[name]
+        more = {"checks": figures.ROWS + 1, "numbers": 7}[name]
         assert f"And {more:,} more, which <code>made.build.json</code> has." in rows
     section = text[text.index('id="group-1"') : text.index('id="numbers"')]
-    assert section.count("<tr data-kind") == tables.ROWS + sections.SHOWN
+    assert section.count("<tr data-kind") == figures.ROWS + sections.SHOWN
     assert "the last of all" in section
     assert "more, which <code>" not in page.render(made, tmp_path)

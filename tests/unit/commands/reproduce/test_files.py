@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from epctx.commands.reproduce.files import compare_folders
+from epctx.commands.reproduce.result import compare_folders
 from tests.kit.building import mlp
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from epctx import api
-from epctx.commands.reproduce import circumstances, variations
-from epctx.commands.reproduce.circumstances import Circumstances
+from epctx.commands.reproduce import variations
 from epctx.commands.reproduce.result import VARIATIONS, Variation
+from epctx.commands.reproduce.variations import Circumstances
 
 
 def obstacles(told: tuple[Variation, ...]) -> dict[str, str | None]:
@@ -58,11 +58,11 @@ def test_what_hinders_the_process_is_told(tmp_path: Path) -> None:
 def test_who_is_not_root_stays_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     wanted = Circumstances(user="nobody")
-    found = circumstances.enter(wanted, folder=tmp_path, manifest=tmp_path / "m")
+    found = variations.enter(wanted, folder=tmp_path, manifest=tmp_path / "m")
     assert found == {"user": "only root can become another user"}
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     wanted = Circumstances(user="no-such-user")
-    found = circumstances.enter(wanted, folder=tmp_path, manifest=tmp_path / "m")
+    found = variations.enter(wanted, folder=tmp_path, manifest=tmp_path / "m")
     assert found == {"user": "there is no user no-such-user"}
 
 

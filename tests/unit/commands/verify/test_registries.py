@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from epctx import api
-from epctx.commands.verify import registries as fetching
+from epctx.commands.verify import command as fetching
 from epctx.verification.findings import FolderReport, VerifyReport
 from tests.kit import pushed, registries, small_registry
 

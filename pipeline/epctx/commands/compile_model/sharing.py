@@ -1,9 +1,4 @@
-"""EPs that compile in this process: each call is a session, and a workspace is shared by calls.
-
-Source: the EPContext design, "Implementation Guidelines for EPContext Model Generation with
-Weight Sharing": the first session names the binary, the last one writes it and clears the
-workspace; an empty workspace means that the next session is the first.
-"""
+"""Compilation in this process: sessions that share an EP context."""
 
 from __future__ import annotations
 
@@ -11,8 +6,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from epctx.commands.compile_model import described, outputs
-from epctx.commands.compile_model.request import Request
+from epctx.commands.compile_model.request import Request, model_group, move, staging
 from epctx.error_codes import Code
 from epctx.errors import CompileError, UsageError
 from epctx.manifest import ModelGroup
@@ -41,7 +35,7 @@ class Sharing:
             # Weights that passes made are mapped from here until the binary is written.
             scratch = tempfile.TemporaryDirectory(prefix="epctx-", ignore_cleanup_errors=True)
             self._scratch = Path(stack.enter_context(scratch))
-            group = described.group([first], self._folder("described"))
+            group = model_group([first], self._folder("described"))
             self._providers = [registry.create(spec) for spec in group.execution_providers]
             spec = SessionGroupSpec(
                 models=(first.name,),
@@ -79,7 +73,7 @@ class Sharing:
 
     def _session(self, request: Request) -> None:
         number = len(self._written)
-        group = described.group([request], self._folder(f"request-{number}"))
+        group = model_group([request], self._folder(f"request-{number}"))
         loaded = load.run(group.models[0])
         optimized = optimize.run(loaded, group.optimize, self._folder(f"optimized-{number}"))
         model = partition.run(optimized, self._providers, group.partition)
@@ -100,7 +94,7 @@ class Sharing:
 
     def _write(self, request: Request, group: ModelGroup, compiled: CompiledGroup) -> None:
         folder = request.output.parent
-        with outputs.staging(folder) as staged:
+        with staging(folder) as staged:
             output = compile.dump(
                 compiled, staged, external_initializers=group.external_initializers
             )
@@ -108,7 +102,7 @@ class Sharing:
             others = [file.name for file in output.files if file.name != model]
             moves = {staged / name: folder / name for name in others}
             self._require_own_names(request, moves)
-            outputs.move({**moves, staged / model: request.output})
+            move({**moves, staged / model: request.output})
         self._written += [*moves.values(), request.output]
 
     def _require_own_names(self, request: Request, moves: dict[Path, Path]) -> None:

@@ -1,1 +1,0 @@
-"""`epctx import`: manifests made of what other tools are told."""

@@ -1,0 +1,295 @@
+"""`epctx plan`: what a build would do and why, who takes which node, and a CI matrix."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from epctx import lockfile
+from epctx.actions.optimize import Optimize
+from epctx.actions.partition import Partition
+from epctx.actions.pieces import Cut
+from epctx.cache.action import RemoteReport
+from epctx.cache.digests import FreshDigests
+from epctx.cache.store import Shared, open_cache
+from epctx.engine import plan as planning
+from epctx.engine import ranges
+from epctx.engine.actions import optimize, quantize
+from epctx.engine.actions.pieces import of_group
+from epctx.engine.events import Listener, notices
+from epctx.engine.executor import Scheduler, one
+from epctx.engine.lookup import Lookup
+from epctx.engine.output.place import OutputPaths
+from epctx.engine.plan import Plan, PlannedGroup
+from epctx.engine.ranges import Ranges
+from epctx.engine.results import aliased
+from epctx.engine.staleness import GroupPlan, Memo, explain, explain_composition
+from epctx.engine.state import GroupState
+from epctx.error_codes import Code
+from epctx.errors import LockError, ManifestError, ModelError
+from epctx.files.digest import Digest
+from epctx.lockfile import hosts
+from epctx.lockfile.types import Lock
+from epctx.parsing import load
+from epctx.parsing.schema import providers
+from epctx.stages.exclusion import refuse_unmatched
+from epctx.stages.report import ModelReport, PieceReport
+from epctx.text import Brief
+from epctx.worker.pool import Pool, own_logs
+
+
+class PlanReport(Brief, frozen=True, kw_only=True):
+    """What a build would do, in manifest order; `remote`: the shared cache that was asked."""
+
+    name: str
+    groups: tuple[GroupPlan, ...]
+    remote: RemoteReport | None = None
+
+
+def plan(
+    manifest: Path,
+    *,
+    out: Path,
+    only: Sequence[str],
+    numbers: bool,
+    allow_outside: bool,
+    shared: Shared,
+    listener: Listener,
+) -> PlanReport:
+    """Tell what `build` would do with these arguments; as `api.plan`."""
+    planned = planning.read(manifest, only=only, allow_outside=allow_outside)
+    cache = open_cache(notices(listener), shared)
+    place = OutputPaths(out=out.resolve(), name=planned.manifest.name)
+    lookup = Lookup(cache, cache.digests, numbers=numbers, ranges=ranges.of(planned.manifest))
+    memo = Memo(lookup, place, planned.manifest.path)
+    known = {each.label: _look(memo, each) for each in planned.groups}
+    cache.digests.flush()
+    found = [explain(each, memo) for each in known.values()]
+    found += [explain_composition(each, known, memo, place) for each in planned.compositions]
+    remote = None if cache.remote is None else cache.remote.report
+    return PlanReport(name=planned.manifest.name, groups=tuple(found), remote=remote)
+
+
+def _look(memo: Memo, planned: PlannedGroup) -> GroupState:
+    """Tell what is known of a group; what is wrong in a model is its failure, since a plan may be
+    made where weights are not.
+    """
+    try:
+        return memo.state(planned)
+    except ModelError as error:
+        if error.code == Code.MODEL_MISSING:
+            raise
+        return GroupState(planned=planned, failure=error)
+
+
+ANY = "any"
+MOST_JOBS = 200
+"""Jobs that a matrix of GitLab may have; GitHub takes 256."""
+_LIBRARIES = {".so": "linux", ".dll": "windows", ".dylib": "macos"}
+
+
+class Shard(Struct, frozen=True, kw_only=True):
+    """Groups that one job builds. All is text, as GitLab's matrices want; several with commas.
+
+    Attributes:
+        name: of the job.
+        only: what `epctx build --only` takes.
+        os: linux, windows, macos, several where any of them will do, or `any`.
+        machine: x86_64, aarch64, likewise.
+        cpu: what the CPU must be, as `GenuineIntel family 6 model 85`; several with ` or `.
+        eps: ONNX Runtime's names of the EPs.
+        extras: of epctx, which install them.
+    """
+
+    name: str
+    group: str
+    target: str
+    only: str
+    os: str
+    machine: str
+    cpu: str
+    eps: str
+    extras: str
+
+
+class Matrix(Struct, frozen=True, kw_only=True):
+    """A matrix, as GitHub's `fromJSON` takes it; GitLab takes the list in `include`."""
+
+    include: tuple[Shard, ...]
+
+
+def matrix(plan: Plan, *, shards: int = 0) -> Matrix:
+    """The matrix of a plan's groups, in manifest order.
+
+    Compositions have no shard: the job that gathers joins them from what the others have built.
+
+    Args:
+        shards: at most so many, where so few do: groups that want the same host share; 0: one a
+            group.
+    """
+    lock = _lock(plan.manifest.path)
+    known = {group.label: _shard([group], lock) for group in plan.groups}
+    alike: dict[tuple[str, ...], list[PlannedGroup]] = {}
+    for group in plan.groups:
+        each = known[group.label]
+        wants = (each.os, each.machine, each.cpu, each.eps, each.extras)
+        alike.setdefault(wants, []).append(group)
+    if not shards:
+        return Matrix(include=tuple(known.values()))
+    parts = _shares([len(groups) for groups in alike.values()], shards)
+    dealt = zip(alike.values(), parts, strict=True)
+    made = [_shard(groups[n::count], lock) for groups, count in dealt for n in range(count)]
+    return Matrix(include=tuple(made))
+
+
+def _shares(sizes: Sequence[int], most: int) -> list[int]:
+    """How many shards each heap of groups gets: one, and what is left where they are fullest."""
+    given = [1 for _ in sizes]
+    while sum(given) < min(most, sum(sizes)):
+        fullest = max(range(len(sizes)), key=lambda n: sizes[n] / given[n])
+        given[fullest] += 1
+    return given
+
+
+def _shard(groups: Sequence[PlannedGroup], lock: Lock | None) -> Shard:
+    first = groups[0]
+    names = list(dict.fromkeys(spec.provider for spec in first.group.execution_providers))
+    known = [_known(name) for name in names]
+    facts = [] if lock is None else [kind for kind in hosts.kinds(lock) if kind]
+    locked = {n: [kind[n] for kind in facts if n in kind] for n in names}
+    vendors = [each.cpu for each in known if each.cpu]
+    cpus = [_cpu(fact) for name in names for fact in locked[name]] or vendors
+    systems = _common([each.systems for each in known])
+    return Shard(
+        name=first.label if len(groups) == 1 else f"{first.label} and {len(groups) - 1} more",
+        group=_list(group.group.name for group in groups),
+        target=_list(group.target for group in groups),
+        only=_list(group.label for group in groups),
+        os=_list(_of_lock(lock, names) or systems) or ANY,
+        machine=_list(_common([each.machines for each in known])) or ANY,
+        cpu=" or ".join(dict.fromkeys(filter(None, cpus))) or ANY,
+        eps=_list(names),
+        extras=_list(each.extra for each in known if each.extra),
+    )
+
+
+def _known(name: str) -> providers.CompilesOn:
+    schema = providers.find(name)
+    return providers.CompilesOn() if schema is None else schema.knowledge.compiles_on
+
+
+def _common(each: Iterable[Sequence[str]]) -> list[str]:
+    """What all that say something agree on, in the order of the first."""
+    said = [names for names in each if names]
+    return [name for name in said[0] if all(name in names for names in said)] if said else []
+
+
+def _of_lock(lock: Lock | None, names: Iterable[str]) -> list[str]:
+    """The system whose libraries the lock has of these EPs: its toolchain is of no other."""
+    if lock is None:
+        return []
+    entries = lock.execution_providers
+    labels = [
+        label
+        for key, entry in entries.items()
+        if key.partition("#")[0] in names
+        for label in entry.toolchain
+    ]
+    return sorted(
+        {_LIBRARIES[end] for label in labels for end in Path(label).suffixes if end in _LIBRARIES}
+    )
+
+
+def _cpu(facts: Mapping[str, str]) -> str:
+    vendor = facts.get("cpu vendor", "")
+    said = [
+        f"{name} {facts[f'cpu {name}']}" for name in ("family", "model") if f"cpu {name}" in facts
+    ]
+    return " ".join(filter(None, [vendor, *said]))
+
+
+def _list(names: Iterable[str]) -> str:
+    return ",".join(dict.fromkeys(names))
+
+
+def _lock(manifest: Path) -> Lock | None:
+    try:
+        return lockfile.read(lockfile.place(manifest))
+    except LockError:  # there is none, or it cannot be read: the build will say so
+        return None
+
+
+class GroupPreview(Struct, frozen=True, kw_only=True):
+    """The partitions of a model group's models, as its EPs answer before a compile.
+
+    EPs of onnxruntime decide inside the partition that they are given (real-eps.md section 4). QNN
+    and OpenVINO are asked what they would leave; the build report has what they left.
+
+    Attributes:
+        silent: EPs, by alias, that cannot be asked: their partitions are what they are offered.
+    """
+
+    target: str
+    group: str
+    models: tuple[ModelReport, ...]
+    silent: tuple[str, ...] = ()
+
+
+def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
+    """Load, optimize and partition what a plan would build.
+
+    Raises:
+        EpctxError: what a stage raised.
+    """
+    known = ranges.of(plan.manifest)
+    with tempfile.TemporaryDirectory(prefix="epctx-plan-") as scratch:
+        folder = Path(scratch)
+        pool = Pool(work=folder / "work", logs=own_logs())
+        with Scheduler(pool), load.located(plan.manifest.path):
+            return tuple(
+                _group(pool, planned, folder / f"g{number}", known)
+                for number, planned in enumerate(plan.groups)
+            )
+
+
+def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> GroupPreview:
+    with pool.lease(None) as lease:
+        group = quantize.again(
+            planned.group, known, FreshDigests(), folder / "q", lease, calibrate=True
+        )
+        optimized: dict[str, Path] = {}
+        digests: dict[str, Digest] = {}
+        for number, source in enumerate(group.models):
+            optimized[source.name] = folder / f"m{number}"
+            job = Optimize.of(source, group.optimize, optimized[source.name])
+            digests[source.name] = optimize.run(job, lambda job: one(lease, job)).digest
+        found = one(lease, Partition(group=group, optimized=optimized))
+        pieces: dict[str, tuple[PieceReport, ...]] = {}
+        for number, session in enumerate(planned.session_groups if group.pieces else ()):
+            names = [model.name for model in session.models]
+            cut = replace(
+                Cut.of(
+                    group,
+                    {name: digests[name] for name in names},
+                    providers.compile_memory(ep.provider for ep in group.execution_providers),
+                ),
+                folders={name: optimized[name] for name in names},
+                folder=folder / f"c{number}",
+            )
+            try:
+                reports = [model.reports for model in one(lease, cut).models]
+            except ManifestError as error:
+                raise of_group(error, group.name) from error
+            pieces.update(zip(names, reports, strict=True))
+    models = (replace(model, pieces=pieces.get(model.name, ())) for model in found.models)
+    refuse_unmatched(found.unmatched, where=f"model group {group.name}")
+    return GroupPreview(
+        target=planned.target,
+        group=group.name,
+        models=aliased(models, group.execution_providers),
+        silent=found.silent,
+    )

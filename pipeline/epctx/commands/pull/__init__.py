@@ -1,1 +1,0 @@
-"""`epctx pull`: a package, out of a registry."""

@@ -1,0 +1,297 @@
+"""`epctx push`: push a package to an OCI registry."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from epctx import codec, limits
+from epctx.commands.moving import Moving
+from epctx.commands.package import form
+from epctx.commands.package.form import MANIFEST
+from epctx.engine.events import Listener
+from epctx.engine.output import place
+from epctx.engine.output.place import PACKAGE
+from epctx.error_codes import Code
+from epctx.errors import StorageError, UsageError, VerificationError
+from epctx.files import digest, hashing, outputs, paths
+from epctx.files.digest import Digest
+from epctx.files.regular import open_regular
+from epctx.oci import artifact
+from epctx.oci.artifact import ATTESTATION, ATTESTATION_FILES, SIGNATURE, Artifact, Blob
+from epctx.oci.opening import open_repository
+from epctx.oci.reference import Reference
+from epctx.text import Brief
+from epctx.verification import integrity
+
+if TYPE_CHECKING:
+    from epctx.oci.registry import Came, Repository
+
+
+class Attached(Struct, frozen=True, kw_only=True):
+    """A file that is about a package: its media type, its name, what it says."""
+
+    kind: str
+    name: str
+    content: bytes
+
+
+class _Named(Struct, frozen=True):
+    package_name: str | None = None
+
+
+def files_to_push(folder: Path) -> dict[str, Blob]:
+    """Every file of a package, or of the groups in a folder, by its path, with `/`.
+
+    Raises:
+        UsageError: it is neither.
+        ModelError: a file cannot be read.
+        VerificationError: a file is not what SHA256SUMS says, or is in none.
+    """
+    names = [name for name in paths.entries(folder) if name != outputs.SIGNATURE]
+    expected = _expected(folder, names)
+    found = hashing.of_each(lambda name: _blob(folder / name), _regular(folder, names))
+    for name in sorted({*found, *expected}):
+        if name not in found:
+            raise _wrong(folder / name, f"is missing, and {outputs.SUMS} lists it")
+        if name not in expected and name.rpartition("/")[2] != outputs.SUMS:
+            raise _wrong(folder / name, f"is in no {outputs.SUMS}")
+        if name in expected and found[name].digest != expected[name]:
+            raise _wrong(folder / name, f"was changed: it is not what {outputs.SUMS} says")
+    return found
+
+
+def package_name(folder: Path) -> str | None:
+    """What a package calls itself; None: it does not, or it is none."""
+    if not form.is_package(folder):
+        return None
+    return codec.decode(_read(folder / MANIFEST), _Named).package_name
+
+
+def attachments(folder: Path, content: Digest) -> Iterator[Attached]:
+    """The signature in a folder, and the attestations beside it.
+
+    Raises:
+        VerificationError: an attestation is about something else than the artifact of this digest.
+    """
+    signature = folder / outputs.SIGNATURE
+    if signature.is_file():
+        yield Attached(kind=SIGNATURE, name=outputs.SIGNATURE, content=_read(signature))
+    stem = folder.name.removesuffix(PACKAGE)
+    for place in (folder.with_name(f"{stem}{ending}") for ending in ATTESTATION_FILES):
+        if place.is_file():
+            told = _read(place)
+            if place.suffix == ".json" and not names(told, content):
+                raise VerificationError(
+                    "is of another package, or of none",
+                    file=place.as_posix(),
+                    why=f"none of its subjects is {content}",
+                    remedy="make it anew: `epctx package --attest`; or move it away",
+                    code=Code.INTEGRITY,
+                )
+            yield Attached(kind=ATTESTATION, name=place.name, content=told)
+
+
+def names(attestation: bytes, content: Digest) -> bool:
+    """Whether an in-toto statement has the artifact of this digest among its subjects."""
+    try:
+        document: Any = json.loads(attestation)
+        return any(each["digest"]["sha256"] == content.hex for each in document["subject"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
+def _expected(folder: Path, names: Sequence[str]) -> Mapping[str, Digest]:
+    """The digest of each file that a SHA256SUMS lists."""
+    nested = form.is_package(folder)
+    sums = [
+        each
+        for each in names
+        if each.rpartition("/")[2] == outputs.SUMS and not (nested and "/" in each)
+    ]
+    if not sums:
+        raise UsageError(
+            f"is no package, and has no group that was built: there is no {outputs.SUMS}",
+            file=folder.as_posix(),
+            remedy="name dist/<name>.ortpackage, which `epctx package` writes, or dist/<name>",
+            code=Code.NO_SUCH_PATH,
+        )
+    expected: dict[str, Digest] = {}
+    for each in sums:
+        inner = each.removesuffix(outputs.SUMS)
+        listed, faults = integrity.read_sums(folder / inner, nested=nested)
+        if faults:
+            raise _wrong(folder / each, faults[0])
+        expected |= {f"{inner}{file.name}": file.digest for file in listed}
+    return expected
+
+
+def _regular(folder: Path, names: Sequence[str]) -> Sequence[str]:
+    for each in names:
+        if (reason := paths.missing(folder, each)) is not None:
+            raise _wrong(folder / each, f"is no file of a package: {reason}")
+        if not paths.is_plain(each):
+            raise _wrong(folder / each, "has a name that is none on every system")
+    return names
+
+
+def _blob(path: Path) -> Blob:
+    _, descriptor = open_regular(path, where=path.as_posix())
+    with os.fdopen(descriptor, "rb", buffering=0) as stream:
+        size = os.fstat(descriptor).st_size
+        return Blob(digest=digest.of_stream(stream, "sha256"), size=size)
+
+
+def _read(path: Path) -> bytes:
+    _, descriptor = open_regular(path, where=path.as_posix())
+    with os.fdopen(descriptor, "rb") as stream:
+        content = stream.read(limits.REGISTRY_ATTACHED_BYTES.value + 1)
+    if len(content) > limits.REGISTRY_ATTACHED_BYTES.value:
+        raise _wrong(path, f"is larger than {limits.REGISTRY_ATTACHED_BYTES}")
+    return content
+
+
+def _wrong(path: Path, what: str) -> VerificationError:
+    return VerificationError(
+        what,
+        file=path.as_posix(),
+        remedy="push nothing that was changed: build it again; `epctx verify` says more",
+        code=Code.INTEGRITY,
+    )
+
+
+class PushReport(Brief, frozen=True, kw_only=True):
+    """A package in a registry.
+
+    Attributes:
+        reference: where it is.
+        digest: of its manifest, `sha256:…`: always the same for the same package.
+        state: pushed, or up to date: the same was there.
+        files: how many files it has.
+        size: of all different ones, in bytes.
+        sent: bytes that were not in the repository.
+        mounted: bytes that the registry took from another repository of its own.
+        attached: the signature and the attestations that are there with it, by name.
+    """
+
+    reference: str
+    digest: str
+    state: Literal["pushed", "up to date"]
+    files: int
+    size: int
+    sent: int
+    mounted: int
+    attached: tuple[str, ...]
+
+
+def run(
+    folder: Path,
+    reference: Reference,
+    *,
+    insecure: bool,
+    mount: str | None,
+    listener: Listener,
+    waiting: Callable[[], None],
+) -> PushReport:
+    """Push a package, and what is said of it, unless they are there.
+
+    Args:
+        folder: the package, or `dist/<name>`.
+        insecure: the registry speaks plain HTTP.
+        mount: another repository of the registry, which may have some of the files.
+        waiting: called if a build holds the package.
+
+    Raises:
+        UsageError: there is no package, or the extra is not installed.
+        VerificationError: the package is not what it says, or not what the reference asks for.
+        StorageError: the registry does not take it.
+    """
+    with (
+        place.undisturbed([folder], waiting),
+        open_repository(reference, insecure=insecure) as repository,
+    ):
+        files = files_to_push(folder)
+        made = artifact.package(files, name=package_name(folder))
+        _refuse_another(made, reference)
+        attached = list(attachments(folder, made.digest))
+        came = Counter[str]()
+        new = repository.manifest(reference.name) != made.manifest
+        if new:
+            moving = Moving(folder.name, "push", listener)
+            came = _upload(repository, folder, files, moving, mount)
+            repository.upload(artifact.blob_of(made.config), made.config, _silent, None)
+            repository.put_manifest(reference.name, made.manifest)
+        told = [each.name for each in attached if attach(repository, made, each)]
+    unique = {blob.digest: blob.size for blob in files.values()}
+    return PushReport(
+        reference=str(reference),
+        digest=str(made.digest),
+        state="pushed" if new or told else "up to date",
+        files=len(files),
+        size=sum(unique.values()),
+        sent=came["sent"],
+        mounted=came["mounted"],
+        attached=tuple(each.name for each in attached),
+    )
+
+
+def attach(repository: Repository, made: Artifact, file: Attached) -> bool:
+    """Put a file that is about an artifact beside it; False: it is there.
+
+    Raises StoreError and Damaged, as the repository does.
+    """
+    subject = artifact.descriptor(made.manifest)
+    own = artifact.referrer(file.kind, file.name, file.content, subject)
+    told = artifact.descriptor(own.manifest, artifact_type=file.kind, name=file.name)
+    known = repository.attached(made.digest)
+    if any(each.digest == told.digest for each in known):
+        return False
+    for content in (file.content, own.config):
+        repository.upload(artifact.blob_of(content), content, _silent, None)
+    if not repository.put_manifest(told.digest, own.manifest):
+        kept = [each for each in known if not artifact.replaces(told, each)]
+        tag = artifact.fallback(made.digest)
+        repository.put_manifest(tag, artifact.index([*kept, told]), artifact.INDEX)
+    return True
+
+
+def _refuse_another(made: Artifact, reference: Reference) -> None:
+    if reference.digest not in (None, made.digest):
+        raise VerificationError(
+            f"is not what is to be pushed, which is {made.digest}",
+            where=str(reference),
+            remedy="leave the digest out, or build what it is of",
+            code=Code.INTEGRITY,
+        )
+
+
+def _upload(
+    repository: Repository,
+    folder: Path,
+    files: dict[str, Blob],
+    moving: Moving,
+    mount: str | None,
+) -> Counter[str]:
+    """Upload each content once; how many bytes came in which way."""
+    unique: dict[Digest, str] = {blob.digest: path for path, blob in files.items()}
+
+    def upload(path: str) -> Came:
+        place, blob = folder / path, files[path]
+        remedy = "run the command again, and let nothing else write there meanwhile"
+        with StorageError.if_refused("cannot be read", file=place.as_posix(), remedy=remedy):
+            return repository.upload(blob, place, moving.begin(path, blob), mount)
+
+    sizes = Counter[str]()
+    for path, how in moving.each(upload, unique.values()).items():
+        sizes[how] += files[path].size
+    return sizes
+
+
+def _silent(done: int) -> None:
+    """Of what is small nothing is told."""

@@ -1,1 +1,0 @@
-"""`epctx push`: a package, into a registry."""

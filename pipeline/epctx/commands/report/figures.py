@@ -1,0 +1,610 @@
+"""Figures, tables and timeline of a report's page."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Final
+
+from msgspec import Struct
+
+from epctx.cache.action import RemoteReport
+from epctx.engine.report import ActionReport, BuildReport, GroupReport, StageTime
+from epctx.files.outputs import CONTEXT_SUFFIX
+from epctx.graph.model import Decline, Refusal
+from epctx.stages.report import ModelReport
+from epctx.text import size_words, time_words
+from epctx.verification.device_results import DeviceModel, DeviceResults
+from epctx.verification.findings import (
+    DECADES,
+    Comparison,
+    Finding,
+    OutputNumbers,
+    Sessions,
+    VerifyReport,
+    error_words,
+    largest_error,
+)
+
+NODES_SHOWN = 5
+"""Names of nodes that a row tells."""
+
+ROWS: Final = 1000
+"""Rows of numbers or checks that a table of the page has; the report has the others."""
+
+
+class LeftRow(Struct, frozen=True, kw_only=True):
+    """Nodes of one op type that an EP left for one reason; some names, and where the first is."""
+
+    op_type: str
+    ep: str
+    said: Refusal
+    count: int
+    names: tuple[str, ...]
+    location: str
+
+
+SESSIONS: Final[Mapping[Sessions, str]] = {
+    "generating": "generating sessions",
+    "files": "loaded from files",
+    "pieces": "the piece by itself",
+    "chain": "the pieces one after the other",
+    "quantized": "quantized model",
+    "device": "device",
+}
+"""Names, for readers, of the sessions that computed an output."""
+
+
+class NumbersRow(Struct, frozen=True, kw_only=True):
+    """An output of a model, by the input set on which it is worst.
+
+    Attributes:
+        group: `group@target`.
+        sets: how many input sets and kinds of sessions it was compared on.
+        used: the share of the tolerance that the worst one takes; None: not known.
+    """
+
+    group: str
+    worst: OutputNumbers
+    sets: int
+    used: float | None
+
+
+class CheckRow(Struct, frozen=True, kw_only=True):
+    """A finding. `group`: `group@target`."""
+
+    group: str
+    finding: Finding
+
+
+def left_rows(model: ModelReport, *, every: bool = False) -> tuple[LeftRow, ...]:
+    """What was left to the default EP and why, the most frequent first; or `every` node in a row of
+    its own.
+    """
+    alike: dict[tuple[str, str, Refusal, str], list[Decline]] = {}
+    for each in model.declined:
+        for ep, said in each.by_provider():
+            alike.setdefault((each.kind, ep, said, each.node * every), []).append(each)
+    rows = (
+        LeftRow(
+            op_type=op_type,
+            ep=ep,
+            said=said,
+            count=len(nodes),
+            names=tuple(node.node for node in nodes[:NODES_SHOWN]),
+            location=nodes[0].location,
+        )
+        for (op_type, ep, said, _), nodes in alike.items()
+    )
+    return tuple(sorted(rows, key=lambda row: -row.count))
+
+
+def number_rows(groups: Iterable[GroupReport]) -> tuple[NumbersRow, ...]:
+    """Every output of every model, what is nearest to its tolerance or beyond it first. What pieces
+    computed by themselves, and one after the other, has rows of its own.
+    """
+    rows: list[NumbersRow] = []
+    for group in groups:
+        outputs: dict[tuple[str, ...], list[OutputNumbers]] = {}
+        for each in group.verify.numbers if group.verify else ():
+            own = each.sessions if each.sessions in ("pieces", "chain") else ""
+            outputs.setdefault((each.model, each.output, each.right, own), []).append(each)
+        for found in outputs.values():
+            worst = max(found, key=_severity)
+            rows.append(
+                NumbersRow(
+                    group=group_label(group),
+                    worst=worst,
+                    sets=len(found),
+                    used=tolerance_used(worst),
+                )
+            )
+    return tuple(sorted(rows, key=lambda row: _severity(row.worst), reverse=True))
+
+
+def check_rows(groups: Iterable[GroupReport]) -> tuple[CheckRow, ...]:
+    """Every finding, what failed first, then what could not be checked."""
+    order = ("fail", "not checkable", "pass")
+    rows = (
+        CheckRow(group=group_label(group), finding=finding)
+        for group in groups
+        for finding in (group.verify.findings if group.verify else ())
+    )
+    return tuple(sorted(rows, key=lambda row: order.index(row.finding.outcome)))
+
+
+def group_label(group: GroupReport) -> str:
+    """How a group is called."""
+    return f"{group.group}@{group.target}"
+
+
+def tolerance_used(found: OutputNumbers) -> float | None:
+    """The largest share of any of its tolerances that an output's error takes; 1: all of it."""
+    shares = list(_tolerance_shares(found))
+    return max(shares) if shares else None
+
+
+def _tolerance_shares(found: OutputNumbers) -> Iterator[float]:
+    comparison, allowed = found.comparison, found.tolerance
+    for error, most in (
+        (comparison.max_abs, allowed.max_abs),
+        (comparison.max_rel, allowed.max_rel),
+        (
+            None if comparison.cosine is None else 1 - comparison.cosine,
+            None if allowed.cosine_min is None else 1 - allowed.cosine_min,
+        ),
+    ):
+        if error is not None and most:
+            yield max(error, 0.0) / most
+
+
+def _severity(found: OutputNumbers) -> tuple[bool, float, float]:
+    comparison = found.comparison
+    return (
+        not found.passed,
+        tolerance_used(found) or 0.0,
+        comparison.max_rel or comparison.max_abs or 0.0,
+    )
+
+
+class Figure(Struct, frozen=True, kw_only=True):
+    """One figure of the first row. `tone`: good, bad, warn, or empty."""
+
+    name: str
+    value: str
+    note: str = ""
+    tone: str = ""
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """What an EP took of something. `ep`: its place in the list of EPs, -1: the default EP."""
+
+    ep: int
+    alias: str
+    nodes: int
+    start: float
+    percent: float
+
+
+class Cell(Struct, frozen=True, kw_only=True):
+    """A group for a target. `shares`: of its nodes, all models together."""
+
+    group: GroupReport
+    shares: tuple[Share, ...]
+    percent: str
+    size: int
+    error: str
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A group over all targets; None: the target does not build it."""
+
+    group: str
+    cells: tuple[Cell | None, ...]
+
+
+def eps(report: BuildReport) -> tuple[str, ...]:
+    """Every EP that took something, by its alias."""
+    parts = (p for g in report.groups for m in g.models for p in m.partitions)
+    return tuple(dict.fromkeys(part.provider for part in parts))
+
+
+def key_figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
+    """The first row. `saved`: bytes that shared weights did not take, if known."""
+    # A composition is made of models that are counted already.
+    models = [m for group in report.groups if group.composition is None for m in group.models]
+    files = [file for group in report.groups for file in group.files]
+    states = Counter(group.state for group in report.groups)
+    failed = states["failed"] + states["skipped"]
+    told = [
+        Figure(
+            name="Groups",
+            value=str(len(report.groups)),
+            note=", ".join(f"{count} {state}" for state, count in states.items()),
+            tone="bad" if failed else "good",
+        )
+    ]
+    if models:
+        nodes, taken = sum(m.nodes for m in models), sum(map(_taken, models))
+        told.append(
+            Figure(
+                name="On EPs",
+                value=percent(taken, nodes),
+                note=f"{taken:,} of {nodes:,} nodes in {_count(len(models), 'model')}",
+                tone="warn" if taken < nodes else "good",
+            )
+        )
+        told.append(_checks(report))
+        told.append(_error(report))
+    if files:
+        size = sum(file.size for file in files)
+        note = _count(len(files), "file")
+        note += f"; sharing saved {size_words(saved)}" if saved else ""
+        told.append(Figure(name="Size", value=size_words(size), note=note))
+    if report.remote is not None:
+        built = sum(each.ran for group in report.groups for each in group.actions)
+        note = f"{built} built; {size_words(report.remote.fetched)} fetched"
+        note += f", {report.remote.pushed} pushed" if report.remote.pushed else ""
+        came = _count(report.remote.records, "result")
+        tone = "warn" if report.remote.refused else ""
+        told.append(Figure(name="Shared cache", value=came, note=note, tone=tone))
+    return (*told, Figure(name="Time", value=duration(report.seconds), note="wall clock"))
+
+
+def origins(actions: Iterable[ActionReport]) -> str:
+    """Where what actions made is from: `2 built, 1 local, 3 remote`."""
+    found = Counter(_origin(each) for each in actions)
+    return ", ".join(
+        f"{found[name]} {name}" for name in ("built", "local", "remote") if found[name]
+    )
+
+
+def _origin(action: ActionReport) -> str:
+    if action.ran:
+        return "built"
+    return "local" if action.came_from in (None, "local") else "remote"
+
+
+def remote_words(told: RemoteReport) -> str:
+    """What became of the shared cache, in a line."""
+    words = [
+        f"{_count(told.records, 'result')} and {_count(told.objects, 'file')} "
+        f"({size_words(told.fetched)}) came from it"
+    ]
+    words += [f"{told.pushed} pushed"] if told.pushed else []
+    words += [f"{told.not_pushed} not pushed"] if told.not_pushed else []
+    words += [f"{count} x {why}" for why, count in told.refused.items()]
+    return "; ".join(words)
+
+
+def group_matrix(
+    report: BuildReport, all_eps: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    """The targets, and each group over them."""
+    targets = tuple(dict.fromkeys(group.target for group in report.groups))
+    names = dict.fromkeys(group.group for group in report.groups)
+    found = {(each.group, each.target): each for each in report.groups}
+    return targets, tuple(
+        Row(
+            group=name,
+            cells=tuple(
+                cell(found[name, target], all_eps) if (name, target) in found else None
+                for target in targets
+            ),
+        )
+        for name in names
+    )
+
+
+def shares(models: Iterable[ModelReport], all_eps: Sequence[str]) -> tuple[Share, ...]:
+    """Who took how much of some models, the default EP last."""
+    taken: Counter[int] = Counter()
+    total = 0
+    for model in models:
+        total += model.nodes
+        for part in model.partitions:
+            taken[all_eps.index(part.provider)] += part.nodes
+    order = [*sorted(taken), -1]
+    taken[-1] = total - sum(taken.values())
+    told: list[Share] = []
+    start = 0.0
+    for ep in order:
+        if taken[ep] > 0:
+            width = 100 * taken[ep] / total
+            alias = all_eps[ep] if ep >= 0 else "default EP"
+            told.append(
+                Share(ep=ep, alias=alias, nodes=taken[ep], start=start, percent=round(width, 3))
+            )
+            start = round(start + width, 3)
+    return tuple(told)
+
+
+def percent(part: int, whole: int) -> str:
+    """A share; what is not all of it never says 100 %, nor what is some of it 0 %."""
+    if part == whole:
+        return "100 %"
+    return f"{min(max(100 * part / whole, 0.1 if part else 0.0), 99.9):.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    return f"{seconds:.1f} s" if seconds < 120 else time_words(seconds)
+
+
+def cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
+    """A group at a glance, by its models' shares over `all_eps`."""
+    return Cell(
+        group=group,
+        shares=shares(group.models, all_eps),
+        percent=percent(sum(map(_taken, group.models)), sum(m.nodes for m in group.models)),
+        size=sum(file.size for file in group.files),
+        error=error_words(largest_error(group.verify.numbers if group.verify else ())),
+    )
+
+
+def _checks(report: BuildReport) -> Figure:
+    outcomes = Counter(f.outcome for g in report.groups if g.verify for f in g.verify.findings)
+    failed, open_ones = outcomes["fail"], outcomes["not checkable"]
+    told = [f"{failed} failed"] if failed else []
+    told += [f"{open_ones} not checkable"] if open_ones else []
+    unmade = sum(
+        group.state in ("failed", "skipped") and not (group.verify and group.verify.findings)
+        for group in report.groups
+    )
+    told += [f"{_count(unmade, 'group')} not checked"] if unmade else []
+    tone = "bad" if failed else "warn" if told else "good"
+    note = ", ".join(told) or "all that were made"
+    return Figure(name="Checks passed", value=str(outcomes["pass"]), note=note, tone=tone)
+
+
+def _error(report: BuildReport) -> Figure:
+    numbers = [n for g in report.groups if g.verify for n in g.verify.numbers]
+    worst = largest_error(numbers)
+    if worst is None:
+        return Figure(name="Largest error", value="not run", note="no numbers", tone="warn")
+    bad = sum(not each.passed for each in numbers)
+    note = f"{bad} beyond the tolerance" if bad else "relative, within the tolerance"
+    unmade = sum(not (group.verify and group.verify.numbers) for group in report.groups)
+    note += f"; {_count(unmade, 'group')} not compared" if unmade else ""
+    tone = "bad" if bad else "warn" if unmade else "good"
+    return Figure(name="Largest error", value=error_words(worst), note=note, tone=tone)
+
+
+def _taken(model: ModelReport) -> int:
+    return sum(part.nodes for part in model.partitions)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+DOING: Final = {
+    "load": "loading",
+    "optimize": "optimizing",
+    "quantize": "quantizing",
+    "source": "running the source models",
+    "partition": "partitioning",
+    "compile": "compiling",
+    "dump": "writing",
+    "verify": "verifying",
+    "compose": "composing",
+}
+_STAGES_NAMED: Final = 4
+_LEAST_SHARE: Final = 0.01
+"""Share of the whole below which a stage is not named."""
+
+
+def time_sentence(report: BuildReport) -> str:
+    """How long each stage took of the build's time, the longest first.
+
+    Stages of several groups that ran at the same time may take longer together than the build.
+    """
+    stages: dict[str, dict[str, float]] = {}
+    for group in report.groups:
+        for time in group.stages:
+            took = stages.setdefault(time.stage, {})
+            took[group_label(group)] = took.get(group_label(group), 0.0) + time.end - time.start
+    longest = sorted(stages, key=lambda stage: -sum(stages[stage].values()))
+    work, wall = sum(sum(took.values()) for took in stages.values()), report.seconds
+    if not work:
+        return f"{duration(wall)}: no stage had to run."
+    whole = max(work, wall)
+    large = [s for s in longest[:_STAGES_NAMED] if sum(stages[s].values()) >= _LEAST_SHARE * whole]
+    told = [_doing(stage, stages[stage], whole, len(report.groups)) for stage in large]
+    rest = whole - sum(sum(stages[stage].values()) for stage in large)
+    if rest >= _LEAST_SHARE * whole:
+        told.append(f"{duration(rest)} for the rest")
+    head = duration(wall)
+    if work > wall:
+        head += f" in which {duration(work)} of work was done, several stages at a time"
+    return f"{head}: {', '.join(told)}."
+
+
+def _doing(stage: str, groups: dict[str, float], whole: float, of: int) -> str:
+    """A stage in words, its share of the time, and the group that took most of it."""
+    seconds = sum(groups.values())
+    words, share = (
+        f"{duration(seconds)} {DOING.get(stage, stage)}",
+        f"{100 * seconds / whole:.0f} %",
+    )
+    name = max(groups, key=lambda group: groups[group])
+    if of > 1 and len(groups) == 1:
+        return f"{words} {name} ({share})"
+    most = f", most of it {name}" if of > 1 and 2 * groups[name] > seconds else ""
+    return f"{words} ({share}{most})"
+
+
+STAGES: Final = (
+    *("load", "optimize", "quantize", "source", "partition"),
+    *("compile", "dump", "verify", "compose"),
+)
+_STEPS: Final = (1, 2, 5, 10)
+_TICKS: Final = 8
+"""At most; with one more at 0."""
+
+
+class Bar(Struct, frozen=True, kw_only=True):
+    """A stage's time: `start` and `width` in per cent."""
+
+    time: StageTime
+    start: float
+    width: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.time.end - self.time.start
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """A model or session group of a group, on one machine; None: on the one that built."""
+
+    machine: str | None
+    group: str
+    subject: str
+    bars: tuple[Bar, ...]
+
+
+class Tick(Struct, frozen=True, kw_only=True):
+    """A mark on the axis, at `place` per cent."""
+
+    seconds: float
+    place: float
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """All lines; `totals`: seconds by stage, of all lines together."""
+
+    lines: tuple[Line, ...]
+    ticks: tuple[Tick, ...]
+    totals: dict[str, float]
+
+
+def timeline(report: BuildReport) -> Timeline | None:
+    """The timeline of a build; None: nothing ran."""
+    times = [(g, time) for g in report.groups for time in g.stages]
+    if not times:
+        return None
+    whole = max(report.seconds, *(time.end for _, time in times)) or 1.0
+    lines: dict[tuple[str, str, str], list[Bar]] = {}
+    totals = dict.fromkeys(STAGES, 0.0)
+    for group, time in times:
+        start, width = 100 * time.start / whole, 100 * (time.end - time.start) / whole
+        bar = Bar(time=time, start=round(start, 3), width=round(max(width, 0.15), 3))
+        lines.setdefault((time.machine or "", group_label(group), time.subject), []).append(bar)
+        totals[time.stage] = totals.get(time.stage, 0.0) + bar.seconds
+    return Timeline(
+        lines=tuple(
+            Line(machine=machine or None, group=group, subject=subject, bars=tuple(bars))
+            for (machine, group, subject), bars in sorted(
+                lines.items(), key=lambda each: each[0][0]
+            )
+        ),
+        ticks=_ticks(whole),
+        totals={stage: seconds for stage, seconds in totals.items() if seconds},
+    )
+
+
+def _ticks(whole: float) -> tuple[Tick, ...]:
+    """Marks at round numbers of seconds."""
+    power = 0.001
+    while power * 10 * _TICKS < whole:
+        power *= 10
+    step = next(power * n for n in _STEPS if power * n * _TICKS >= whole)
+    count = int(whole / step)
+    return tuple(
+        Tick(seconds=round(step * n, 3), place=round(100 * step * n / whole, 3))
+        for n in range(count + 1)
+    )
+
+
+HISTOGRAM_NAMES: Final = ("equal", *(f"below {most:g}" for most in DECADES), "beyond")
+"""What a place of `Comparison.histogram` counts: elements by their error over their scale."""
+HISTOGRAM_HEIGHT: Final = 22
+_PITCH: Final = 8
+HISTOGRAM_WIDTH: Final = _PITCH * len(HISTOGRAM_NAMES)
+
+
+class Column(Struct, frozen=True, kw_only=True):
+    """A decade's column, in pixels; `beyond`: all of its errors are beyond the tolerance."""
+
+    words: str
+    x: int
+    height: float
+    beyond: bool
+
+
+class Histogram(Struct, frozen=True, kw_only=True):
+    """The columns of an output; `words` says the same as text."""
+
+    columns: tuple[Column, ...]
+    words: str
+
+
+def histogram(found: Comparison, most: float | None) -> Histogram | None:
+    """The histogram of an output. Heights are logarithmic: one element in a million is seen.
+
+    Args:
+        most: the tolerance, relative to the element's scale; None: not judged by it.
+    """
+    counts = found.histogram
+    if not any(counts):
+        return None
+    told = tuple(
+        (f"{count:,} {name}", place, count)
+        for place, (name, count) in enumerate(zip(HISTOGRAM_NAMES, counts, strict=True))
+        if count
+    )
+    return Histogram(
+        columns=tuple(
+            Column(
+                words=words,
+                x=_PITCH * place,
+                height=_height(count, counts),
+                beyond=most is not None and place > 0 and _least(place) >= most,
+            )
+            for words, place, count in told
+        ),
+        words=f"Of {sum(counts):,} elements: " + ", ".join(words for words, _, _ in told),
+    )
+
+
+def _height(count: int, counts: Sequence[int]) -> float:
+    return round(2 + (HISTOGRAM_HEIGHT - 2) * math.log1p(count) / math.log1p(max(counts)), 1)
+
+
+def _least(place: int) -> float:
+    """The least error that a place counts."""
+    return DECADES[place - 2] if place > 1 else 0.0
+
+
+class OnDevice(Struct, frozen=True, kw_only=True):
+    """A device, and what `epctx verify` found wrong with each model of a build, and with others."""
+
+    results: DeviceResults
+    models: Mapping[str, tuple[DeviceModel, list[str]]]
+    failed: list[str]
+
+
+def device_section(results: DeviceResults, judged: VerifyReport) -> OnDevice:
+    """What the page says of a device; `judged`: by the folders of the build."""
+    ran = {each.model: each for each in results.models}
+    models, others = {}, []
+    for folder in judged.folders:
+        place = PurePath(folder.folder)
+        failed = [each for each in folder.findings if each.outcome == "fail"]
+        for file in folder.models:
+            name = f"{place.parent.name}/{place.name}/{file.removesuffix(CONTEXT_SUFFIX)}"
+            own = [each.message for each in failed if each.subject == file]
+            models[name] = (ran.get(name, DeviceModel(model=name)), own)
+        others += [f"{place.name}: {f.message}" for f in failed if f.subject not in folder.models]
+    return OnDevice(results=results, models=models, failed=others)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A time of an inference in words."""
+    return "not run" if seconds is None else f"{1000 * seconds:,.3f} ms"

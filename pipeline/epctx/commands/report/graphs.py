@@ -1,0 +1,594 @@
+"""Drawing of a model's graph: layers, coordinates, edges, boxes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from epctx.graph.model import Decline, Outline
+from epctx.stages.report import ModelReport
+
+Graph = Sequence[Sequence[int]]
+"""Of each node, its predecessors; in topological order, but for cycles."""
+
+LEAST_COLUMN: Final = 6
+"""Layers: what has fewer is one column."""
+ASPECT: Final = 1.75
+"""Width over height that columns are made for: those of the frame on a desktop."""
+SLACK: Final = 0.2
+"""Share of a column's layers by which its end may move to where fewer edges cross it."""
+
+
+def successors(predecessors: Graph) -> list[list[int]]:
+    """Of each node, the nodes that use it, ascending."""
+    found: list[list[int]] = [[] for _ in predecessors]
+    for node, before in enumerate(predecessors):
+        for other in before:
+            found[other].append(node)
+    return found
+
+
+def in_order(predecessors: Graph, after: Graph) -> list[int]:
+    """The nodes in topological order, without those in a cycle or behind one.
+
+    Args:
+        after: the `successors`.
+    """
+    waiting = [len(before) for before in predecessors]
+    order = [node for node, count in enumerate(waiting) if not count]
+    for node in order:
+        for other in after[node]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                order.append(other)
+    return order
+
+
+def acyclic(predecessors: Graph) -> list[list[int]]:
+    """The graph without the edges that close a cycle.
+
+    Partitions that an EP has cut into several pieces may seem to need each other.
+    """
+    after = successors(predecessors)
+    waiting = [len(before) for before in predecessors]
+    placed = [False] * len(predecessors)
+    kept: list[list[int]] = [[] for _ in predecessors]
+    ready = [node for node, count in enumerate(waiting) if not count]
+    ready.reverse()
+    stuck = iter(range(len(predecessors)))
+    for _ in predecessors:
+        node = ready.pop() if ready else next(n for n in stuck if not placed[n])
+        placed[node] = True
+        kept[node] = [other for other in predecessors[node] if placed[other] and other != node]
+        for other in after[node]:
+            waiting[other] -= 1
+            if not waiting[other] and not placed[other]:
+                ready.append(other)
+    return kept
+
+
+def layers(predecessors: Graph) -> list[int]:
+    """The layer of each node, from 0: after all that it needs, and close to it.
+
+    The longest path gives it; a node with no more inputs than outputs (a weight's dequantization,
+    say) then moves down to where it is needed.
+    """
+    after = successors(predecessors)
+    order = in_order(predecessors, after)
+    found = [0] * len(predecessors)
+    for node in order:
+        found[node] = max((found[other] + 1 for other in predecessors[node]), default=0)
+    for node in reversed(order):
+        if after[node] and len(predecessors[node]) < len(after[node]):
+            found[node] = max(found[node], min(found[other] for other in after[node]) - 1)
+        elif after[node] and not predecessors[node]:
+            found[node] = min(found[other] for other in after[node]) - 1
+    return found
+
+
+def columns(
+    layer: Sequence[int], predecessors: Graph, pitch: tuple[float, float], gutter: float
+) -> list[int]:
+    """The column of each layer, from 0.
+
+    Args:
+        layer: of each node.
+        pitch: width and height that a node takes.
+        gutter: space between two columns.
+    """
+    height = max(layer, default=-1) + 1
+    widths = [0] * height
+    for each in layer:
+        widths[each] += 1
+    mean = sum(widths) / height if height else 1.0
+    wanted = math.sqrt(height * (mean * pitch[0] + gutter) / (ASPECT * pitch[1]))
+    length = max(LEAST_COLUMN, math.ceil(wanted))
+    if height <= length * (1 + SLACK):
+        return [0] * height
+    length = math.ceil(height / math.ceil(height / length))
+    crossing = _crossing(layer, predecessors, height)
+    found: list[int] = []
+    column = 0
+    while len(found) < height:
+        end = len(found) + length
+        slack = int(length * SLACK)
+        if end + slack < height:
+            near = range(end - slack, end + slack + 1)
+            end = min(near, key=lambda cut: (crossing[cut], abs(cut - end)))
+        else:
+            end = height
+        found.extend([column] * (end - len(found)))
+        column += 1
+    return found
+
+
+def _crossing(layer: Sequence[int], predecessors: Graph, height: int) -> list[int]:
+    """Of each layer, how many edges come from above it into it or to below it."""
+    changes = [0] * (height + 1)
+    for node, before in enumerate(predecessors):
+        for other in before:
+            changes[layer[other] + 1] += 1
+            changes[layer[node] + 1] -= 1
+    found, count = [], 0
+    for change in changes:
+        count += change
+        found.append(count)
+    return found
+
+
+LONGEST: Final = 12
+"""Layers that an edge may run through; a longer one goes by the gutter."""
+SWEEPS: Final = 4
+"""Times that layers are ordered, down and up in turn."""
+THIN: Final = 0.25
+"""Width of an edge that passes through a layer, in nodes."""
+LANES: Final = 6
+"""Edges that run side by side in a gutter; those from one node share a lane."""
+
+
+class Size(Struct, frozen=True, kw_only=True):
+    """Of a node, and the spaces between nodes, layers and columns, in pixels."""
+
+    width: int
+    height: int
+    across: int
+    down: int
+    gutter: int
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    """A drawing.
+
+    Attributes:
+        places: x and y of each node's centre.
+        edges: from node, to node, then x and y of each bend between them.
+        width: of all of it.
+        height: likewise.
+    """
+
+    places: tuple[tuple[int, int], ...]
+    edges: tuple[tuple[int, ...], ...]
+    width: int
+    height: int
+
+
+def lay_out(predecessors: Graph, size: Size) -> Layout:
+    """Lay a graph out. Takes a second or two for 10,000 nodes."""
+    return _Placing(acyclic(predecessors), predecessors, size).layout()
+
+
+class _Placing:
+    """Nodes and, after them, the points where edges pass through a layer: `slots`."""
+
+    def __init__(self, graph: Graph, all_edges: Graph, size: Size) -> None:
+        self._size = size
+        self._nodes = len(graph)
+        self._layer = layers(graph)
+        pitch = (size.width + size.across, size.height + size.down)
+        self._column = columns(self._layer, graph, pitch, size.gutter)
+        self._slot_layer = list(self._layer)
+        self._up: list[list[int]] = [[] for _ in graph]
+        self._down: list[list[int]] = [[] for _ in graph]
+        self._through: dict[tuple[int, int], range] = {}
+        self._far: list[tuple[int, int]] = []
+        for node, before in enumerate(all_edges):
+            for other in before:
+                self._edge(other, node)
+        self._rows: list[list[int]] = [[] for _ in self._column]
+        for slot, layer in enumerate(self._slot_layer):
+            self._rows[layer].append(slot)
+
+    def _edge(self, start: int, end: int) -> None:
+        first, last = self._layer[start], self._layer[end]
+        near = first < last <= first + LONGEST and self._column[first] == self._column[last]
+        if not near:
+            self._far.append((start, end))
+            return
+        passing = range(len(self._slot_layer), len(self._slot_layer) + last - first - 1)
+        self._through[start, end] = passing
+        chain = [start, *passing, end]
+        for slot in passing:
+            self._slot_layer.append(first + 1 + slot - passing.start)
+            self._up.append([])
+            self._down.append([])
+        for above, below in itertools.pairwise(chain):
+            self._down[above].append(below)
+            self._up[below].append(above)
+
+    def layout(self) -> Layout:
+        """Order, place, route."""
+        self._order()
+        across = self._across()
+        shifts, ends, width = self._columns(across)
+        tops, height = self._tops()
+        x = [round(across[s] + shifts[self._column[la]]) for s, la in enumerate(self._slot_layer)]
+        y = [tops[layer] for layer in self._slot_layer]
+        edges = [
+            (start, end, *(p for slot in passing for p in (x[slot], y[slot])))
+            for (start, end), passing in self._through.items()
+        ]
+        edges += [(a, b, *self._detour(a, b, x, y, ends)) for a, b in self._far]
+        places = tuple(zip(x[: self._nodes], y[: self._nodes], strict=True))
+        return Layout(places=places, edges=tuple(edges), width=width, height=height)
+
+    def _order(self) -> None:
+        place = [0.0] * len(self._slot_layer)
+
+        def number(row: Sequence[int]) -> None:
+            for index, slot in enumerate(row):
+                place[slot] = index - (len(row) - 1) / 2
+
+        for row in self._rows:
+            number(row)
+        for sweep in range(SWEEPS):
+            beside, rows = (self._down, self._rows[::-1]) if sweep % 2 else (self._up, self._rows)
+            for row in rows:
+                mean = {s: _mean(place, beside[s], place[s]) for s in row}
+                row.sort(key=mean.__getitem__)
+                number(row)
+
+    def _across(self) -> list[float]:
+        """The x of each slot, its column's middle at 0."""
+        pitch = self._size.width + self._size.across
+        wide = [float(pitch)] * self._nodes
+        wide += [pitch * THIN] * (len(self._slot_layer) - self._nodes)
+        x = [0.0] * len(self._slot_layer)
+        for row in self._rows:
+            _apart(row, [0.0] * len(row), wide, x)
+        for sweep in range(SWEEPS):
+            rows = self._rows[::-1] if sweep % 2 else self._rows
+            for row in rows:
+                both = sweep >= SWEEPS - 2
+                wanted = []
+                for slot in row:
+                    near = self._down[slot] if sweep % 2 else self._up[slot]
+                    near = self._up[slot] + self._down[slot] if both else near
+                    wanted.append(_mean(x, near, x[slot]))
+                _apart(row, wanted, wide, x)
+        return x
+
+    def _columns(self, across: Sequence[float]) -> tuple[list[float], list[float], int]:
+        """What to add to the x of each column, where its right side is then, and the width."""
+        half = self._size.width / 2
+        count = max(self._column, default=0) + 1
+        least, most = [0.0] * count, [0.0] * count
+        for slot, layer in enumerate(self._slot_layer):
+            column = self._column[layer]
+            least[column] = min(least[column], across[slot] - half)
+            most[column] = max(most[column], across[slot] + half)
+        shifts, ends, edge = [], [], float(self._size.gutter)
+        for low, high in zip(least, most, strict=True):
+            shifts.append(edge - low)
+            ends.append(edge + high - low)
+            edge = ends[-1] + self._size.gutter
+        return shifts, ends, round(edge)
+
+    def _tops(self) -> tuple[list[int], int]:
+        """The y of each layer's middle, and the height of all."""
+        pitch = self._size.height + self._size.down
+        tops: list[int] = []
+        for layer, column in enumerate(self._column):
+            first = layer == 0 or self._column[layer - 1] != column
+            tops.append(pitch if first else tops[-1] + pitch)
+        return tops, max(tops, default=0) + pitch
+
+    def _detour(
+        self, start: int, end: int, x: list[int], y: list[int], ends: list[float]
+    ) -> Iterable[int]:
+        """By the gutter right of the start's column, over the columns between, to the end."""
+        size = self._size
+        lane = (start % LANES + 1) * size.gutter // (LANES + 2)
+        out, into = y[start] + size.height // 2 + 6, y[end] - size.height // 2 - 8
+        first = self._column[self._layer[start]]
+        last = self._column[self._layer[end]]
+        right = round(ends[first]) + lane
+        yield from (x[start], out, right, out)
+        if last in (first, first + 1):
+            yield from (right, into)
+        else:
+            left = round(ends[last - 1]) + lane if last else size.gutter - lane
+            top = (start % LANES + 1) * size.down // (LANES + 2)
+            yield from (right, top, left, top, left, into)
+        yield from (x[end], into)
+
+
+def _mean(place: Sequence[float], slots: Sequence[int], otherwise: float) -> float:
+    return sum(place[slot] for slot in slots) / len(slots) if slots else otherwise
+
+
+def _apart(
+    row: Sequence[int], wanted: Sequence[float], wide: Sequence[float], x: list[float]
+) -> None:
+    """Place a row in its order as near as can be to where its slots want to be (least squares).
+
+    Pool adjacent violators: slots that want to be in each other's place move as one block.
+    """
+    blocks: list[tuple[float, int]] = []  # mean of what its slots want of its start, and how many
+    offsets, edge = [], 0.0
+    for slot, want in zip(row, wanted, strict=True):
+        offsets.append(edge + wide[slot] / 2)
+        blocks.append((want - offsets[-1], 1))
+        edge += wide[slot]
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (mean, count), (before, more) = blocks.pop(), blocks.pop()
+            blocks.append(((mean * count + before * more) / (count + more), count + more))
+    index = 0
+    for mean, count in blocks:
+        for _ in range(count):
+            x[row[index]] = mean + offsets[index]
+            index += 1
+
+
+DEFAULT_EP: Final = -1
+
+
+def number_units(outline: Outline) -> list[int]:
+    """The unit of each node; units are numbered by their first nodes."""
+    keys = _keys(outline, {})
+    torn = _in_cycles(outline, keys)
+    if torn:
+        keys = _keys(outline, {owner: _pieces(outline, owner) for owner in torn})
+    numbers: dict[tuple[int, int], int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def partition_units(outline: Outline, numbers: Sequence[int]) -> dict[int, list[int]]:
+    """Of each partition, its units in order; `numbers`: of each node, as `units` has it."""
+    found: dict[int, dict[int, None]] = {}
+    for owner, number in zip(outline.owners, numbers, strict=True):
+        if owner != DEFAULT_EP:
+            found.setdefault(owner, {})[number] = None
+    return {owner: list(each) for owner, each in found.items()}
+
+
+def _keys(outline: Outline, torn: dict[int, list[int]]) -> list[tuple[int, int]]:
+    """Of each node what its unit has in common: owner and piece, or the run's first node."""
+    after = successors(outline.predecessors)
+    found: list[tuple[int, int]] = []
+    for node, (owner, before) in enumerate(zip(outline.owners, outline.predecessors, strict=True)):
+        if owner != DEFAULT_EP:
+            found.append((owner, torn[owner][node] if owner in torn else 0))
+            continue
+        last = before[0] if len(before) == 1 else None
+        goes_on = last is not None and outline.owners[last] == owner and len(after[last]) == 1
+        found.append(found[last] if last is not None and goes_on else (owner, node))
+    return found
+
+
+def _in_cycles(outline: Outline, keys: Sequence[tuple[int, int]]) -> list[int]:
+    """The partitions that are in a cycle of units, or between two."""
+    numbers: dict[tuple[int, int], int] = {}
+    mine = [numbers.setdefault(key, len(numbers)) for key in keys]
+    needs: list[set[int]] = [set() for _ in numbers]
+    for node, before in enumerate(outline.predecessors):
+        needs[mine[node]].update(mine[other] for other in before)
+    graph = [sorted(each - {unit}) for unit, each in enumerate(needs)]
+    after = successors(graph)
+    sound = {*in_order(graph, after), *in_order(after, graph)}
+    return [owner for (owner, _), unit in numbers.items() if owner >= 0 and unit not in sound]
+
+
+def _pieces(outline: Outline, owner: int) -> list[int]:
+    """Of each node the piece of a partition that it is in; of others, the last one before it."""
+    found: list[int] = []
+    for mine, before in zip(outline.owners, outline.predecessors, strict=True):
+        if mine == owner:
+            least = 0
+            for other in before:
+                left = outline.owners[other] != owner
+                least = max(least, found[other] + 1 if left else found[other])
+            found.append(least)
+        else:
+            found.append(max((found[other] for other in before), default=-1))
+    return found
+
+
+NODE: Final = Size(width=160, height=40, across=18, down=22, gutter=64)
+LEFT_HEIGHT: Final = 58
+"""Of a node's box where some are left to the default EP: with a line for the reason."""
+UNIT: Final = Size(width=232, height=72, across=28, down=34, gutter=80)
+UNKNOWN: Final = "no reason was given"
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """One degree of detail: boxes and what runs between them; lists have an entry for each box.
+
+    Attributes:
+        box: width and height of a box, in pixels.
+        width: of the whole drawing.
+        height: likewise.
+        x: of each box's centre.
+        y: likewise.
+        edges: from box, to box, then x and y of each bend between them.
+        titles: the first line in a box: a place in `words`.
+        names: the second line.
+        spans: the third line of a box that has no reason: names of its first and last node; empty:
+            no box of this level has one.
+        eps: place in the report's list of EPs; -1: the default EP.
+        units: the unit that it is, or is in.
+        reasons: why it is left to the default EP: a place in `words`; -1: it is not.
+        words: each text once.
+    """
+
+    box: tuple[int, int]
+    width: int
+    height: int
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+    edges: tuple[tuple[int, ...], ...]
+    titles: tuple[int, ...]
+    names: tuple[str, ...]
+    spans: tuple[str, ...]
+    eps: tuple[int, ...]
+    units: tuple[int, ...]
+    reasons: tuple[int, ...]
+    words: tuple[str, ...]
+
+
+class Drawing(Struct, frozen=True, kw_only=True):
+    """A model: what the page's script reads."""
+
+    units: Level
+    nodes: Level
+
+
+def draw(model: ModelReport, eps: Sequence[str]) -> Drawing | None:
+    """Draw a model; None: its report has no outline.
+
+    Args:
+        eps: every EP of the report, by its alias.
+    """
+    outline = model.outline
+    if outline is None or not outline.names:
+        return None
+    owners = [eps.index(part.provider) for part in model.partitions]
+    units = number_units(outline)
+    return Drawing(
+        units=_unit_level(outline, units, owners, model.declined),
+        nodes=_node_level(outline, units, owners, model.declined),
+    )
+
+
+def reason(declined: Decline) -> str:
+    """Why a node was left, in one line."""
+    return "; ".join(f"{ep}: {why}" for ep, why in declined.reasons) or "no EP was asked"
+
+
+def _node_level(
+    outline: Outline, units: Sequence[int], owners: Sequence[int], declined: Sequence[Decline]
+) -> Level:
+    why = _reasons(declined)
+    return _level(
+        outline.predecessors,
+        replace(NODE, height=LEFT_HEIGHT) if DEFAULT_EP in outline.owners else NODE,
+        titles=[outline.op_types[op] for op in outline.ops],
+        names=outline.names,
+        spans=(),
+        eps=tuple(_ep(owner, owners) for owner in outline.owners),
+        units=tuple(units),
+        reasons=[why.get(name, UNKNOWN) for name in outline.names],
+    )
+
+
+def _unit_level(
+    outline: Outline, units: Sequence[int], owners: Sequence[int], declined: Sequence[Decline]
+) -> Level:
+    why = _reasons(declined)
+    pieces = partition_units(outline, units)
+    members: list[list[int]] = [[] for _ in range(max(units) + 1)]
+    needs: list[set[int]] = [set() for _ in members]
+    for node, unit in enumerate(units):
+        members[unit].append(node)
+        needs[unit].update(units[other] for other in outline.predecessors[node])
+    return _level(
+        [sorted(each - {unit}) for unit, each in enumerate(needs)],
+        UNIT,
+        titles=[
+            _title(outline, nodes, pieces.get(outline.owners[nodes[0]], [unit]), unit)
+            for unit, nodes in enumerate(members)
+        ],
+        names=tuple(_contents(outline, outline.owners[nodes[0]], nodes) for nodes in members),
+        spans=tuple(_span(outline, nodes) for nodes in members),
+        eps=tuple(_ep(outline.owners[nodes[0]], owners) for nodes in members),
+        units=tuple(range(len(members))),
+        reasons=[
+            _joined(why.get(outline.names[node], UNKNOWN) for node in nodes) for nodes in members
+        ],
+    )
+
+
+def _joined(reasons: Iterable[str]) -> str:
+    """Different reasons of several nodes, the first three of them."""
+    different = list(dict.fromkeys(reasons))
+    return " | ".join(different[:3]) + (" | ..." if len(different) > 3 else "")
+
+
+def _level(
+    needs: Graph,
+    size: Size,
+    *,
+    titles: Sequence[str],
+    names: tuple[str, ...],
+    spans: tuple[str, ...],
+    eps: tuple[int, ...],
+    units: tuple[int, ...],
+    reasons: Sequence[str],
+) -> Level:
+    """Of the `reasons` those count that are of boxes of the default EP."""
+    layout = lay_out(needs, size)
+    words: dict[str, int] = {}
+    return Level(
+        box=(size.width, size.height),
+        width=layout.width,
+        height=layout.height,
+        x=tuple(x for x, _ in layout.places),
+        y=tuple(y for _, y in layout.places),
+        edges=layout.edges,
+        titles=tuple(words.setdefault(title, len(words)) for title in titles),
+        names=names,
+        spans=spans,
+        eps=eps,
+        units=units,
+        reasons=tuple(
+            words.setdefault(reason, len(words)) if ep == DEFAULT_EP else -1
+            for reason, ep in zip(reasons, eps, strict=True)
+        ),
+        words=tuple(words),
+    )
+
+
+def _ep(owner: int, owners: Sequence[int]) -> int:
+    return DEFAULT_EP if owner == DEFAULT_EP else owners[owner]
+
+
+def _reasons(declined: Sequence[Decline]) -> Mapping[str, str]:
+    return {each.node: reason(each) for each in declined}
+
+
+def _title(outline: Outline, nodes: Sequence[int], pieces: Sequence[int], unit: int) -> str:
+    owner, count = outline.owners[nodes[0]], f"{len(nodes):,} node{'s' * (len(nodes) != 1)}"
+    if owner != DEFAULT_EP:
+        piece = f" ({pieces.index(unit) + 1}/{len(pieces)})" if len(pieces) > 1 else ""
+        return f"Partition {owner + 1}{piece}: {count}"
+    if len(nodes) > 1:
+        return f"{count} on the default EP"
+    return outline.op_types[outline.ops[nodes[0]]]
+
+
+def _span(outline: Outline, nodes: Sequence[int]) -> str:
+    first, last = outline.names[nodes[0]], outline.names[nodes[-1]]
+    return f"{first} … {last}" if len(nodes) > 1 else ""
+
+
+def _contents(outline: Outline, owner: int, nodes: Sequence[int]) -> str:
+    if len(nodes) == 1:
+        op_type, name = outline.op_types[outline.ops[nodes[0]]], outline.names[nodes[0]]
+        return name if owner == DEFAULT_EP else f"{op_type} {name}"
+    found = Counter(outline.op_types[outline.ops[node]] for node in nodes)
+    return ", ".join(f"{count} {op}" for op, count in found.most_common(4))
