@@ -20,7 +20,7 @@ from epctx import api, lockfile
 from epctx.errors import LockError
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
-from epctx.parsing.schema import files
+from epctx.parsing.schema import providers
 from epctx.verification.findings import VerifyReport
 from tests.kit import projects
 from tests.kit.command_line import VARYING, forget_eps
@@ -102,7 +102,7 @@ def test_a_second_kind_of_host_is_added(made: Hosts) -> None:
     assert differing == {"default/ends", "default/whole"}
     assert both.folders["default/middle"] == one.folders["default/middle"]
     assert "the lock has an entry for this kind of host now, beside 1" in made.notices
-    jsonschema.validate(yaml.safe_load(made.both), json.loads(files.read("lock")))
+    jsonschema.validate(yaml.safe_load(made.both), json.loads(providers.read_schema("lock")))
 
 
 def refusal(project: Project, **options: object) -> str:

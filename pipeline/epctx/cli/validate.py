@@ -18,7 +18,7 @@ from epctx.commands.options import STARTER, located
 from epctx.commands.validate.command import Validation
 from epctx.errors import ManifestError, Violation
 from epctx.files import atomic
-from epctx.parsing.document import recognize
+from epctx.parsing.document import reader
 
 
 @declared.by(api.validate, without=("manifest",))
@@ -42,7 +42,7 @@ def validate(
     sarif: Sarif = None,
 ) -> int:
     named = manifests or [located(None)]
-    chosen = [path for path in named if not if_manifest or recognize.is_manifest(path)]
+    chosen = [path for path in named if not if_manifest or reader.is_manifest(path)]
     found = [_validate(path, call) for path in chosen]
     ui.emit([_fields(each) for each in found])
     for each in found:

@@ -1,1 +1,1 @@
-"""What each verb of the command line does; `cli` parses and prints, `api` documents."""
+"""The verbs of the command line; `cli` parses and prints, `api` documents."""

@@ -33,7 +33,7 @@ class On(Struct, frozen=True, kw_only=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """What came of a build.
+    """Outcome of a build.
 
     Attributes:
         failure: the first in manifest order; None: everything was built, or was up to date.
@@ -93,7 +93,7 @@ def _machines(on: On | None, manifest: Path) -> Iterator[Machines]:
 
 
 def _decides(manifest: Path) -> Callable[[ProviderRecord], bool]:
-    """Whether the manifest's lock was made with an EP; where there is none, it was with any."""
+    """Tell whether the manifest's lock has an EP; True if there is no lock."""
     try:
         lock = lockfile.read(lockfile.place(manifest))
     except (EpctxError, OSError):

@@ -1,4 +1,4 @@
-"""What variables of the environment ask of every command: checked before a command begins."""
+"""Environment variables that concern every command: checked before a command begins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MEANINGS: Final = {
 }
 """By name what it is unless it is set, and what it does."""
 _INTERNAL: Final = frozenset({"EPCTX_WORKER_PLACE"})
-"""What epctx tells its own processes."""
+"""Variables that epctx sets for its own processes."""
 _SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|KEY")
 
 

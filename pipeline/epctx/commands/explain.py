@@ -1,4 +1,4 @@
-"""What `epctx explain` knows: a page of Markdown for each kind of error, found by its code.
+"""Pages of `epctx explain`: Markdown for each kind of error, found by its code.
 
 The pages are in the wheel as `epctx/_errors`, else in the checkout's `docs/errors`.
 """
@@ -27,7 +27,7 @@ _PAGE = re.compile(
 
 
 class Explanation(Brief, frozen=True, kw_only=True):
-    """What one kind of error is.
+    """Explanation of one kind of error.
 
     Attributes:
         code: `E`, the exit code in two digits, the kind in two digits.
@@ -45,7 +45,7 @@ class Explanation(Brief, frozen=True, kw_only=True):
 
 
 def explain(code: str) -> Explanation:
-    """What the error of this code is; the letter may be a small one.
+    """Explain the error with this code; the letter may be lower case.
 
     Raises:
         UsageError: there is no such code.
@@ -68,7 +68,7 @@ def text(code: str) -> str:
 
 
 def everything() -> Iterator[Explanation]:
-    """What all errors are, by their codes."""
+    """Explain all errors, by code."""
     return map(explain, sorted(Code))
 
 

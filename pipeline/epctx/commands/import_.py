@@ -32,7 +32,7 @@ _PROVIDERS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """What a command line of the tool says.
+    """Parsed command line of the tool.
 
     Attributes:
         words: all of it, without the tool's own name.
@@ -172,7 +172,7 @@ class _Plugin(Struct, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class _Told:
-    """What goes into the manifest, and what of the command line does not, with the reason."""
+    """Entries for the manifest, and flags that have none, with the reason."""
 
     provider: str
     options: Mapping[str, str]
@@ -289,7 +289,7 @@ def _read(flags: Flags) -> _Plugin:
 
 
 def _grouped(told: _Told, entries: Mapping[str, str]) -> _Told:
-    """With the session entries of `-C` as keys of the group."""
+    """Add the session entries of `-C` as keys of the group."""
     ignored = {_PREFIX: "QNN 2.7 names its nodes itself"} if told.provider == _QNN else {}
     left = {key: value for key, value in entries.items() if key not in _OWN}
     lines = []

@@ -36,7 +36,7 @@ class Moving:
     def each(
         self, work: Callable[[_Item], _Result], items: Iterable[_Item]
     ) -> dict[_Item, _Result]:
-        """What `work` says of each item. The first that fails ends the others at their next piece.
+        """Results of `work` by item. The first failure ends the others at their next piece.
 
         Raises what `work` raised first.
         """
@@ -69,7 +69,7 @@ class Moving:
         return moved
 
     def _tell(self, path: str, detail: str | None) -> None:
-        """That it is so far; None: it is done."""
+        """Report the progress of the item; None if it is done."""
         event = Event(
             group=self._name,
             subject=path,

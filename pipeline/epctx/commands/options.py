@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import UsageError
-from epctx.parsing.document import recognize
+from epctx.parsing.document import reader
 
 _ENTRY: Final = re.compile(r"^ {4}(\w+(?:, \w+)*): ", re.MULTILINE)
 AnyPath = str | os.PathLike[str]
@@ -115,7 +115,7 @@ def located(manifest: AnyPath | None) -> Path:
     if usual.is_file():
         return usual
     paths = (path for pattern in ("*.yaml", "*.yml") for path in Path("manifests").glob(pattern))
-    manifests = [path for path in sorted(paths) if recognize.is_manifest(path)]
+    manifests = [path for path in sorted(paths) if reader.is_manifest(path)]
     if len(manifests) == 1:
         return manifests[0]
     if not manifests:

@@ -43,7 +43,7 @@ from epctx.worker.pool import Pool, own_logs
 
 
 class PlanReport(Brief, frozen=True, kw_only=True):
-    """What a build would do, in manifest order; `remote`: the shared cache that was asked."""
+    """Plan of a build, in manifest order; `remote`: the shared cache that was asked."""
 
     name: str
     groups: tuple[GroupPlan, ...]
@@ -147,7 +147,7 @@ def matrix(plan: Plan, *, shards: int = 0) -> Matrix:
 
 
 def _shares(sizes: Sequence[int], most: int) -> list[int]:
-    """How many shards each heap of groups gets: one, and what is left where they are fullest."""
+    """Distribute shards over heaps of groups: one each, the rest to the fullest heaps."""
     given = [1 for _ in sizes]
     while sum(given) < min(most, sum(sizes)):
         fullest = max(range(len(sizes)), key=lambda n: sizes[n] / given[n])
@@ -183,7 +183,7 @@ def _known(name: str) -> providers.CompilesOn:
 
 
 def _common(each: Iterable[Sequence[str]]) -> list[str]:
-    """What all that say something agree on, in the order of the first."""
+    """Values on which all that have any agree, in the order of the first."""
     said = [names for names in each if names]
     return [name for name in said[0] if all(name in names for names in said)] if said else []
 

@@ -165,7 +165,7 @@ def _complete(
 
 
 def _begun(stream: BinaryIO) -> tuple[hashlib._Hash, int]:
-    """What an earlier attempt left of a file: its digest so far, its length."""
+    """Digest and length of the part that an earlier attempt left."""
     hasher, done = hashlib.sha256(), 0
     stream.seek(0)
     while piece := stream.read(CHUNK):
@@ -264,7 +264,7 @@ def _pull(
 
 
 def _attached(repository: Repository, subject: Digest) -> dict[str, bytes]:
-    """What is said of an artifact, by the name of its file; of several the last that is listed.
+    """Statements about an artifact by file name; the last one listed wins.
 
     Raises StoreError and Damaged, as the repository does.
     """
@@ -288,7 +288,7 @@ def _small(repository: Repository, blob: Blob) -> bytes:
 
 
 def _is_there(folder: Path, files: Mapping[str, Blob]) -> bool:
-    """Whether a folder is the package; False: there is none.
+    """Tell whether a folder is the package; False if there is none.
 
     Raises:
         UsageError: it is something else.

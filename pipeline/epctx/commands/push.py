@@ -16,8 +16,7 @@ from epctx.commands.moving import Moving
 from epctx.commands.package import form
 from epctx.commands.package.form import MANIFEST
 from epctx.engine.events import Listener
-from epctx.engine.output import place
-from epctx.engine.output.place import PACKAGE
+from epctx.engine.output.place import PACKAGE, undisturbed
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError, VerificationError
 from epctx.files import digest, hashing, outputs, paths
@@ -68,7 +67,7 @@ def files_to_push(folder: Path) -> dict[str, Blob]:
 
 
 def package_name(folder: Path) -> str | None:
-    """What a package calls itself; None: it does not, or it is none."""
+    """Name in a package's manifest; None if it has none or the folder is no package."""
     if not form.is_package(folder):
         return None
     return codec.decode(_read(folder / MANIFEST), _Named).package_name
@@ -99,7 +98,7 @@ def attachments(folder: Path, content: Digest) -> Iterator[Attached]:
 
 
 def names(attestation: bytes, content: Digest) -> bool:
-    """Whether an in-toto statement has the artifact of this digest among its subjects."""
+    """Tell whether an in-toto statement has the artifact of this digest among its subjects."""
     try:
         document: Any = json.loads(attestation)
         return any(each["digest"]["sha256"] == content.hex for each in document["subject"])
@@ -213,7 +212,7 @@ def run(
         StorageError: the registry does not take it.
     """
     with (
-        place.undisturbed([folder], waiting),
+        undisturbed([folder], waiting),
         open_repository(reference, insecure=insecure) as repository,
     ):
         files = files_to_push(folder)
@@ -294,4 +293,4 @@ def _upload(
 
 
 def _silent(done: int) -> None:
-    """Of what is small nothing is told."""
+    """Report no progress: the item is small."""

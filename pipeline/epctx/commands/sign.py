@@ -21,7 +21,7 @@ _REMEDY: Final = "build it again, or copy it again from where it was built; then
 
 
 class SignReport(Brief, frozen=True, kw_only=True):
-    """What was signed.
+    """Result of a signature.
 
     Attributes:
         path: the signature.
@@ -62,7 +62,7 @@ def run(folder: Path, signer: Signer, waiting: Callable[[], None]) -> SignReport
 
 
 def _refuse_changed(place: Path, shown: str, files: Mapping[str, str]) -> None:
-    """What is signed is what was built, where something tells."""
+    """Refuse files that differ from those that a SHA256SUMS among them lists."""
     for sums in (name for name in files if name.rpartition("/")[2] == SUMS):
         base = sums.removesuffix(SUMS)
         listed, faults = integrity.read_sums(place / base, nested=True)

@@ -22,7 +22,7 @@ from epctx.files.entries import open_entry
 from epctx.files.outputs import GOLDEN, SUMS
 from epctx.lockfile import hosts, yaml_text
 from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedHost, LockedPackage
-from epctx.parsing.document.scalars import resolve
+from epctx.parsing.document.tree import resolve
 
 HEAD = "# Made by `epctx build`. Check it in; `epctx build --locked` holds a build to it.\n"
 _AGAIN = "write it anew with `epctx build`"

@@ -41,7 +41,7 @@ def rows(model: Node) -> list[dict[str, Node]]:
 
 
 def name(model: str, node: Node, row: Mapping[str, Node]) -> str:
-    """What a bucket is called: as `bucket_name` says, else `<model>_s32`."""
+    """Return a bucket's name: by `bucket_name`, else `<model>_s32`."""
     pattern = node.get(PATTERN)
     if pattern is None or pattern.string is None:
         return model + "".join(f"_{_letter(each)}{_digits(row[each])}" for each in row)
@@ -57,7 +57,7 @@ def _letter(dimension: str) -> str:
 
 
 def _digits(size: Node) -> str:
-    """As a whole number is written: to JSON Schema 32.0 is one."""
+    """Write a whole number without a fraction; JSON Schema takes 32.0 as one."""
     return str(int(size.value)) if isinstance(size.value, float) else str(size.value)
 
 

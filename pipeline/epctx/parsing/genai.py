@@ -68,7 +68,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     head: tuple[Dim, ...]
 
     def of(self, model: ModelSource, inputs: Mapping[str, InputSpec]) -> Sizes:
-        """With what a manifest fixes."""
+        """Values that a manifest fixes."""
         known: dict[str, int] = dict(model.dimensions)
         for name, shape in model.shapes.items():
             declared = inputs[name].shape if name in inputs else ()
@@ -108,7 +108,7 @@ class GenaiFolder(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> _Inputs:
-        """What its inputs are called."""
+        """Names of the inputs."""
         return self.settings.decoder.inputs
 
     @property
@@ -125,7 +125,7 @@ class GenaiFolder(Struct, frozen=True, kw_only=True):
         )
 
     def _is_cache(self, name: str) -> bool:
-        """Whether an input is the keys or values of a layer."""
+        """Tell whether an input is the keys or values of a layer."""
         templates = (self.names.past_key_names, self.names.past_value_names)
         return any(
             name.startswith(before) and name.endswith(after) and name != template
@@ -148,7 +148,7 @@ class GenaiFolder(Struct, frozen=True, kw_only=True):
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder is, or is meant to be, one of onnxruntime-genai."""
+    """Tell whether a folder is, or is meant to be, one of onnxruntime-genai."""
     return (path / GENAI_CONFIG).is_file()
 
 

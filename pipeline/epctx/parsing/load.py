@@ -25,12 +25,13 @@ from epctx.manifest import (
     Written,
 )
 from epctx.parsing import buckets, document, precedence
-from epctx.parsing.document import Document, other_files, problems
+from epctx.parsing.document import Document, reader
+from epctx.parsing.document import tree as problems
 from epctx.parsing.document.tree import Node, Plain
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import check as rules
-from epctx.parsing.rules import compositions, options, resolved_size
-from epctx.parsing.rules.paths import Places
+from epctx.parsing.rules import compositions, options
+from epctx.parsing.rules.settings import Places
 from epctx.parsing.schema import apply as schema
 from epctx.text import bytes_of, suggesting
 
@@ -76,7 +77,7 @@ def violations(
         allow_outside: its paths may lead out of its folder.
         partial: files that it names may be missing.
     """
-    other = other_files.of_content(read.root, Path(read.file))
+    other = reader.refuse_content(read.root, Path(read.file))
     if other is not None:
         return tuple(
             problems.violations(
@@ -87,7 +88,7 @@ def violations(
         found = schema.validate(read)
         broken = read.broken | {p.node for p in found if p.node is not None}
         found = [problem for problem in found if problem.node not in read.broken]
-        found += resolved_size.check(buckets.expand(read.root)) or rules.check(
+        found += rules.check_size(buckets.expand(read.root)) or rules.check(
             read, broken, allow_outside=allow_outside, partial=partial
         )
     unique = dict.fromkeys([*read.violations, *problems.violations(found, file=read.file)])

@@ -19,7 +19,7 @@ DEFAULT_TARGET = "default"
 
 
 OWN_KEYS = ("models", "sharing_groups")
-"""What `defaults` cannot say of a group."""
+"""Keys of a group that `defaults` cannot have."""
 
 
 class Layered(Struct, frozen=True, kw_only=True, eq=False):
@@ -30,7 +30,7 @@ class Layered(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class TargetTree(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """What is built for a target.
+    """Groups of a target, resolved.
 
     Attributes:
         name: the target's; None: of groups that no target builds, which are checked all the same.

@@ -18,7 +18,7 @@ from epctx.cli.app import COMMANDS, app
 from epctx.cli.render import UI, command
 from epctx.engine.events import Event
 from epctx.errors import CompileError, InvalidManifest, Violation
-from epctx.parsing.schema import files
+from epctx.parsing.schema import providers
 from tests.kit.command_line import PROGRAM
 
 runner = CliRunner()
@@ -112,7 +112,7 @@ def test_colours_can_be_forced_into_a_log() -> None:
 
 def told(function: object, *arguments: str) -> list[dict[str, Any]]:
     """What a command prints as JSON lines, each as the schema has it."""
-    schema = json.loads(files.read("events"))
+    schema = json.loads(providers.read_schema("events"))
     lines = call(function, *arguments, "--format", "jsonl")[1].splitlines()
     found = [json.loads(line) for line in lines]
     for each in found:

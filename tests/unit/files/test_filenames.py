@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epctx.files import filenames
-from epctx.parsing.schema import files
+from epctx.parsing.schema import providers
 from epctx.parsing.schema.apply import validator
 
-PATTERN = json.loads(files.read("manifest"))["$defs"]["name"]
+PATTERN = json.loads(providers.read_schema("manifest"))["$defs"]["name"]
 
 
 @pytest.mark.parametrize(

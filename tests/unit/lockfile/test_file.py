@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from epctx import lockfile as locks
 from epctx.errors import LockError
 from epctx.lockfile.types import Lock
-from epctx.parsing.schema import files
+from epctx.parsing.schema import providers
 
 
 def test_a_lock_fits_its_schema(lock: Lock) -> None:
     import yaml
 
-    schema = json.loads(files.read("lock"))
+    schema = json.loads(providers.read_schema("lock"))
     jsonschema.Draft202012Validator.check_schema(schema)
     document = yaml.safe_load(locks.text(lock))
     jsonschema.Draft202012Validator(schema).validate(document)
@@ -30,7 +30,7 @@ def test_the_schema_knows_each_field_and_no_other(lock: Lock) -> None:
     import msgspec
 
     (generated,), definitions = msgspec.json.schema_components([Lock])
-    schema = json.loads(files.read("lock"))
+    schema = json.loads(providers.read_schema("lock"))
     for name, definition in definitions.items():
         mine = schema if name == "Lock" else schema["$defs"][name]
         assert set(mine["properties"]) == set(definition["properties"]), name

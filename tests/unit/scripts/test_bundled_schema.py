@@ -9,7 +9,7 @@ import pytest
 import yaml
 from referencing import Registry
 
-from epctx.parsing.schema import files
+from epctx.parsing.schema import providers
 from scripts import bundled_schema, event_schema
 
 MANIFESTS = sorted((Path(__file__).parents[3] / "manifests").glob("*[!k].yaml"))
@@ -59,11 +59,11 @@ def test_the_bundle_knows_the_options_of_each_provider() -> None:
     assert "soc_modl" in error.message
 
 
-@pytest.mark.parametrize("name", files.names())
+@pytest.mark.parametrize("name", providers.schema_names())
 def test_each_schema_has_an_id_but_the_one_that_refers_to_its_neighbours(name: str) -> None:
-    schema = json.loads(files.read(name))
+    schema = json.loads(providers.read_schema(name))
     assert schema.get("$id") == (None if name in BESIDE else f"urn:epctx:schema:{_of(name)}")
-    assert ('"$ref": "providers/' in files.read(name)) == (name in BESIDE)
+    assert ('"$ref": "providers/' in providers.read_schema(name)) == (name in BESIDE)
 
 
 def _of(name: str) -> str:

@@ -35,7 +35,7 @@ Change = tuple[Proposal, ModelGroup]
 
 @dataclass(frozen=True, kw_only=True)
 class Inquiry:
-    """What is known of the first wrong node.
+    """Facts about the first wrong node.
 
     Attributes:
         ranges: lowest and highest number of values of the source.
@@ -69,7 +69,7 @@ class Inquiry:
         return replace(known_fault(self.node, self.providers) or unknown, ranges=about)
 
     def changes(self, cause: Cause) -> Iterator[Change]:
-        """What may repair it, the least first."""
+        """Changes that may repair the node, the smallest first."""
         if self.quantizing:
             for ranges in (cause.ranges, self.ranges):
                 misfits = [name for name in ranges if self._misfit(name) is not None]
@@ -134,7 +134,7 @@ class Inquiry:
         return Proposal(what=f"{key}.{what}", manifest=manifest), group
 
     def _written(self, settings: Mapping[str, Written]) -> Written:
-        """What the group is to have, where nothing else in the manifest outdoes it."""
+        """Settings for the group, unless the manifest overrides them elsewhere."""
         group = {"model_groups": {self.group.name: settings}}
         return group if self.target == DEFAULT_TARGET else {"targets": {self.target: group}}
 
@@ -159,7 +159,7 @@ class Inquiry:
         return float(array.min()), float(array.max())
 
     def _misfit(self, name: str) -> str | None:
-        """How the range that a value is quantized with does not fit its numbers; None: it does."""
+        """Describe how a value's quantization range misfits its numbers; None if it fits."""
         if name not in self.quantized or name not in self.ranges:
             return None
         (low, high), (least, greatest) = self.quantized[name], self.ranges[name]
@@ -196,7 +196,7 @@ def _in_halves(provider: ExecutionProvider) -> bool:
 
 
 def _values(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node takes and gives, of floating-point numbers."""
+    """Floating-point inputs and outputs of a node."""
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.dtype is not None and value.dtype.is_floating_point():
             yield value

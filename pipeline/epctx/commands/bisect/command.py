@@ -291,7 +291,7 @@ class _Search:
         return (numbers.sessions, numbers.input_set) == (said.sessions, said.input_set)
 
     def _tried(self, changes: Iterable[Change]) -> tuple[Proposal, ...]:
-        """What may repair it, each built with, until one does."""
+        """Try changes, each in a build, until one repairs the model."""
         tried: list[Proposal] = []
         for proposal, group in changes:
             self._tell(f"tried: {proposal.what}")

@@ -1,4 +1,4 @@
-"""What `epctx bisect` found."""
+"""Result of `epctx bisect`."""
 
 from __future__ import annotations
 

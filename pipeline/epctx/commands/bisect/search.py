@@ -149,14 +149,14 @@ class Search:
         return [self.layers[place] for place in left]
 
     def values(self) -> tuple[str, ...]:
-        """What is to be read next; nothing: the wrong layer is the first wrong one."""
+        """Layers to read next; none if the wrong layer is the first wrong one."""
         left, most = self.suspects(), self.at_once
         if len(left) > most:
             left = [left[(number + 1) * len(left) // (most + 1)] for number in range(most)]
         return tuple(value for layer in left for value in layer.values)
 
     def rounds(self) -> int:
-        """How many readings are left, about: each leaves one stretch of those between them."""
+        """Estimate of the readings that remain: each leaves one stretch between them."""
         left, count = len(self.suspects()), 0
         while left:
             left, count = left // (self.at_once + 1), count + 1
@@ -266,7 +266,7 @@ class Trials:
         return numbers
 
     def run(self, group: ModelGroup) -> tuple[GroupReport, EpctxError | None]:
-        """What became of a build. Raises Spent: there is no time for it."""
+        """Build, and return the outcome. Raises Spent if no time is left."""
         if self.count and self.deadline is not None and time.monotonic() >= self.deadline:
             raise Spent
         self.count += 1

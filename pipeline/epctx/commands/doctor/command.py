@@ -122,13 +122,13 @@ def _plain(name: str) -> str:
 
 @contextmanager
 def asking(names: Sequence[str]) -> Iterator[Iterator[ProviderDiagnosis]]:
-    """What EPs say of this host, each asked as by `ask`, all at once and from now on."""
+    """Ask all EPs about this host at the same time, from now on; see `ask`."""
     with ThreadPoolExecutor(max_workers=len(names) or 1) as pool:
         yield (found for each in pool.map(ask, names) for found in each)
 
 
 def ask(name: str) -> list[ProviderDiagnosis]:
-    """What an EP, or all that ONNX Runtime has built in, says of this host, in its own process."""
+    """Ask an EP, or all EPs built into ONNX Runtime, about this host, in a process of its own."""
     if name == reference.NAME:
         return [probe.diagnose(name)]
     with tempfile.TemporaryDirectory(prefix="epctx-doctor-") as folder:
@@ -188,7 +188,7 @@ def _host() -> HostDiagnosis:
 
 
 def _cache(location: places.Location, problems: list[Failure]) -> CacheDiagnosis:
-    """Where it does not exist, whether it can be made is asked of the folder that is there."""
+    """Describe the cache folder; if it is missing, its nearest existing parent decides."""
     folder = location.folder
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent

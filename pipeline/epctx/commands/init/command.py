@@ -21,7 +21,7 @@ from epctx.files import filenames
 from epctx.files.atomic import replacing
 from epctx.manifest import PRESETS
 from epctx.parsing import document, load
-from epctx.parsing.document import scalars
+from epctx.parsing.document import tree
 from epctx.parsing.schema import apply as schemas
 from epctx.parsing.schema import providers
 
@@ -192,7 +192,7 @@ def save(contents: Mapping[Path, str]) -> None:
 
 
 def folder(models: Sequence[Path]) -> Path:
-    """Where a manifest can name all models: the current folder, else the nearest to them.
+    """Folder from which a manifest can name all models: the current one, else the nearest.
 
     Raises:
         UsageError: no folder holds them all, but the root of the file system.
@@ -425,7 +425,7 @@ def _name(text: str, fallback: str) -> str:
 
 def scalar(text: str) -> str:
     """A text as YAML: in quotes where it would not be one, or not be that one, without."""
-    if _PLAIN.fullmatch(text) and scalars.resolve(text) == text and not text.startswith("-"):
+    if _PLAIN.fullmatch(text) and tree.resolve(text) == text and not text.startswith("-"):
         return text
     return quoted(text)
 

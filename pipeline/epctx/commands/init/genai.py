@@ -211,6 +211,6 @@ def _model(
 
 
 def _length(found: GenaiFolder) -> int:
-    """Of the cache: at least as long as the attention of its layers, where that is bounded."""
+    """Length of the cache: at least the attention window of its layers, if that is bounded."""
     length = min(found.settings.context_length, LENGTH)
     return max(length, found.settings.decoder.sliding_window.window_size)

@@ -42,7 +42,7 @@ def proposed(found: Sequence[ProviderDiagnosis], options: Mapping[str, str]) -> 
 
 
 def left_out(provider: str, options: Mapping[str, str]) -> tuple[Advised, ...]:
-    """What a build for an EP can do without, rarely should, and is not given."""
+    """Advised options of an EP that are optional and were not given."""
     schema = providers.find(provider)
     known = schema.knowledge.advised if schema is not None else ()
     return tuple(each for each in known if not any(name in options for name in each.options))

@@ -1,4 +1,4 @@
-"""What `epctx inspect` tells of an EPContext model or a context binary, whoever made it."""
+"""Types of `epctx inspect`: an EPContext model or a context binary, whoever made it."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ class ModelFile(Brief, frozen=True, kw_only=True):
 
 
 class Inspection(Brief, frozen=True, kw_only=True):
-    """What a file is: one of the two."""
+    """Result for one file: a model or a context binary."""
 
     model: ModelFile | None = None
     binary: BinaryFile | None = None
 
     @property
     def damage(self) -> tuple[str, str] | None:
-        """What of it is damaged, and why; None: nothing that can be read here."""
+        """Damaged part and reason; None if nothing that can be read here is damaged."""
         binaries = self.model.binaries if self.model is not None else ()
         for binary in (self.binary, *binaries):
             if binary is not None and binary.damaged:

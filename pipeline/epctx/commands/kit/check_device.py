@@ -30,7 +30,7 @@ MODULE, FUNCTION = re.compile(r"onnxruntime_\w+"), re.compile(r"get_\w+_path")
 
 
 class Problem(Exception):
-    """What keeps models from being checked."""
+    """Reason why models cannot be checked."""
 
 
 def main() -> int:
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for on the command line."""
+    """Arguments of the command line."""
     parser = argparse.ArgumentParser(description="Check the models of this kit on this device.")
     parser.add_argument("--out", type=Path, default=Path("device.json"), help="the results")
     parser.add_argument("--runs", type=int, default=50, help="timed runs of a model")
@@ -85,7 +85,7 @@ def listed() -> dict[str, str]:
 
 
 def faults() -> Iterator[tuple[str, str]]:
-    """What is wrong with the kit's files: name, and what."""
+    """Faults of the kit's files, by name."""
     for name, wanted in {RECORD: "", **listed()}.items():
         path = place(name)
         if path is None:
@@ -103,7 +103,7 @@ def place(name: str) -> Path | None:
 
 
 def text(path: Path) -> str:
-    """What a file says; nothing if it cannot be read."""
+    """Text of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -193,7 +193,7 @@ def wrong_drivers(results: dict[str, Any]) -> Iterator[str]:
 def check_set(
     number: int, each: dict[str, Any], damaged: dict[str, str], given: argparse.Namespace
 ) -> dict[str, Any]:
-    """What a process of its own found of models that are loaded together."""
+    """Check models that are loaded together, in a process of its own."""
     models: list[dict[str, Any]] = [
         {"model": m["name"], "sdk": m["sdk"], "files": {}, "problems": [], "done": False}
         for m in each["models"]
@@ -336,7 +336,7 @@ class Checking:
         raise Problem(f"{name} needs a device {wanted} for these models, and has {have} here")
 
     def library(self, ep: dict[str, Any]) -> str:
-        """Where the library of an EP is."""
+        """Path of an EP's library."""
         given = dict(each.partition("=")[::2] for each in self.given.library)
         known: str | None = given.get(ep["ep"])
         if known is None and ep.get("module") is None:
@@ -357,7 +357,7 @@ class Checking:
         return self.ort.InferenceSession(path, options, enable_fallback=0, **alone)
 
     def compatibility(self, model: dict[str, Any], devices: list[Any]) -> Iterator[tuple[str, str]]:
-        """What ONNX Runtime says of each device and what the model says it is for."""
+        """Compatibility of the model with each device, as ONNX Runtime judges it."""
         native = importlib.import_module("onnxruntime.capi._pybind_state")
         ask = getattr(native, "get_model_compatibility_for_ep_devices", None)
         for ep, device in devices:
@@ -430,7 +430,7 @@ class Checking:
         return {"runs": len(times), "median": median, "p99": p99}
 
     def compare(self, right: Any, found: Any, limits: dict[str, float]) -> dict[str, Any]:
-        """How far an output is off; `epctx verify --device-results` judges more finely."""
+        """Measure an output's error; `epctx verify --device-results` judges more finely."""
         np = self.np
         if found is None:
             return {"problem": "it is missing"}
@@ -464,7 +464,7 @@ class Checking:
 
 
 def excess(row: dict[str, Any], limits: dict[str, float]) -> str | None:
-    """Which limits an output exceeds that is not equal."""
+    """Limits that an unequal output exceeds."""
     found = {key: row[key] for key in ("max_abs", "max_rel")}
     found |= {"cosine_min": row["cosine"], "gain_max": row["gain_max"]}
     held = {key: limits[key] for key in found if None not in (found[key], limits.get(key))}

@@ -84,7 +84,7 @@ class KitSet(Struct, frozen=True, kw_only=True):
 
 
 class Kit(Struct, frozen=True, kw_only=True):
-    """What kit.json says. `built_with`: versions of what compiled, as far as they are known."""
+    """Content of kit.json. `built_with`: known versions of the toolchain that compiled."""
 
     version: Literal[1] = 1
     epctx: str = __version__

@@ -64,7 +64,7 @@ def other_version(package: Package) -> Finding | None:
 
 
 def selectable(subject: str, variant: Variant) -> Iterator[Finding]:
-    """What keeps ONNX Runtime 1.31.1 from ever selecting a variant, without a word."""
+    """Find reasons why ONNX Runtime 1.31.1 silently never selects a variant."""
     ep = variant.ep or ""
     if not ep.endswith("ExecutionProvider"):
         said = f"the EP {ep!r}, which is no whole name" if ep else "no EP"
@@ -81,17 +81,17 @@ def selectable(subject: str, variant: Variant) -> Iterator[Finding]:
 
 
 def fail(check: str, subject: str, message: str, remedy: str) -> Finding:
-    """What is wrong."""
+    """Make a finding that fails."""
     return _conformance(check, subject, "fail", message, remedy)
 
 
 def passed(check: str, subject: str, message: str) -> Finding:
-    """What conforms."""
+    """Make a finding that passes."""
     return _conformance(check, subject, "pass", message)
 
 
 def unknown(subject: str, message: str, remedy: str) -> Finding:
-    """What cannot be checked, or is of no use."""
+    """Make a finding about something that cannot be checked or is useless."""
     return _conformance("manifest", subject, "not checkable", message, remedy)
 
 
@@ -245,7 +245,7 @@ def check_against_lock(
 
 
 def _known(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> int:
-    """How many of the files that a package needs by a lock are in it."""
+    """Count the files of the package that the lock asks for."""
     needed = contents.needed(lock, package)
     return sum(Digest("sha256", file.sha256) in items for _, file in needed)
 
@@ -264,7 +264,7 @@ _LARGEST: Final = 1 << 26
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """What was found about a package, and what is to be verified of its variants."""
+    """Findings about a package, and requests to verify its variants."""
 
     report: FolderReport
     requests: tuple[VerifyRequest, ...]
@@ -335,7 +335,7 @@ class _Checking:
         yield from self._closure()
 
     def requests(self) -> tuple[VerifyRequest, ...]:
-        """What is to be verified of the variants' folders."""
+        """Requests to verify the variants' folders."""
         return tuple(
             VerifyRequest(
                 folder=self._root / name,
@@ -483,7 +483,7 @@ class _Checking:
         return [name for name in inner if "/" not in name]
 
     def _genai(self, package: Package) -> Iterator[Finding]:
-        """What onnxruntime-genai asks of a package, where one variant is for it."""
+        """Check the demands of onnxruntime-genai if a variant is for it."""
         having = [name for name in self._folders if GENAI_CONFIG in self._inside(name)]
         if not having:
             return

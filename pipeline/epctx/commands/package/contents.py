@@ -213,7 +213,7 @@ def arrange(
 
 
 def _common(held: Iterable[tuple[BuiltGroup, Mapping[str, Item]]]) -> Counter[Digest]:
-    """How many folders have the same external data of a model."""
+    """Count the folders that have the same external data of a model."""
     return Counter(
         hashed
         for group, files in held
@@ -329,7 +329,7 @@ def _session_options(model: BuiltModel, data: Digest | None) -> dict[str, str]:
 
 
 def _origin(group: BuiltGroup, models: Sequence[BuiltModel]) -> Json:
-    """What a variant was made from, as the lock tells it."""
+    """Origin of a variant, from the lock."""
     names = [model.name for model in models]
     others = dict.fromkeys(name for model in models for name in model.others)
     sessions = [s for s in group.locked.session_groups.values() if set(names) & set(s.models)]
@@ -348,7 +348,7 @@ def _source(model: LockedModel) -> Json:
 
 
 def _provenance(groups: Sequence[BuiltGroup], lock: Lock, assets: Mapping[str, Digest]) -> Json:
-    """What the lock says of the whole build; of the sources, those of what is packaged."""
+    """Provenance of the build, from the lock; of its sources only those of packaged groups."""
     models = [model for group in groups for model in group.locked.models.values()]
     used = {path for model in models for path in (model.source, *model.data.values())}
     named: dict[str, Json] = {name: str(hashed) for name, hashed in assets.items()}
@@ -387,7 +387,7 @@ class Derived(Struct, frozen=True, kw_only=True):
 
 
 def package_settings(lock: Lock, *, where: str) -> LockedPackage:
-    """What a lock says of the package.
+    """Return the lock's entry of the package.
 
     Raises:
         LockError: nothing.

@@ -40,7 +40,7 @@ ONNX Runtime 1.31.1 and 1.32.0 takes them from a package."""
 DEVICES: Final = ("cpu", "gpu", "npu")
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
-"""What `additional_metadata` may be."""
+"""Type of `additional_metadata`."""
 NOTHING: Final = msgspec.Raw(b"null")
 
 
@@ -125,7 +125,7 @@ ASSET_FOLDER: Final = re.compile(r"sha256-([0-9a-f]{64})")
 
 
 def asset_folder(asset: Digest) -> str:
-    """Where an asset is in its package."""
+    """Return the folder of an asset in its package."""
     return f"{ASSETS}/sha256-{asset.hex}"
 
 
@@ -197,5 +197,5 @@ class PackagePlaces(Struct, frozen=True, kw_only=True):
 
 
 def is_package(folder: Path) -> bool:
-    """Whether a folder is, or is meant to be, a model package."""
+    """Tell whether a folder is, or is meant to be, a model package."""
     return (folder / MANIFEST).is_file() and not (folder / GENAI_CONFIG).is_file()

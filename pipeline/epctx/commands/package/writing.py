@@ -218,7 +218,7 @@ def _variants(package: Package, groups: Sequence[BuiltGroup]) -> list[PackagedVa
 
 
 def _is_there(folder: Path, items: Mapping[str, Item], digests: FileDigests) -> bool:
-    """Whether a folder holds just these files."""
+    """Tell whether a folder holds exactly these files."""
     if not folder.is_dir() or folder.is_symlink():
         return False
     try:
@@ -268,7 +268,7 @@ def _copy(item: Item, path: Path) -> None:
 
 
 class Packaging(Struct, frozen=True, kw_only=True):
-    """What came of it. `package`: None where the build failed; then what was there is left."""
+    """Outcome. `package`: None if the build failed; then the earlier package stays."""
 
     build: BuildReport
     package: PackageReport | None = None

@@ -65,7 +65,7 @@ def _no_file(name: str) -> str | None:
 
 
 def _is_deep(value: object) -> bool:
-    """Whether a value is nested deeper than a manifest may be; lists and mappings are levels."""
+    """Tell whether a value is nested deeper than a manifest may be."""
     level = [value]
     for _ in range(limits.MANIFEST_DEPTH.value + 1):
         level = [inner for outer in level for inner in _inside(outer)]
@@ -81,7 +81,7 @@ def _inside(value: object) -> list[object]:
 
 
 def _no_place(path: str) -> str | None:
-    """What keeps a path from lying below the report's folder, on every system."""
+    """Reason why a path may lie outside the report's folder on some system."""
     if any(part in ("", ".", "..") for part in path.split("/")):
         return "leaves the report's folder"
     if any(character in "\\:" or not character.isprintable() for character in path):

@@ -80,9 +80,7 @@ class CheckRow(Struct, frozen=True, kw_only=True):
 
 
 def left_rows(model: ModelReport, *, every: bool = False) -> tuple[LeftRow, ...]:
-    """What was left to the default EP and why, the most frequent first; or `every` node in a row of
-    its own.
-    """
+    """Rows of nodes left to the default EP, the most frequent first, or one for `every` node."""
     alike: dict[tuple[str, str, Refusal, str], list[Decline]] = {}
     for each in model.declined:
         for ep, said in each.by_provider():
@@ -136,7 +134,7 @@ def check_rows(groups: Iterable[GroupReport]) -> tuple[CheckRow, ...]:
 
 
 def group_label(group: GroupReport) -> str:
-    """How a group is called."""
+    """Name of a group."""
     return f"{group.group}@{group.target}"
 
 
@@ -179,7 +177,7 @@ class Figure(Struct, frozen=True, kw_only=True):
 
 
 class Share(Struct, frozen=True, kw_only=True):
-    """What an EP took of something. `ep`: its place in the list of EPs, -1: the default EP."""
+    """Nodes that an EP took. `ep`: its place in the list of EPs; -1 is the default EP."""
 
     ep: int
     alias: str
@@ -254,7 +252,7 @@ def key_figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
 
 
 def origins(actions: Iterable[ActionReport]) -> str:
-    """Where what actions made is from: `2 built, 1 local, 3 remote`."""
+    """Origins of the results of actions: `2 built, 1 local, 3 remote`."""
     found = Counter(_origin(each) for each in actions)
     return ", ".join(
         f"{found[name]} {name}" for name in ("built", "local", "remote") if found[name]
@@ -268,7 +266,7 @@ def _origin(action: ActionReport) -> str:
 
 
 def remote_words(told: RemoteReport) -> str:
-    """What became of the shared cache, in a line."""
+    """Summary of the shared cache's use, in a line."""
     words = [
         f"{_count(told.records, 'result')} and {_count(told.objects, 'file')} "
         f"({size_words(told.fetched)}) came from it"
@@ -299,7 +297,7 @@ def group_matrix(
 
 
 def shares(models: Iterable[ModelReport], all_eps: Sequence[str]) -> tuple[Share, ...]:
-    """Who took how much of some models, the default EP last."""
+    """Share of each EP in some models, the default EP last."""
     taken: Counter[int] = Counter()
     total = 0
     for model in models:
@@ -399,7 +397,7 @@ _LEAST_SHARE: Final = 0.01
 
 
 def time_sentence(report: BuildReport) -> str:
-    """How long each stage took of the build's time, the longest first.
+    """Time of each stage, the longest first.
 
     Stages of several groups that ran at the same time may take longer together than the build.
     """
@@ -456,7 +454,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration in seconds."""
         return self.time.end - self.time.start
 
 
@@ -523,7 +521,7 @@ def _ticks(whole: float) -> tuple[Tick, ...]:
 
 
 HISTOGRAM_NAMES: Final = ("equal", *(f"below {most:g}" for most in DECADES), "beyond")
-"""What a place of `Comparison.histogram` counts: elements by their error over their scale."""
+"""Names of the places of `Comparison.histogram`: error of an element over its scale."""
 HISTOGRAM_HEIGHT: Final = 22
 _PITCH: Final = 8
 HISTOGRAM_WIDTH: Final = _PITCH * len(HISTOGRAM_NAMES)
@@ -591,7 +589,7 @@ class OnDevice(Struct, frozen=True, kw_only=True):
 
 
 def device_section(results: DeviceResults, judged: VerifyReport) -> OnDevice:
-    """What the page says of a device; `judged`: by the folders of the build."""
+    """Section of the page about a device; `judged`: its verdicts by folder of the build."""
     ran = {each.model: each for each in results.models}
     models, others = {}, []
     for folder in judged.folders:

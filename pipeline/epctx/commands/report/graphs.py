@@ -15,7 +15,7 @@ from epctx.graph.model import Decline, Outline
 from epctx.stages.report import ModelReport
 
 Graph = Sequence[Sequence[int]]
-"""Of each node, its predecessors; in topological order, but for cycles."""
+"""Predecessors of each node, in topological order except for cycles."""
 
 LEAST_COLUMN: Final = 6
 """Layers: what has fewer is one column."""
@@ -26,7 +26,7 @@ SLACK: Final = 0.2
 
 
 def successors(predecessors: Graph) -> list[list[int]]:
-    """Of each node, the nodes that use it, ascending."""
+    """Nodes that use each node, ascending."""
     found: list[list[int]] = [[] for _ in predecessors]
     for node, before in enumerate(predecessors):
         for other in before:
@@ -129,7 +129,7 @@ def columns(
 
 
 def _crossing(layer: Sequence[int], predecessors: Graph, height: int) -> list[int]:
-    """Of each layer, how many edges come from above it into it or to below it."""
+    """Count, for each layer, the edges that come from above into it or pass it."""
     changes = [0] * (height + 1)
     for node, before in enumerate(predecessors):
         for other in before:
@@ -153,7 +153,7 @@ LANES: Final = 6
 
 
 class Size(Struct, frozen=True, kw_only=True):
-    """Of a node, and the spaces between nodes, layers and columns, in pixels."""
+    """Size of a node and of the spaces between nodes, layers and columns, in pixels."""
 
     width: int
     height: int
@@ -274,7 +274,7 @@ class _Placing:
         return x
 
     def _columns(self, across: Sequence[float]) -> tuple[list[float], list[float], int]:
-        """What to add to the x of each column, where its right side is then, and the width."""
+        """Return the shift and the right side of each column, and the whole width."""
         half = self._size.width / 2
         count = max(self._column, default=0) + 1
         least, most = [0.0] * count, [0.0] * count
@@ -359,7 +359,7 @@ def number_units(outline: Outline) -> list[int]:
 
 
 def partition_units(outline: Outline, numbers: Sequence[int]) -> dict[int, list[int]]:
-    """Of each partition, its units in order; `numbers`: of each node, as `units` has it."""
+    """Units of each partition, in order; `numbers` has each node's unit."""
     found: dict[int, dict[int, None]] = {}
     for owner, number in zip(outline.owners, numbers, strict=True):
         if owner != DEFAULT_EP:
@@ -368,7 +368,7 @@ def partition_units(outline: Outline, numbers: Sequence[int]) -> dict[int, list[
 
 
 def _keys(outline: Outline, torn: dict[int, list[int]]) -> list[tuple[int, int]]:
-    """Of each node what its unit has in common: owner and piece, or the run's first node."""
+    """Key of each node's unit: owner and piece, or the first node of a run."""
     after = successors(outline.predecessors)
     found: list[tuple[int, int]] = []
     for node, (owner, before) in enumerate(zip(outline.owners, outline.predecessors, strict=True)):
@@ -395,7 +395,7 @@ def _in_cycles(outline: Outline, keys: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _pieces(outline: Outline, owner: int) -> list[int]:
-    """Of each node the piece of a partition that it is in; of others, the last one before it."""
+    """Piece of each node in a partition; for other nodes the last piece before them."""
     found: list[int] = []
     for mine, before in zip(outline.owners, outline.predecessors, strict=True):
         if mine == owner:
@@ -411,7 +411,7 @@ def _pieces(outline: Outline, owner: int) -> list[int]:
 
 NODE: Final = Size(width=160, height=40, across=18, down=22, gutter=64)
 LEFT_HEIGHT: Final = 58
-"""Of a node's box where some are left to the default EP: with a line for the reason."""
+"""Height of a node's box with a line for the reason why the default EP has it."""
 UNIT: Final = Size(width=232, height=72, across=28, down=34, gutter=80)
 UNKNOWN: Final = "no reason was given"
 
@@ -540,7 +540,7 @@ def _level(
     units: tuple[int, ...],
     reasons: Sequence[str],
 ) -> Level:
-    """Of the `reasons` those count that are of boxes of the default EP."""
+    """Describe a box; `reasons` count only for boxes of the default EP."""
     layout = lay_out(needs, size)
     words: dict[str, int] = {}
     return Level(

@@ -175,7 +175,7 @@ def _asset(*names: str) -> str:
 
 
 def _policy(css: str, js: str) -> str:
-    """What the page may do: its own style and script, by digest; it reaches no network."""
+    """Content security policy of the page: its own style and script, and no network."""
     return (
         f"default-src 'none'; style-src {_digest(css)}; script-src {_digest(js)}; "
         "base-uri 'none'; form-action 'none'"

@@ -127,7 +127,7 @@ def _context_rows(
 
 
 def _read_binary(path: Path, file: OutputFile) -> BinaryFile | None:
-    """What is in a binary; None: it is not there, or it is another one by now."""
+    """Read a binary; None if it is gone or was replaced."""
     try:
         if path.stat().st_size != file.size:
             return None
@@ -155,7 +155,7 @@ PLOT_HEIGHT: Final = 120
 _COLUMNS: Final = 240
 _WIDEST: Final = 24
 _DECIBELS: Final = (0.0, 100.0)
-"""What the plot shows; what is beyond is drawn at its edge."""
+"""Range of the plot; values beyond are drawn at its edge."""
 _NAMED: Final = 3
 
 
@@ -182,14 +182,14 @@ class Plot(Struct, frozen=True, kw_only=True):
 
 
 class Warned(Struct, frozen=True, kw_only=True):
-    """What makes a quantized model worse than it need be, and what to do."""
+    """Warning about a quantized model, and its remedy."""
 
     what: str
     remedy: str
 
 
 def quantize_summary(found: QuantizeReport) -> str:
-    """How a model was quantized, in one line."""
+    """Describe in one line how a model was quantized."""
     types = f"activations {found.activations or 'float'}, weights {found.weights}"
     given = f"{found.samples} {'RANDOM ' if found.random else ''}sample{'s' * (found.samples != 1)}"
     calibrated = f"{given}, " if found.activations is not None else ""
@@ -202,7 +202,7 @@ def quantize_summary(found: QuantizeReport) -> str:
 
 
 def quantize_warnings(found: QuantizeReport) -> list[Warned]:
-    """What a user should know before the model is used."""
+    """Warnings that a user should read before using the model."""
     told: list[Warned] = []
     real = "give inputs like the real ones, some hundred, with `quantize.calibration.files`"
     if found.random and found.activations is not None:
@@ -337,7 +337,7 @@ class Section(Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> GroupReport:
-        """What the report has of it."""
+        """Report of the group."""
         return self.cell.group
 
     @property

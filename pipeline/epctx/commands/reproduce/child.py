@@ -137,7 +137,7 @@ _ELSEWHERE = Path("another place") / "deeper" / _PLACE
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """How one build is made.
+    """Request for one build.
 
     Attributes:
         title: what it is called: `first`; its outputs are kept under this name.
@@ -167,7 +167,7 @@ class Made(Struct, frozen=True, kw_only=True):
 
 
 def place(root: Path, *, elsewhere: bool) -> Path:
-    """Where a build takes place, below the folder of all of them."""
+    """Folder of a build, below the folder of all builds."""
     return root / (_ELSEWHERE if elsewhere else _PLACE)
 
 
@@ -270,7 +270,7 @@ def _failed(told: Failure, log: Path, title: str) -> EpctxError:
 
 
 def _end(process: NativeProcess) -> None:
-    """Whether it is done, failed, or the user wants no more: nothing of it is left."""
+    """End the process in every case: done, failed or interrupted."""
     assert process.stdin is not None and process.stdout is not None
     process.end()  # its workers, too: one that ends by itself may write into a folder that is gone
     with contextlib.suppress(OSError):

@@ -163,7 +163,7 @@ class _Both(Struct, frozen=True):
     def _causes(
         self, first: Made, files: Sequence[FileComparison], applied: Sequence[VariationName]
     ) -> Iterator[VariationName | Literal["nothing"]]:
-        """What makes a difference alone: one build each, of the groups that differ."""
+        """Find variations that make a difference alone, by a build each of differing groups."""
         labels = [file.file for file in files if file.state != "identical"]
         only = child.only_of(labels) or self.plain.only
         names: list[VariationName | Literal["nothing"]] = ["nothing", *applied]
@@ -181,7 +181,7 @@ class _Both(Struct, frozen=True):
 
 
 def _between(first: Made, second: Made) -> tuple[Difference, ...]:
-    """What the locks of two builds of one manifest differ by."""
+    """Differences between the locks of two builds of one manifest."""
     one, other = first.report.lock, second.report.lock
     assert one is not None and other is not None
     found = between_locks(one, other)
@@ -193,7 +193,7 @@ def _between(first: Made, second: Made) -> tuple[Difference, ...]:
 def judged(
     old: Lock | None, new: Lock | None, plan: Plan
 ) -> tuple[Verdict, tuple[Difference, ...]]:
-    """What the lock beside the manifest says of a build."""
+    """Compare a build with the lock beside the manifest."""
     if old is None or new is None:
         return "no lock", ()
     here, views = hosts.kind(new), hosts.views(old)

@@ -125,7 +125,7 @@ def variations_of(names: Sequence[str] | None) -> tuple[VariationName, ...]:
 
 
 class Variation(Struct, frozen=True, kw_only=True):
-    """What was varied between the two builds, in the build and in its workers.
+    """Variations between the two builds, in the build and in its workers.
 
     Attributes:
         first: what it was in the first build, for people.

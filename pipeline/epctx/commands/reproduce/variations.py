@@ -26,7 +26,7 @@ _NEW_UTS = 0x04000000
 
 
 class Circumstances(Struct, frozen=True, kw_only=True):
-    """What is not as it is.
+    """Changed circumstances of a build.
 
     Attributes:
         variables: of the environment, of the build and of its workers, whose own is scrubbed.
@@ -142,7 +142,7 @@ _LOCALES = ("tr_TR.UTF-8", "fr_CH.UTF-8", "de_DE.UTF-8", "et_EE.UTF-8", "POSIX")
 """The first that is installed; Turkish lower-cases I otherwise, the next write 1,5."""
 _TIME = "+398d"
 _FAKETIME = "libfaketimeMT.so.1"
-"""Of libfaketime, the one for programs with threads."""
+"""Library of libfaketime for programs with threads."""
 
 
 def vary(

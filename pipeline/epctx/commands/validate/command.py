@@ -1,4 +1,4 @@
-"""What is wrong with a manifest, and with the models that it names: `epctx validate`."""
+"""`epctx validate`: faults of a manifest and of the models that it names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from epctx.commands.validate.finding import Finding
 from epctx.errors import InvalidManifest, ManifestError, Violation
 from epctx.parsing import buckets, document, load
 from epctx.parsing.document import Document
-from epctx.parsing.document.problems import violations
-from epctx.parsing.rules.doubts import doubts
+from epctx.parsing.document.tree import violations
+from epctx.parsing.rules.check import doubts
 
 
 class Validation(Struct, frozen=True, kw_only=True):
-    """What was found in one manifest, in the file's order.
+    """Findings of one manifest, in the file's order.
 
     Attributes:
         manifest: as the user named it.

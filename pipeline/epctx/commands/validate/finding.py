@@ -11,8 +11,7 @@ from msgspec import Struct
 from epctx.errors import EpctxError, ManifestError, ProviderUnavailable
 from epctx.manifest import Manifest
 from epctx.parsing import precedence
-from epctx.parsing.document.problems import Problem
-from epctx.parsing.document.tree import Node
+from epctx.parsing.document.tree import Node, Problem
 from epctx.providers import registry
 
 
@@ -30,7 +29,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 def of_error(
     error: EpctxError, place: Node | Problem, *, shown: Mapping[Path, str] = MappingProxyType({})
 ) -> Finding:
-    """What a build would raise, at the value or key that it comes of.
+    """Make a finding of a build's error, at the value or key that causes it.
 
     Args:
         error: as a build raises it.
@@ -47,7 +46,7 @@ def of_error(
 
 
 def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
-    """What the EPs of groups refuse, as a build binds them; what is not installed is not asked."""
+    """Find options that EPs refuse when a build binds them; skips EPs that are not installed."""
     installed = registry.names()
     for tree, target in zip(precedence.targets(root), manifest.targets, strict=True):
         specs = {spec.alias: spec for group in target.groups for spec in group.execution_providers}

@@ -18,8 +18,7 @@ from epctx.graph.passes import registry as passes
 from epctx.graph.prepare import shapes
 from epctx.manifest import Composition, Manifest, ModelGroup, ModelSource
 from epctx.parsing import precedence
-from epctx.parsing.document.problems import at_key
-from epctx.parsing.document.tree import Node
+from epctx.parsing.document.tree import Node, at_key
 from epctx.providers import default, registry
 from epctx.stages import header as model_headers
 from epctx.stages.exclusion import Exclusion, NodeName, Unmatched, in_all, operator, refusal
@@ -28,7 +27,7 @@ _PATHS: Final = ("path", "external_data_dir")
 
 
 class Header(Struct, frozen=True, kw_only=True, eq=False):
-    """What validation keeps of a model.
+    """Properties of a model that validation keeps.
 
     Attributes:
         interface: a model of nothing but the inputs that must be fed.
@@ -144,7 +143,7 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
-    """What is wrong with the models that a build would read, and with what groups say of them."""
+    """Find faults of the models that a build would read, and of the groups' settings for them."""
     headers = Headers(root=root)
     groups: list[Finding] = []
     absent: dict[tuple[object, ...], tuple[Unmatched, ...]] = {}
@@ -243,7 +242,7 @@ class _Group(Struct, frozen=True, kw_only=True):
             yield found if self._refused(each) else _warning(found, each)
 
     def _refused(self, each: Unmatched) -> bool:
-        """Whether a build refuses an entry: no pass can make what it would match."""
+        """Tell whether a build refuses an entry because no pass can make a match."""
         if not all(map(passes.is_built_in, self.group.optimize.passes)):
             return False
         if each.key == "op_types":
@@ -279,7 +278,7 @@ class _Group(Struct, frozen=True, kw_only=True):
                 yield self._unless_off(of_error(absent(path), item, shown={path: item.text}))
 
     def _unless_off(self, found: Finding) -> Finding:
-        """What a build refuses where it compares numbers: else it does not look."""
+        """Find entries that a build refuses when it compares numbers."""
         return replace(found, exit_code=0) if self.group.verify.numbers == "off" else found
 
 
@@ -288,7 +287,7 @@ def _never(domain: str, op_type: str) -> bool:
 
 
 def _warning(found: Finding, each: Unmatched) -> Finding:
-    """That no model has what an entry matches, where a build may take it all the same."""
+    """Warn of an entry that matches nothing in any model if a build may accept it."""
     near = f'did you mean "{each.near}"? If not, ' if each.near else ""
     if each.key == "op_types":
         what = f"no model of the group has a node of the op type {each.entry}"
@@ -300,9 +299,7 @@ def _warning(found: Finding, each: Unmatched) -> Finding:
 
 
 def _may_be_made(pattern: str, names: set[str]) -> bool:
-    """Whether a pattern may match a node that passes make: it is called as one that there was,
-    with a slash and more behind.
-    """
+    """Tell whether a pattern may match a node that a pass makes, named `<node>/<suffix>`."""
     literal = _WILD.split(pattern, maxsplit=1)[0]
     made = (f"{name}/" for name in names)
     return any(literal.startswith(each) or each.startswith(literal) for each in made)

@@ -137,7 +137,7 @@ _CHANGED: Final = "do not use it: push what the lock is of, or name its digest, 
 
 
 class Fetched(Struct, frozen=True, kw_only=True):
-    """What is verified.
+    """Places to verify.
 
     Attributes:
         paths: those that were named, and folders in the place of references.
@@ -161,7 +161,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
         )
 
     def findings(self, lock: Lock | None, where: str) -> list[FolderReport]:
-        """What is told of artifacts as a whole."""
+        """Findings about artifacts as a whole."""
         return [
             FolderReport(folder=name, findings=tuple(self._of(name, lock, where)))
             for name in self.digests
@@ -196,7 +196,7 @@ def _told(report: FolderReport, names: Mapping[str, str]) -> FolderReport:
 
 @contextlib.contextmanager
 def fetched(named: Sequence[Path | str], *, insecure: bool, name: str | None) -> Iterator[Fetched]:
-    """What was named, with what is in registries pulled.
+    """Pull the artifacts that are named, and yield all places as folders.
 
     Args:
         named: paths, and references as texts.

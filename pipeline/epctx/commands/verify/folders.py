@@ -299,7 +299,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _has_context(path: Path) -> bool:
-    """Whether a file is an EPContext model, or might be one and is broken."""
+    """Tell whether a file is an EPContext model, or may be a broken one."""
     from epctx.graph.serde import protos, reader
 
     if not path.is_file() or path.is_symlink():
@@ -311,7 +311,7 @@ def _has_context(path: Path) -> bool:
 
 
 def _key(request: VerifyRequest, known: Mapping[str, set[str]], record: str) -> str:
-    """Which group, `<target>/<group>`, a folder is; `known` has the models' files of each."""
+    """Return a folder's group, `<target>/<group>`; `known` has the model files of each."""
     place = request.folder
     key = f"{place.parent.name}/{place.name}"
     if key in known:

@@ -1,4 +1,4 @@
-"""Whether what is verified was signed by somebody who is trusted; before anything else opens it."""
+"""Check signatures against the trusted keys, before anything else opens a folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOBODY: Final = "name whose signatures count with --trusted-key or --trusted-ca
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """What was found about signatures.
+    """Findings about signatures.
 
     Attributes:
         reports: of each folder that is signed, or should be.
@@ -41,7 +41,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     rest: tuple[Path, ...]
 
     def admits(self, folder: Path) -> bool:
-        """Whether a folder may be looked at."""
+        """Tell whether a folder may be opened."""
         return self.refused.isdisjoint((folder, *folder.parents))
 
 
@@ -80,7 +80,7 @@ def judge(
 
 
 def _covers(place: Path, folder: Path) -> bool:
-    """Whether what is in a folder is signed by the signature in `place`."""
+    """Check the files of a folder against the signature in `place`."""
     if not folder.is_relative_to(place):
         return False
     return not {*folder.relative_to(place).parts[:1]} & {*oms.IGNORED}

@@ -16,9 +16,8 @@ from msgspec import Struct, field
 from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import InvalidManifest, Violation
-from epctx.parsing.document import scalars
-from epctx.parsing.document.problems import Problem, violations
-from epctx.parsing.document.tree import Keys, Mark, Node, Scalar, quoted
+from epctx.parsing.document import tree
+from epctx.parsing.document.tree import Keys, Mark, Node, Problem, Scalar, quoted, violations
 
 _CONTAINER_TAGS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"})
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -245,9 +244,9 @@ class _Builder:
         value: Scalar = text
         try:
             if event.tag is not None and event.tag != "!":
-                value = scalars.convert(text, event.tag)
+                value = tree.convert(text, event.tag)
             elif not quotes:
-                value = scalars.resolve(text)
+                value = tree.resolve(text)
         except ValueError:
             problem = f"has the tag {quoted(event.tag or '')}", "remove the tag"
         if isinstance(value, float) and not math.isfinite(value):
@@ -283,7 +282,7 @@ def _mark(event: yaml.Event) -> Mark:
 
 
 def _syntax(error: yaml.MarkedYAMLError, rest: str) -> tuple[str, str]:
-    """What is wrong and what to do; `rest` is the rest of the line from where the error is."""
+    """Explain a syntax error, with a remedy; `rest` is the line from the error on."""
     problem = error.problem or "it is no YAML"
     if rest.startswith("\t"):
         return "is indented with a tab", "indent with spaces"

@@ -1,9 +1,12 @@
-"""Reads a manifest's file into a tree that knows its lines and columns (see `tree`)."""
+"""Read a manifest, and recognize files and folders that are something else."""
 
 from __future__ import annotations
 
 import codecs
+import re
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
@@ -11,8 +14,136 @@ from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import InvalidManifest, ManifestError, Violation
 from epctx.files import digest
-from epctx.parsing.document import build, other_files
+from epctx.files.outputs import SUMS
+from epctx.manifest import GENAI_CONFIG
+from epctx.parsing.document import build
 from epctx.parsing.document.tree import Node
+
+_VERSION: Final = re.compile(rb"""^["']?schema_version["']?\s*:""", re.MULTILINE)
+_OWN: Final = re.compile(rb"""^["']?(model_groups|execution_providers)["']?\s*:""", re.MULTILINE)
+_LOCK: Final = re.compile(rb"^lock_version\s*:", re.MULTILINE)
+_MODELINE: Final = re.compile(
+    rb"^#\s*yaml-language-server:\s*\$schema=\S*(epctx\S*|/schemas/)manifest(\.bundle)?\.schema\.json\s*$",
+    re.MULTILINE,
+)
+
+
+def is_manifest(path: Path) -> bool:
+    """Tell whether a file is, or is meant to be, a manifest of epctx; it may be invalid YAML.
+
+    Other tools' files have a `schema_version`, too. A manifest has one at its top, and besides a
+    key that is epctx's own (`model_groups`, `execution_providers`), or a line that tells editors
+    of epctx's schema. Nothing but keys at the beginning of a line is at the top.
+
+    What cannot be read is none: whoever wants to know why asks `epctx validate` for it.
+    """
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
+        with path.open("rb") as stream:
+            data = stream.read(limits.MANIFEST_BYTES.value).removeprefix(codecs.BOM_UTF8)
+    except (OSError, ValueError):
+        return False
+    if not _VERSION.search(data) or _LOCK.search(data):
+        return False
+    return bool(_OWN.search(data) or _MODELINE.search(data))
+
+
+LOCK_SUFFIX: Final = ".lock.yaml"
+_LISTED: Final = 5
+"""Files of a folder that a remedy names."""
+
+
+class _Kind(Struct, frozen=True, kw_only=True):
+    """A kind of file.
+
+    Attributes:
+        keys: at its top, all of them.
+        what: it is, with its article.
+        remedy: what to do with it, given its path.
+    """
+
+    keys: Collection[str]
+    what: str
+    remedy: Callable[[Path], str]
+
+
+def refuse_content(root: Node, path: Path) -> tuple[str, str] | None:
+    """Name a known document that is no manifest, with a remedy.
+
+    Args:
+        root: the document.
+        path: of its file, as the user named it.
+    """
+    for kind in _KINDS:
+        if set(kind.keys) <= root.mapping.keys():
+            return f"is {kind.what}, not a manifest", kind.remedy(path)
+    return None
+
+
+def refuse_folder(path: Path) -> tuple[str, str]:
+    """Name a folder that is given as a manifest, with a remedy."""
+    shown = path.as_posix()
+    check = f"`epctx verify {shown}` checks it; name the manifest that it was built from"
+    if (path / "manifest.json").is_file():
+        return "is a package, not a manifest", check
+    if (path / SUMS).is_file():
+        return "is the folder of a model group's outputs, not a manifest", check
+    if any(path.glob("*.build.json")):
+        what = "is a folder of outputs, not a manifest"
+        return what, f"{check}; `epctx report {shown}` makes the page of its build"
+    if (path / GENAI_CONFIG).is_file():
+        return "is a folder of onnxruntime-genai", f"write a manifest: `epctx init {shown}`"
+    found = [each for each in sorted(path.glob("*.yaml")) if not each.name.endswith(LOCK_SUFFIX)]
+    named = ", ".join(each.as_posix() for each in found[:_LISTED])
+    return "is a folder", f"name a file: {named}" if named else "name a YAML file"
+
+
+def refuse_model(path: Path) -> tuple[str, str]:
+    """Name a model file that is given as a manifest, with a remedy."""
+    shown = path.as_posix()
+    if path.stem.endswith("_ctx"):
+        remedy = (
+            f"name the manifest that it was built from, or look into it: `epctx inspect {shown}`"
+        )
+        return "is a compiled model, not a manifest", remedy
+    return "is a model, not a manifest", f"write a manifest for it: `epctx init {shown}`"
+
+
+def _lock(path: Path) -> str:
+    own = path.with_name(path.name.removesuffix(LOCK_SUFFIX) + ".yaml")
+    named = f"name the manifest: {own.as_posix()}" if own.is_file() else "name its manifest"
+    verify = f"`epctx verify DIR --lock {path.as_posix()}`"
+    return f"{named}; {verify} holds outputs to the lock, `epctx diff` compares two"
+
+
+def _report(path: Path) -> str:
+    return f"name the manifest; `epctx report {path.as_posix()}` makes a page of the report"
+
+
+def _package(path: Path) -> str:
+    return f"name the manifest; `epctx verify {path.parent.as_posix()}` checks the package"
+
+
+def _attestation(path: Path) -> str:
+    return "name the manifest; `epctx verify FILE --lock LOCK` checks an attestation"
+
+
+def _genai(path: Path) -> str:
+    return f"write a manifest for its folder: `epctx init {path.parent.as_posix()}`"
+
+
+_KINDS: Final = (
+    _Kind(keys=("lock_version",), what="a lock", remedy=_lock),
+    _Kind(keys=("epctx", "started", "groups"), what="a build report", remedy=_report),
+    _Kind(
+        keys=("package_name", "components"),
+        what="the description of an ONNX Runtime model package",
+        remedy=_package,
+    ),
+    _Kind(keys=("_type", "predicateType"), what="an attestation", remedy=_attestation),
+    _Kind(keys=("model", "search"), what="a configuration of onnxruntime-genai", remedy=_genai),
+)
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -53,7 +184,7 @@ def read(path: Path) -> Document:
         ) from None
     except (OSError, ValueError) as error:
         if path.is_dir():
-            what, remedy = other_files.of_folder(path)
+            what, remedy = refuse_folder(path)
             raise ManifestError(
                 what, file=path.as_posix(), remedy=remedy, code=Code.MANIFEST_UNREADABLE
             ) from None
@@ -65,7 +196,7 @@ def read(path: Path) -> Document:
             code=Code.MANIFEST_UNREADABLE,
         ) from None
     if path.suffix.lower() == ".onnx":
-        what, remedy = other_files.of_model(path)
+        what, remedy = refuse_model(path)
         raise ManifestError(
             what, file=path.as_posix(), remedy=remedy, code=Code.MANIFEST_UNREADABLE
         )

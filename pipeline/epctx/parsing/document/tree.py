@@ -1,14 +1,17 @@
-"""The manifest's values as a tree in which each knows where it stands in the file."""
+"""A document as a tree with places, its scalars, and problems at its nodes."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+
+from epctx.error_codes import Code
+from epctx.errors import Violation
 
 Scalar: TypeAlias = str | int | float | bool | None
 Plain: TypeAlias = Scalar | list["Plain"] | dict[str, "Plain"]
@@ -134,3 +137,112 @@ def quoted(text: str, limit: int = 60) -> str:
     shown = text if len(text) <= limit else text[: limit - 1] + "…"
     escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
     return f'"{escaped}"'
+
+
+MAX_DIGITS = 300
+"""Longest number, in characters; what is longer is text."""
+
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEAN = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMERIC = frozenset("+-.0123456789")
+"""First characters of a number."""
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_TYPES: dict[str, type] = {
+    "tag:yaml.org,2002:str": str,
+    "tag:yaml.org,2002:int": int,
+    "tag:yaml.org,2002:float": float,
+    "tag:yaml.org,2002:bool": bool,
+    "tag:yaml.org,2002:null": type(None),
+}
+
+
+def resolve(text: str) -> Scalar:
+    """The value of a plain scalar (one without quotes and tag)."""
+    if text in _NULL:
+        return None
+    if text in _BOOLEAN:
+        return _BOOLEAN[text]
+    if text[0] not in _NUMERIC or len(text) > MAX_DIGITS:
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _OTHER_BASE.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _NOT_FINITE.fullmatch(text):
+        return float(text.replace(".", ""))
+    return text
+
+
+def convert(text: str, tag: str) -> Scalar:
+    """The value of a scalar with a tag of the core schema, like `!!str`.
+
+    Raises:
+        ValueError: the tag is another one, or the text is none of its values.
+    """
+    kind = _TYPES.get(tag)
+    value: Scalar = text if kind is str else resolve(text)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if kind is None or type(value) is not kind:
+        raise ValueError(f"{text!r} is no {tag}")
+    return value
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """A fault, its place and its remedy; `node` is the wrong value, None if a key is wrong."""
+
+    mark: Mark
+    path: Keys
+    what: str
+    remedy: str
+    node: Node | None = None
+    code: Code = Code.MANIFEST
+
+
+def at(node: Node, what: str, remedy: str, code: Code = Code.MANIFEST) -> Problem:
+    """A problem of a value."""
+    return Problem(mark=node.mark, path=node.path, what=what, remedy=remedy, node=node, code=code)
+
+
+def at_key(node: Node, key: str, what: str, remedy: str, code: Code = Code.MANIFEST) -> Problem:
+    """A problem of a key of the mapping `node`, or of all that it holds."""
+    child = node.mapping.get(key)
+    path = child.path if child is not None and child.path[-1:] == (key,) else (*node.path, key)
+    mark = node.keys.get(key, node.mark)
+    return Problem(mark=mark, path=path, what=what, remedy=remedy, code=code)
+
+
+def of_kind(code: Code, problems: Iterable[Problem]) -> Iterator[Problem]:
+    """The problems, with a code where they have none but the general one."""
+    for problem in problems:
+        yield problem if problem.code != Code.MANIFEST else replace(problem, code=code)
+
+
+def refusal(reason: str) -> tuple[str, str]:
+    """Message and remedy for a key that epctx owns; the reason may be "why; what to do"."""
+    why, _, remedy = reason.partition("; ")
+    return f"is refused: {why}", remedy or "remove it"
+
+
+def violations(problems: Iterable[Problem], *, file: str) -> list[Violation]:
+    """The problems as the user is told them, in their order."""
+    return [
+        Violation(
+            file=file,
+            line=problem.mark.line,
+            column=problem.mark.column,
+            path=path_text(problem.path),
+            what=problem.what,
+            remedy=problem.remedy,
+            code=problem.code,
+        )
+        for problem in problems
+    ]

@@ -1,1 +1,1 @@
-"""What JSON Schema cannot say of a manifest."""
+"""Rules for a manifest that JSON Schema cannot express."""

@@ -1,24 +1,282 @@
-"""What JSON Schema cannot say of a manifest (design section 5, "Rules").
-
-Rules on groups hold for the resolved groups of every target; a problem stands at the line that its
-value came from. Rules pass over what the schema has already refused.
-"""
+"""Check what JSON Schema cannot say of a manifest (design section 5, "Rules")."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec.structs import replace
 
+from epctx import limits
 from epctx.error_codes import Code
-from epctx.parsing import precedence
+from epctx.files.filenames import fold
+from epctx.files.filenames import problem as name_problem
+from epctx.files.outputs import BESIDE
+from epctx.parsing import buckets, precedence
 from epctx.parsing.buckets import expand
 from epctx.parsing.document import Document
-from epctx.parsing.document.problems import Problem, of_kind
-from epctx.parsing.document.tree import Node
-from epctx.parsing.precedence import TargetTree
-from epctx.parsing.rules import buckets, compositions, group, options, package, settings, whole
-from epctx.parsing.rules.paths import Places
+from epctx.parsing.document.tree import Node, Problem, at, at_key, of_kind, quoted
+from epctx.parsing.precedence import TargetTree, names
+from epctx.parsing.rules import compositions, options, package, settings
+from epctx.parsing.rules import group as group_rules
+from epctx.parsing.rules.group import references
+from epctx.parsing.rules.settings import Places
+from epctx.parsing.schema.providers import schema_of
+from epctx.text import did_you_mean
+
+
+def check_whole(root: Node, places: Places) -> Iterator[Problem]:
+    """Every problem of this kind."""
+    yield from of_kind(Code.OUTPUT_CLASH, _name(root.get("name")))
+    for key in ("model_groups", "targets"):
+        yield from of_kind(Code.OUTPUT_CLASH, _folders(root.get(key)))
+    yield from of_kind(Code.PATH_REFUSED, _paths(root.get("models"), places))
+    yield from _guessed(root.get("models"))
+    yield from of_kind(Code.VERIFY_INPUTS, _inputs(root))
+    yield from _targets(root)
+
+
+def _name(name: Node | None) -> Iterator[Problem]:
+    """A manifest called as what lies beside the outputs of another."""
+    text = name.string if name is not None else None
+    for ending in BESIDE if text is not None else ():
+        if name is not None and text is not None and fold(text).endswith(ending):
+            other = quoted(text[: -len(ending)])
+            what = f"ends with {ending}: its outputs would lie where a manifest {other} has its own"
+            yield at(name, what, "choose another name")
+
+
+def _folders(named: Node | None) -> Iterator[Problem]:
+    """Names of folders that a file system without case takes for one."""
+    seen: dict[str, str] = {}
+    for name in named.mapping if named is not None else {}:
+        first = seen.setdefault(fold(name), name)
+        if named is not None and first != name:
+            what = (
+                f"differs only by case from {quoted(first)}: some systems take them for one folder"
+            )
+            yield at_key(named, name, what, "rename one of them")
+
+
+def _guessed(models: Node | None) -> Iterator[Problem]:
+    """Entries of `guessed` for which the model has no size."""
+    for model in models.mapping.values() if models is not None else ():
+        guessed = model.get("guessed")
+        sizes = [node for key in ("dimensions", "shapes") if (node := model.get(key)) is not None]
+        known = {name for node in sizes for name in node.mapping}
+        for item in guessed.items if guessed is not None else ():
+            if item.string is not None and item.string not in known:
+                what = f"neither `dimensions` nor `shapes` of the model has {quoted(item.string)}"
+                yield at(item, what, f"remove it, or {did_you_mean(item.string, known)}")
+
+
+_REFERENCE = (("reference", "path"), ("reference", "external_data_dir"))
+
+
+def _paths(models: Node | None, places: Places) -> Iterator[Problem]:
+    for model in models.mapping.values() if models is not None else ():
+        for key in (("path",), ("external_data_dir",), *_REFERENCE):
+            node = model.get(*key)
+            wrong = places.problem(node.string) if node is not None and node.string else None
+            if node is not None and wrong is not None:
+                yield at(node, *wrong)
+
+
+def _inputs(root: Node) -> Iterator[Problem]:
+    """Settings of generated inputs beside files: nothing is generated then."""
+    defaults, groups, targets = (root.get(k) for k in ("defaults", "model_groups", "targets"))
+    written = [defaults, *(groups.mapping.values() if groups is not None else ())]
+    for target in targets.mapping.values() if targets is not None else ():
+        changed = target.get("model_groups")
+        written += changed.mapping.values() if changed is not None else ()
+    for group in written:
+        inputs = group.get("verify", "inputs") if group is not None else None
+        files = inputs.get("files") if inputs is not None else None
+        for key in (
+            ("seed", "count", "ranges", "dimensions") if files is not None and files.items else ()
+        ):
+            if inputs is not None and key in inputs.mapping:
+                yield at_key(inputs, key, "has no effect beside files", "remove it, or files")
+
+
+def _targets(root: Node) -> Iterator[Problem]:
+    groups, targets = root.get("model_groups"), root.get("targets")
+    if groups is None or groups.kind != "mapping" or targets is None:
+        return
+    for name, target in targets.mapping.items():
+        lists = [node for key in ("include", "exclude") if (node := target.get(key)) is not None]
+        wrong = [p for node in lists for p in references(node, groups.mapping, "model group")]
+        wrong += _overlap(target)
+        changed = target.get("model_groups")
+        for group in changed.mapping if changed is not None else {}:
+            if changed is not None and group not in groups.mapping:
+                remedy = did_you_mean(group, groups.mapping)
+                what = "there is no such model group"
+                wrong.append(at_key(changed, group, what, remedy, Code.NO_SUCH_NAME))
+        yield from wrong
+        if not wrong and groups.mapping and not precedence.built(root, target):
+            remedy = "remove the target, or leave it a group"
+            yield at_key(targets, name, "builds no group", remedy)
+
+
+def _overlap(target: Node) -> Iterator[Problem]:
+    include, exclude = target.get("include"), target.get("exclude")
+    included = precedence.names(include) if include is not None else []
+    for item in exclude.items if exclude is not None else ():
+        if item.string in included:
+            yield at(item, f"{quoted(item.string or '')} is in include too", "remove it from one")
+
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def check_buckets(root: Node, broken: frozenset[Node]) -> Iterator[Problem]:
+    """Every problem of this kind in a manifest as it is written."""
+    models = root.get("models")
+    known = models.mapping if models is not None else {}
+    first_of = dict.fromkeys(known, "a model")
+    for model, node in known.items():
+        listed, pattern = buckets.lists(node), node.get(buckets.PATTERN)
+        if broken.intersection((*listed.values(), *([pattern] if pattern else ()))):
+            continue
+        wrong = [*_pattern(pattern, listed), *_lengths(listed)]
+        yield from wrong or _names(model, node, first_of)
+
+
+def _names(model: str, node: Node, first_of: dict[str, str]) -> Iterator[Problem]:
+    """Find faults in the buckets of a model; `first_of` has the names in use."""
+    seen: set[tuple[str, ...]] = set()
+    for row in buckets.rows(node):
+        name, sizes = buckets.name(model, node, row), tuple(size.text for size in row.values())
+        wrong = _wrong(name, first_of, again=sizes in seen)
+        seen.add(sizes)
+        first_of.setdefault(name, f"a bucket of {model}")
+        if wrong is not None:
+            code = Code.WRONG_NAME if name_problem(name) else Code.OUTPUT_CLASH
+            yield at(next(iter(row.values())), *wrong, code)
+            return
+
+
+def _lengths(listed: Mapping[str, Node]) -> Iterator[Problem]:
+    first = next(iter(listed), "")
+    for node in listed.values():
+        own, others = len(node.items), len(listed[first].items)
+        if own != others:
+            what = f"lists {own} size{'s' * (own != 1)}, and {first} lists {others}"
+            yield at(node, what, "list as many in each: a bucket has the i-th size of every list")
+
+
+def _pattern(pattern: Node | None, listed: Mapping[str, Node]) -> Iterator[Problem]:
+    if pattern is None or pattern.string is None:
+        return
+    if not listed:
+        what = "has no effect: no dimension of the model lists sizes"
+        yield at(pattern, what, "remove it, or write a list in `dimensions`")
+        return
+    known = (buckets.MODEL[1:-1], *listed)
+    for each in _PLACEHOLDER.findall(pattern.string):
+        if each not in known:
+            choices = ", ".join(f"{{{name}}}" for name in known)
+            yield at(pattern, f"names {quoted(each)}, of which there is no list", f"use {choices}")
+
+
+def _wrong(name: str, first_of: Mapping[str, str], *, again: bool) -> tuple[str, str] | None:
+    """Describe the fault of a bucket, with a remedy."""
+    wrong = name_problem(name)
+    if again:
+        return "makes the same bucket again", "list each size once"
+    if wrong is not None:
+        return f"makes a model {quoted(name)}, which {wrong}", f"correct `{buckets.PATTERN}`"
+    if name in first_of:
+        what = f"makes a model {name}, as {first_of[name]} is called already"
+        return what, f"rename one of them, or write another `{buckets.PATTERN}`"
+    return None
+
+
+def check_size(root: Node) -> list[Problem]:
+    """The problem that groups have too many values as they are built for all targets, if so."""
+    most, size = limits.MANIFEST_VALUES.value, resolved_values(root)
+    if size <= most:
+        return []
+    node = root.get("targets") or root
+    return [
+        Problem(
+            mark=node.mark,
+            path=node.path,
+            what=f"groups and compositions as they are built for all targets have {size:,} values, "
+            f"more than {most:,}",
+            remedy=f"build fewer groups for fewer targets; {limits.MANIFEST_VALUES.remedy}",
+        )
+    ]
+
+
+def resolved_values(root: Node) -> int:
+    """Values of groups and compositions, counted for every target that they are built for."""
+    defaults, composed = values(root.get("defaults")), values(root.get("compose"))
+    groups = root.get("model_groups")
+    of = {name: defaults + values(g) for name, g in (groups.mapping if groups else {}).items()}
+    targets = root.get("targets")
+    whole = composed + sum(of.values())
+    if targets is None:
+        return whole
+    return sum(
+        values(target) + whole - sum(of[name] for name in _left_out(target, of))
+        for target in targets.mapping.values()
+    )
+
+
+def _left_out(target: Node, groups: Collection[str]) -> set[str]:
+    include, exclude = target.get("include"), target.get("exclude")
+    excluded = set(names(exclude)) if exclude is not None else set()
+    if include is None:
+        return excluded.intersection(groups)
+    return set(groups) - (set(names(include)) - excluded)
+
+
+def values(node: Node | None) -> int:
+    """The values in a node, itself too."""
+    if node is None:
+        return 0
+    return 1 + sum(map(values, (*node.mapping.values(), *node.items)))
+
+
+def doubts(root: Node) -> list[Problem]:
+    """Find warnings in a manifest without violations; reads nothing but the manifest."""
+    trees = (*precedence.targets(root), precedence.without_target(root))
+    found = [
+        *_unused(root, "models", trees),
+        *_unused(root, "execution_providers", trees),
+        *(problem for tree in trees for problem in _advice(tree)),
+    ]
+    return list({(problem.mark, problem.what): problem for problem in found}.values())
+
+
+def _unused(root: Node, key: str, trees: tuple[TargetTree, ...]) -> Iterator[Problem]:
+    """Entries under `key` that no group lists."""
+    used = {name for tree in trees for name in _listed(tree, key)}
+    known = root.get(key)
+    for name in known.mapping if known is not None else ():
+        if known is not None and name not in used:
+            remedy = f"list it in `{key}` of a model group, or remove it"
+            yield at_key(known, name, "is used by no model group", remedy)
+
+
+def _listed(tree: TargetTree, key: str) -> Iterator[str]:
+    for group in tree.groups:
+        listed = group.node.get(key)
+        yield from precedence.names(listed) if listed is not None else ()
+
+
+def _advice(tree: TargetTree) -> Iterator[Problem]:
+    """Options that the EPs of groups do without, and rarely should."""
+    for alias in dict.fromkeys(_listed(tree, "execution_providers")):
+        entry = tree.providers[alias]
+        schema = schema_of(entry)
+        given: Mapping[str, Node] = options.converted(entry).mapping
+        for each in schema.knowledge.advised if schema is not None else ():
+            if not any(name in given for name in each.options):
+                what = f"has no option {each.options[0]}: {each.without}"
+                yield Problem(mark=entry.mark, path=entry.path, what=what, remedy=each.remedy)
 
 
 def check(
@@ -36,8 +294,8 @@ def check(
     places = Places(folder=folder, allow_outside=allow_outside, partial=partial)
     root = expand(document.root)
     problems = [
-        *buckets.check(document.root, broken),
-        *whole.check(root, places),
+        *check_buckets(document.root, broken),
+        *check_whole(root, places),
         *_resolved(root, broken, places),
         *of_kind(Code.COMPOSITION, compositions.check(root, broken, places)),
     ]
@@ -75,7 +333,7 @@ def _checks(
         entries = (options.check(entry, places) for entry in tree.providers.values())
         yield None, [problem for problems in entries for problem in problems]
     for layered in tree.groups:
-        scope = group.Scope(
+        scope = group_rules.Scope(
             root=root, broken=broken, tree=tree, name=layered.name, node=layered.node
         )
-        yield layered.name, [*group.check(scope), *settings.check(layered.node, places)]
+        yield layered.name, [*group_rules.check(scope), *settings.check(layered.node, places)]

@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from epctx.files.filenames import fold
 from epctx.parsing import precedence
 from epctx.parsing.buckets import BUCKET
-from epctx.parsing.document.problems import Problem, at, at_key
-from epctx.parsing.document.tree import Node, quoted
+from epctx.parsing.document.tree import Node, Problem, at, at_key, quoted
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import options, settings
-from epctx.parsing.rules.paths import Places
+from epctx.parsing.rules.settings import Places
 from epctx.text import did_you_mean
 
 
@@ -34,7 +33,7 @@ def group_of(name: str, part: Node, tree: TargetTree) -> str | None:
 
 
 def is_built(composition: Node, tree: TargetTree) -> bool:
-    """Whether a target builds every part."""
+    """Tell whether a target builds every part."""
     parts = composition.get("parts")
     found = parts.mapping if parts is not None else {}
     return bool(found) and all(group_of(name, part, tree) for name, part in found.items())

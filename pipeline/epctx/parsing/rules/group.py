@@ -11,8 +11,7 @@ from epctx.error_codes import Code
 from epctx.files.filenames import MAX_FILE_LENGTH, fold
 from epctx.files.filenames import problem as name_problem
 from epctx.files.outputs import SUMS, context_file, data_file
-from epctx.parsing.document.problems import Problem, at, at_key, of_kind
-from epctx.parsing.document.tree import Node, quoted
+from epctx.parsing.document.tree import Node, Problem, at, at_key, of_kind, quoted
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import options
 from epctx.parsing.schema import providers
@@ -72,12 +71,12 @@ def check(scope: Scope) -> Iterator[Problem]:
 
 
 def outputs(scope: Scope) -> dict[str, str]:
-    """What each output of the group is, by its name as a file system without case sees it."""
+    """Outputs of the group, by name as a case-insensitive file system sees it."""
     return {fold(name): origin for name, _, origin in _files(scope)}
 
 
 def references(listed: Node | None, known: Mapping[str, Node], word: str) -> Iterator[Problem]:
-    """What a list names that there is not; `word` says what it names."""
+    """Find names in a list that do not exist; `word` is the kind of thing named."""
     for item in listed.items if listed is not None else ():
         if item.string is not None and item.string not in known:
             remedy = did_you_mean(item.string, known)

@@ -16,10 +16,20 @@ from msgspec.structs import replace
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.manifest import DEFAULT_EP, PLUGIN_LIBRARY, OptionValue
-from epctx.parsing.document.problems import Problem, at, at_key, refusal
-from epctx.parsing.document.tree import Mark, Node, Plain, Scalar, path_text, quoted
+from epctx.parsing.document.tree import (
+    Mark,
+    Node,
+    Plain,
+    Problem,
+    Scalar,
+    at,
+    at_key,
+    path_text,
+    quoted,
+    refusal,
+)
 from epctx.parsing.precedence import present
-from epctx.parsing.rules.paths import Places
+from epctx.parsing.rules.settings import Places
 from epctx.parsing.schema import providers
 from epctx.parsing.schema.apply import problems_of
 from epctx.parsing.schema.providers import OptionSchema, schema_of
@@ -94,7 +104,7 @@ def label_options(entry: Node) -> tuple[str, ...]:
 
 
 def check(entry: Node, places: Places) -> Iterator[Problem]:
-    """What is wrong with the provider's name and options of an entry."""
+    """Find faults in an entry's provider name and options."""
     provider, allowed = entry.get("provider"), entry.get("allow_unknown_options")
     if provider is None or provider.string is None:
         return

@@ -11,11 +11,10 @@ from epctx.files import listing
 from epctx.files.filenames import fold
 from epctx.manifest import GENAI_CONFIG, filled
 from epctx.parsing import precedence
-from epctx.parsing.document.problems import Problem, at, at_key
-from epctx.parsing.document.tree import Node, quoted
+from epctx.parsing.document.tree import Node, Problem, at, at_key, quoted
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import group
-from epctx.parsing.rules.paths import Places
+from epctx.parsing.rules.settings import Places
 from epctx.text import did_you_mean
 
 _LARGEST = 1 << 24
@@ -82,7 +81,7 @@ def _assets(package: Node, places: Places) -> Iterator[Problem]:
 
 
 def _no_asset(path: Path) -> tuple[str, str] | None:
-    """What keeps a path from being an asset: ONNX Runtime follows no links in them."""
+    """Reason why a path cannot be an asset: ONNX Runtime follows no links in assets."""
     check = "check the path; it is relative to the manifest"
     if path.is_file():
         return None

@@ -17,23 +17,22 @@ from jsonschema.protocols import Validator
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.parsing.document import Document
-from epctx.parsing.document.problems import Problem
-from epctx.parsing.document.tree import Node, Plain
-from epctx.parsing.schema import files, providers
+from epctx.parsing.document.tree import Node, Plain, Problem
+from epctx.parsing.schema import providers
 from epctx.parsing.schema.explain import explain
 from epctx.text import did_you_mean
 
 
 def names() -> list[str]:
     """Every schema that `text` knows: epctx's own, then those of installed providers."""
-    return [*files.names(), *(f"providers/{name}" for name in providers.third_party())]
+    return [*providers.schema_names(), *(f"providers/{name}" for name in providers.third_party())]
 
 
 def text(name: str) -> str:
-    """As `api.schema`. The manifest's has every provider's options folded in, for editors."""
+    """Return a schema as text; the manifest's includes all provider options, for editors."""
     if name == "manifest":
         return json.dumps(with_options(providers.known()), indent=2, ensure_ascii=False) + "\n"
-    found = files.find(name) or providers.text(name.removeprefix("providers/"))
+    found = providers.find_schema(name) or providers.text(name.removeprefix("providers/"))
     if found is None:
         raise UsageError(
             f'there is no schema "{name}"',
@@ -49,7 +48,7 @@ def validate(document: Document) -> list[Problem]:
 
 
 def problems_of(root: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
-    """What in the tree breaks `schema`. A value that is wrong twice is told once."""
+    """Find violations of `schema` in the tree; a value that is wrong twice is reported once."""
     told: set[object] = set()
     errors = validator(schema).iter_errors(root.plain())
     for error in sorted(errors, key=lambda error: error.validator != "type"):
@@ -68,7 +67,7 @@ def manifest() -> dict[str, Plain]:
     """The manifest's schema, for validation. Conditionals on provider options are left out:
     `parsing.rules.options` checks those on the entries of each target.
     """
-    schema: dict[str, Plain] = json.loads(files.read("manifest"))
+    schema: dict[str, Plain] = json.loads(providers.read_schema("manifest"))
     _definitions(schema)["execution_provider"].pop("allOf")
     return schema
 
@@ -104,7 +103,7 @@ _Validator = _extend(jsonschema.Draft202012Validator, {"pattern": _matches})
 
 def with_options(names: Iterable[str]) -> dict[str, Plain]:
     """The manifest's schema with the option schema of each of these providers as a definition."""
-    schema: dict[str, Plain] = json.loads(files.read("manifest"))
+    schema: dict[str, Plain] = json.loads(providers.read_schema("manifest"))
     definitions = schema["$defs"]
     conditionals: list[Plain] = []
     for name in names:

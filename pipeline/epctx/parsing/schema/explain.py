@@ -1,26 +1,66 @@
-"""JSON Schema's errors in people's words: what is wrong, what to do.
-
-Schemas help with `x-epctx`: `expects` says in words what is asked (what `filenames` says of names
-is explained in detail), `hints` are keys that belong elsewhere, with where, `instead` is what to
-write for a value that is often written (`wrong_values`).
-"""
+"""Explain schema violations: what is wrong, where, and what to write."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from jsonschema import ValidationError
 from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.files import filenames
-from epctx.parsing.document import scalars
-from epctx.parsing.document.problems import Problem, at, at_key, refusal
-from epctx.parsing.document.tree import Node, Plain, quoted
-from epctx.parsing.schema import wrong_values
+from epctx.parsing.document import tree
+from epctx.parsing.document.tree import Node, Plain, Problem, at, at_key, quoted, refusal
 from epctx.text import did_you_mean, nearest
+
+_YES: Final = frozenset({"yes", "y", "on"})
+_NO: Final = frozenset({"no", "n", "off"})
+_NUMBER: Final = re.compile(r"-?[0-9][0-9_]*(\.[0-9_]*)?")
+_LEADING_ZEROS: Final = re.compile(r"^(-?)0+(?=[0-9])")
+_PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%?", re.ASCII)
+
+
+def value_remedy(node: Node, instead: Mapping[str, Plain]) -> str | None:
+    """Replacement for a value; None if the schema does not say."""
+    said = instead.get(node.text, instead.get(node.kind))
+    shown = node.items[0].text if node.items else node.text
+    return said.replace("{}", shown or "…") if isinstance(said, str) else None
+
+
+def as_share(node: Node, limit: Plain = 1) -> str | None:
+    """The share that 10 to 100 percent were meant as, where at most 1 is asked."""
+    match = _PERCENT.fullmatch(node.text) if limit == 1 else None
+    if match is None or not 10 <= float(match[1]) <= 100:
+        return None
+    return f"write it as a share: {float(match[1]) / 100:g}"
+
+
+def as_unquoted(kinds: Sequence[str], node: Node) -> str | None:
+    """Spelling of a text that was meant as a number or a boolean."""
+    lowered = node.text.casefold()
+    if node.kind != "text":
+        return None
+    if "boolean" in kinds and lowered in {"true", "false"}:
+        return f"write it without quotes: {lowered}"
+    if "boolean" in kinds and lowered in _YES | _NO:
+        return f"write {'true' if lowered in _YES else 'false'}"
+    if {"integer", "number"} & {*kinds} and _NUMBER.fullmatch(lowered):
+        number = _LEADING_ZEROS.sub(r"\1", lowered.replace("_", ""))
+        return f"write it without quotes: {number}" if node.quoted else f"write {number}"
+    return None
+
+
+def wrong_texts(alternatives: Plain) -> Iterator[str]:
+    """The texts among which an `anyOf` lets one choose."""
+    for each in alternatives if isinstance(alternatives, list) else ():
+        choices = each.get("enum") if isinstance(each, dict) else None
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, str):
+                yield choice
+
 
 KINDS = {
     "string": "text",
@@ -58,13 +98,11 @@ def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> 
         if not what:
             what, remedy = f"breaks {keyword}: {error.message}", "see `epctx schema` for the rule"
         code = Code.WRONG_TYPE if keyword == "type" else Code.WRONG_VALUE
-        yield at(node, what, wrong_values.remedy(node, asked.instead) or remedy, code)
+        yield at(node, what, value_remedy(node, asked.instead) or remedy, code)
 
 
 class _Asked(Struct, frozen=True, kw_only=True):
-    """What the schemas ask of a value: the words for it, an example, a pattern, what to write for
-    others.
-    """
+    """Expectations of the schemas for a value: words, an example, a pattern, replacements."""
 
     expects: str | None
     example: str | None
@@ -73,7 +111,7 @@ class _Asked(Struct, frozen=True, kw_only=True):
     instead: Mapping[str, Plain]
 
     def remedy(self, wanted: str) -> str:
-        """What to write: an example where there is one."""
+        """Value to write: an example if there is one."""
         return f"write {wanted}" if self.example is None else f"write, for example, {self.example}"
 
     def takes(self, text: str) -> bool:
@@ -88,7 +126,7 @@ def _mapping(value: object) -> Mapping[str, Plain]:
 
 
 def _asked(error: ValidationError, schema: Mapping[str, Plain]) -> _Asked:
-    """What all schemas that look at this value say of it; the outermost wins."""
+    """Merge the annotations of all schemas for this value; the outermost wins."""
     at: Plain = _resolved(dict(schema), schema)
     said = dict(_mapping(at))
     for step in error.absolute_schema_path:
@@ -157,7 +195,7 @@ def _unknown_keys(
 
 
 def _inside(key: str, failed: Mapping[str, Plain], schema: Mapping[str, Plain]) -> str | None:
-    """Where a key belongs that is known one level further in, and in two places at most."""
+    """Place of a key that is known one level further in, in at most two places."""
     children = _mapping(failed.get("properties"))
     found = [
         name
@@ -169,7 +207,7 @@ def _inside(key: str, failed: Mapping[str, Plain], schema: Mapping[str, Plain]) 
 
 
 def _stands_for(pattern: str, key: str) -> bool:
-    """Whether a name that may end with `*` is, or begins, a key."""
+    """Tell whether a name, which may end with `*`, matches a key."""
     return key == pattern or (pattern.endswith("*") and key.startswith(pattern[:-1]))
 
 
@@ -208,7 +246,7 @@ def _repeated(node: Node) -> Iterator[Problem]:
 
 
 def _value(keyword: str, limit: Plain, node: Node, asked: _Asked) -> tuple[str, str]:
-    """What is wrong with a value by the keyword's `limit`, and the remedy; empty: not known."""
+    """Fault of a value by the keyword's `limit`, and the remedy; empty if unknown."""
     if keyword == "type":
         kinds = limit if isinstance(limit, list) else [limit]
         return _kind([str(kind) for kind in kinds], node, asked)
@@ -216,7 +254,7 @@ def _value(keyword: str, limit: Plain, node: Node, asked: _Asked) -> tuple[str, 
         return _choice(limit if isinstance(limit, list) else [limit], node, asked.expects)
     if keyword in _BOUNDS:
         phrase, remedy = _BOUNDS[keyword]
-        bound, share = _text(limit), wrong_values.share(node, limit)
+        bound, share = _text(limit), as_share(node, limit)
         what = f"is {_shown(node)}, must be {phrase} {bound}"
         return what, share or remedy.format(bound)
     if keyword in _COUNTS and isinstance(limit, int | float):
@@ -227,7 +265,7 @@ def _value(keyword: str, limit: Plain, node: Node, asked: _Asked) -> tuple[str, 
         what = f"is {quoted(node.text)}, which {filenames.problem(node.text)}"
         return what, filenames.remedy(node.text)
     if asked.expects:
-        near = nearest(node.text, wrong_values.texts(limit)) if node.text else None
+        near = nearest(node.text, wrong_texts(limit)) if node.text else None
         remedy = asked.remedy(asked.expects) if near is None else f"did you mean {quoted(near)}?"
         return f"is {_shown(node)}, must be {asked.expects}", remedy
     return "", ""
@@ -283,14 +321,14 @@ def _kind(kinds: Sequence[str], node: Node, asked: _Asked) -> tuple[str, str]:
     wanted = asked.expects or (_listed(asked.choices) if asked.choices else words)
     if node.kind == "null" and not node.text:
         return f"has no value, must be {wanted}", "give it a value, or remove the key"
-    share = wrong_values.share(node) if "number" in kinds else None
-    unquoted = wrong_values.unquoted(kinds, node)
+    share = as_share(node) if "number" in kinds else None
+    unquoted = as_unquoted(kinds, node)
     remedy = unquoted or share or _quote(kinds, node, asked) or asked.remedy(wanted)
     return f"is {_shown(node)}, must be {wanted}", remedy
 
 
 def _quote(kinds: Sequence[str], node: Node, asked: _Asked) -> str | None:
-    """How to write a scalar that was meant as a text, or in a list or mapping."""
+    """Spelling of a scalar that was meant as a text, a list or a mapping."""
     if node.kind not in ("text", "number", "boolean"):
         return None
     if "string" in kinds and asked.takes(node.text):
@@ -305,7 +343,7 @@ def _shown(node: Node) -> str:
         return f"a {node.kind}"
     if node.kind == "text":
         # An option that was converted to text is shown as it was written.
-        number = not node.quoted and not isinstance(scalars.resolve(node.text), str)
+        number = not node.quoted and not isinstance(tree.resolve(node.text), str)
         return node.text if number else quoted(node.text) if node.text else "empty"
     return {"number": node.text, "boolean": node.text, "null": "null"}[node.kind]
 

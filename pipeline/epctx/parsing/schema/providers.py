@@ -1,17 +1,15 @@
-"""What the manifest's rules know of a provider before it is loaded: its option schema.
-
-`schemas/providers/README.md` describes the files and where they are found. No provider package is
-imported here.
-"""
+"""JSON Schemas on disk, and the option schemas of providers."""
 
 from __future__ import annotations
 
 import functools
+import importlib.resources
 import importlib.util
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import jsonschema
@@ -22,8 +20,51 @@ from epctx.error_codes import Code
 from epctx.errors import ProviderUnavailable
 from epctx.manifest import ENTRY_POINTS, CompileMemory
 from epctx.parsing.document.tree import Node, Plain
-from epctx.parsing.schema import files
 from epctx.text import first_line
+
+_SUFFIXES = {"": ".schema.json", "providers": ".options.json"}
+
+
+@functools.cache
+def schema_root() -> Traversable:
+    """The folder of the schemas (design section 4)."""
+    packaged = importlib.resources.files("epctx") / "_schemas"
+    return packaged if packaged.is_dir() else Path(__file__).parents[4] / "schemas"
+
+
+def schema_names() -> list[str]:
+    """Every schema's name, sorted: `manifest`, `providers/QNNExecutionProvider`, ..."""
+    found = []
+    for folder, suffix in _SUFFIXES.items():
+        place = schema_root() / folder if folder else schema_root()
+        prefix = f"{folder}/" if folder else ""
+        found += [
+            prefix + entry.name.removesuffix(suffix)
+            for entry in place.iterdir()
+            if entry.name.endswith(suffix)
+        ]
+    return sorted(found)
+
+
+def find_schema(name: str) -> str | None:
+    """A schema's text by its name; None if there is none of that name."""
+    if name not in schema_names():  # a manifest may say any name, of any length
+        return None
+    folder, _, stem = name.rpartition("/")
+    return (schema_root() / folder / f"{stem}{_SUFFIXES[folder]}").read_text(encoding="utf-8")
+
+
+def read_schema(name: str) -> str:
+    """The text of a schema that epctx cannot do without.
+
+    Raises:
+        FileNotFoundError: this installation of epctx is broken.
+    """
+    text = find_schema(name)
+    if text is None:
+        raise FileNotFoundError(f"epctx is installed without its schema {name}")
+    return text
+
 
 SUFFIX = ".options.json"
 _EP = "ExecutionProvider"
@@ -41,7 +82,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 
 
 class ForDecoders(Struct, frozen=True, kw_only=True):
-    """What a starter manifest says for a decoder with a cache.
+    """Settings of a starter manifest for a decoder with a cache.
 
     Attributes:
         files: options that are JSON files, with what is in each.
@@ -67,7 +108,7 @@ class Advised(Struct, frozen=True, kw_only=True):
 
 
 class CompilesOn(Struct, frozen=True, kw_only=True):
-    """What a host must be to compile for an EP; empty: nothing is known to matter.
+    """Requirements on a host that compiles for an EP; empty if none are known.
 
     Attributes:
         systems: linux, windows, macos.
@@ -83,7 +124,7 @@ class CompilesOn(Struct, frozen=True, kw_only=True):
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """What a compile makes, as measured on the version that `compile_memory` names.
+    """Properties of a context, measured on the version that `compile_memory` names.
 
     Attributes:
         most: bytes of a context that a device loads.
@@ -162,7 +203,7 @@ class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
         return {**self.validation, "required": []}
 
     def code(self, option: str) -> Code:
-        """What kind of error a wrong value of the option is."""
+        """Error code for a wrong value of the option."""
         note = _mapping(self.properties.get(option, {}).get("x-epctx"))
         return Code(str(note.get("code", Code.WRONG_OPTION_VALUE)))
 
@@ -208,7 +249,7 @@ def known() -> list[str]:
 def bundled() -> list[str]:
     """Names of the providers whose option schemas come with epctx, sorted."""
     folder = "providers/"
-    return [name.removeprefix(folder) for name in files.names() if name.startswith(folder)]
+    return [name.removeprefix(folder) for name in schema_names() if name.startswith(folder)]
 
 
 @functools.cache
@@ -218,7 +259,7 @@ def find(provider: str) -> OptionSchema | None:
     Raises:
         ProviderUnavailable: an installed provider's schema cannot be used.
     """
-    own = files.find(f"providers/{provider}")
+    own = find_schema(f"providers/{provider}")
     if own is not None:
         return _parse(own, provider, f"providers/{provider}{SUFFIX}")
     for path in _shipped(provider):
@@ -311,7 +352,7 @@ def _parse(text: str, provider: str, place: str, *, check: bool = False) -> Opti
 
 def _check(schema: Mapping[str, Plain]) -> None:
     """A third party's schema is a schema, and keeps the rules. Raises ValueError."""
-    rules = json.loads(files.read("provider-options"))
+    rules = json.loads(read_schema("provider-options"))
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
         jsonschema.validate(schema, rules, cls=jsonschema.Draft202012Validator)

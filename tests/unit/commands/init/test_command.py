@@ -18,7 +18,7 @@ from epctx.commands.init.sizes import Sized
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
 from epctx.graph.inputs import InputSpec
 from epctx.parsing import load
-from epctx.parsing.document import build, recognize
+from epctx.parsing.document import build, reader
 from epctx.verification.numbers.sizes import open_names
 from scripts import bundled_schema
 
@@ -299,6 +299,6 @@ def test_editors_get_the_schema_and_the_line_that_names_it(tmp_path: Path) -> No
     document["model_groups"]["main"]["embed_mod"] = 1
     with pytest.raises(jsonschema.ValidationError, match="embed_mod"):
         jsonschema.Draft202012Validator(schema).validate(document)
-    assert recognize.is_manifest(path)
+    assert reader.is_manifest(path)
     other = init.write([one], tmp_path / "other.yaml", schema=True)
     assert "$schema=" in other.read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from epctx.parsing import document
-from epctx.parsing.document import other_files
+from epctx.parsing.document import reader
 
 
 def parsed(text: str, path: Path) -> document.Document:
@@ -14,17 +14,17 @@ def parsed(text: str, path: Path) -> document.Document:
 
 def test_a_manifest_is_nothing_else(tmp_path: Path) -> None:
     root = parsed("{schema_version: 1, name: a, models: {}, model_groups: {}}", tmp_path).root
-    assert other_files.of_content(root, tmp_path) is None
+    assert reader.refuse_content(root, tmp_path) is None
 
 
 def test_a_lock_names_the_manifest_beside_it_if_there_is_one(tmp_path: Path) -> None:
     lock = tmp_path / "a.lock.yaml"
     root = parsed("lock_version: 1", lock).root
-    what, remedy = other_files.of_content(root, lock) or ("", "")
+    what, remedy = reader.refuse_content(root, lock) or ("", "")
     assert what == "is a lock, not a manifest"
     assert remedy.startswith("name its manifest; ")
     (tmp_path / "a.yaml").touch()
-    _, remedy = other_files.of_content(root, lock) or ("", "")
+    _, remedy = reader.refuse_content(root, lock) or ("", "")
     assert remedy.startswith(f"name the manifest: {(tmp_path / 'a.yaml').as_posix()}; ")
 
 
@@ -33,7 +33,7 @@ def test_a_configuration_of_genai_is_for_init(tmp_path: Path) -> None:
     root = parsed('{"model": {}, "search": {}}', path).root
     told = "is a configuration of onnxruntime-genai, not a manifest"
     remedy = f"write a manifest for its folder: `epctx init {tmp_path.as_posix()}`"
-    assert other_files.of_content(root, path) == (told, remedy)
+    assert reader.refuse_content(root, path) == (told, remedy)
 
 
 @pytest.mark.parametrize(
@@ -49,17 +49,17 @@ def test_a_folder_is_told_by_what_it_holds(
     tmp_path: Path, holds: str, what: str, command: str
 ) -> None:
     (tmp_path / holds).touch()
-    told, remedy = other_files.of_folder(tmp_path)
+    told, remedy = reader.refuse_folder(tmp_path)
     assert told == what
     assert f"`{command} {tmp_path.as_posix()}`" in remedy
 
 
 def test_of_another_folder_the_files_that_may_be_manifests_are_named(tmp_path: Path) -> None:
-    assert other_files.of_folder(tmp_path) == ("is a folder", "name a YAML file")
+    assert reader.refuse_folder(tmp_path) == ("is a folder", "name a YAML file")
     for name in ("a.yaml", "a.lock.yaml"):
         (tmp_path / name).touch()
     remedy = f"name a file: {(tmp_path / 'a.yaml').as_posix()}"
-    assert other_files.of_folder(tmp_path) == ("is a folder", remedy)
+    assert reader.refuse_folder(tmp_path) == ("is a folder", remedy)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,6 @@ def test_of_another_folder_the_files_that_may_be_manifests_are_named(tmp_path: P
     ],
 )
 def test_a_model_is_told_by_its_name(name: str, what: str, command: str) -> None:
-    told, remedy = other_files.of_model(Path(name))
+    told, remedy = reader.refuse_model(Path(name))
     assert told == what
     assert f"`{command}`" in remedy

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.parsing.document import recognize
+from epctx.parsing.document import reader
 
 ROOT = Path(__file__).parents[4]
 OURS = "# yaml-language-server: $schema=../schemas/manifest.schema.json\n"
@@ -29,7 +29,7 @@ OURS = "# yaml-language-server: $schema=../schemas/manifest.schema.json\n"
 def test_a_manifest_is_known_even_where_it_is_wrong(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(text, encoding="utf-8", newline="")
-    assert recognize.is_manifest(path)
+    assert reader.is_manifest(path)
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_a_manifest_is_known_even_where_it_is_wrong(tmp_path: Path, text: str) -
 def test_what_is_of_another_tool_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(text, encoding="utf-8")
-    assert not recognize.is_manifest(path)
+    assert not reader.is_manifest(path)
 
 
 @pytest.mark.needs("POSIX", "has no FIFOs")
 def test_a_pipe_is_none_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.yaml")
-    assert not recognize.is_manifest(tmp_path / "a.yaml")
+    assert not reader.is_manifest(tmp_path / "a.yaml")
 
 
 def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
-    assert not recognize.is_manifest(tmp_path)
-    assert not recognize.is_manifest(tmp_path / "a.yaml")
+    assert not reader.is_manifest(tmp_path)
+    assert not reader.is_manifest(tmp_path / "a.yaml")
 
 
 def test_of_what_is_checked_in_here_it_is_the_manifests() -> None:
@@ -66,6 +66,6 @@ def test_of_what_is_checked_in_here_it_is_the_manifests() -> None:
         for path in ROOT.joinpath(folder).rglob("*.yaml"):
             own = path.name == "epctx.yaml" or path.parent.name == "manifests"
             if not path.name.endswith(".lock.yaml") and own:
-                assert recognize.is_manifest(path), path
+                assert reader.is_manifest(path), path
             if path.name.endswith(".lock.yaml") or folder == ".github":
-                assert not recognize.is_manifest(path), path
+                assert not reader.is_manifest(path), path

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epctx.parsing.document import scalars
+from epctx.parsing.document import tree
 from epctx.parsing.document.tree import Scalar
 
 
@@ -25,7 +25,7 @@ from epctx.parsing.document.tree import Scalar
     ],
 )
 def test_values(text: str, value: Scalar) -> None:
-    resolved = scalars.resolve(text)
+    resolved = tree.resolve(text)
     assert resolved == value and type(resolved) is type(value)
 
 
@@ -35,7 +35,7 @@ def test_values(text: str, value: Scalar) -> None:
      "nUll", "tRue", "0x", "1e", "--1", "9" * 400],
 )  # fmt: skip
 def test_what_stays_text(text: str) -> None:
-    assert scalars.resolve(text) == text
+    assert tree.resolve(text) == text
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_stays_text(text: str) -> None:
      ("", "null", None)],
 )  # fmt: skip
 def test_tags_of_the_core_schema(text: str, name: str, value: Scalar) -> None:
-    converted = scalars.convert(text, f"tag:yaml.org,2002:{name}")
+    converted = tree.convert(text, f"tag:yaml.org,2002:{name}")
     assert converted == value and type(converted) is type(value)
 
 
@@ -55,4 +55,4 @@ def test_tags_of_the_core_schema(text: str, name: str, value: Scalar) -> None:
 )  # fmt: skip
 def test_other_tags_are_refused(text: str, tag: str) -> None:
     with pytest.raises(ValueError, match="is no"):
-        scalars.convert(text, tag)
+        tree.convert(text, tag)

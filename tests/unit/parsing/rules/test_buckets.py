@@ -2,13 +2,13 @@ from pathlib import Path
 
 from epctx.error_codes import Code
 from epctx.parsing import document
-from epctx.parsing.rules import buckets
+from epctx.parsing.rules import check
 
 
 def problems(models: str) -> list[tuple[str, Code]]:
     text = f"models: {{{models}}}".encode()
     root = document.parse(text, file="m.yaml", path=Path("m.yaml")).root
-    return [(each.what, each.code) for each in buckets.check(root, frozenset())]
+    return [(each.what, each.code) for each in check.check_buckets(root, frozenset())]
 
 
 def test_what_is_right() -> None:
@@ -42,5 +42,5 @@ def test_what_the_schema_refuses_is_passed_over() -> None:
     root = document.parse(text, file="m.yaml", path=Path("m.yaml")).root
     listed = root.get("models", "a", "dimensions", "t")
     assert listed is not None
-    assert list(buckets.check(root, frozenset({listed}))) == []
-    assert len(list(buckets.check(root, frozenset()))) == 1
+    assert list(check.check_buckets(root, frozenset({listed}))) == []
+    assert len(list(check.check_buckets(root, frozenset()))) == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from epctx.parsing import document
-from epctx.parsing.rules.doubts import doubts
+from epctx.parsing.rules.check import doubts
 
 TEXT = """\
 schema_version: 1

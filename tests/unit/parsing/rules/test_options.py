@@ -9,7 +9,7 @@ import pytest
 from epctx.parsing.document import build
 from epctx.parsing.document.tree import Node, Plain
 from epctx.parsing.rules import options
-from epctx.parsing.rules.paths import Places
+from epctx.parsing.rules.settings import Places
 from epctx.parsing.schema import providers
 
 PROPERTIES: dict[str, Any] = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.parsing.rules.paths import Places
+from epctx.parsing.rules.settings import Places
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from epctx.parsing import precedence
 from epctx.parsing.document import build
 from epctx.parsing.document.tree import Node
-from epctx.parsing.rules import resolved_size
+from epctx.parsing.rules import check
 
 TEXT = """
 defaults: {embed_mode: 1}
@@ -24,9 +24,7 @@ def root(targets: str = "") -> Node:
 
 def counted(node: Node) -> int:
     """The values of the groups that `precedence` makes, one by one."""
-    return sum(
-        resolved_size.values(group.node) for t in precedence.targets(node) for group in t.groups
-    )
+    return sum(check.values(group.node) for t in precedence.targets(node) for group in t.groups)
 
 
 @pytest.mark.parametrize("what", TARGETS)
@@ -35,14 +33,14 @@ def test_groups_are_counted_for_each_target_that_builds_them(what: str) -> None:
     target = alone.get("targets", "t")
     assert target is not None
     groups = len(precedence.built(alone, target))  # their mapping and that of the defaults are two
-    expected = counted(alone) + groups + COMPOSED + resolved_size.values(target)
-    assert resolved_size.resolved(alone) == expected
+    expected = counted(alone) + groups + COMPOSED + check.values(target)
+    assert check.resolved_values(alone) == expected
 
 
 def test_more_than_the_limit_is_refused_at_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     many = root("targets: {" + ", ".join(f"t{n}: {{}}" for n in range(10)) + "}")
-    assert resolved_size.check(many) == []
+    assert check.check_size(many) == []
     monkeypatch.setenv("EPCTX_LIMIT_MANIFEST_VALUES", "100")
-    (problem,) = resolved_size.check(many)
+    (problem,) = check.check_size(many)
     assert problem.path == ("targets",) and "more than 100" in problem.what
     assert "raise EPCTX_LIMIT_MANIFEST_VALUES" in problem.remedy

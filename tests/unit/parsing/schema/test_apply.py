@@ -15,10 +15,10 @@ import pytest
 from epctx import manifest
 from epctx.errors import UsageError
 from epctx.parsing.schema import apply as schema
-from epctx.parsing.schema import files, providers
+from epctx.parsing.schema import providers
 
-NAMES = files.names()
-MANIFEST = json.loads(files.read("manifest"))
+NAMES = providers.schema_names()
+MANIFEST = json.loads(providers.read_schema("manifest"))
 
 
 def subschemas(at: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -45,15 +45,15 @@ DESCRIBED = list(subschemas(MANIFEST))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_schema_is_a_schema(name: str) -> None:
-    found = json.loads(files.read(name))
+    found = json.loads(providers.read_schema(name))
     assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     jsonschema.Draft202012Validator.check_schema(found)
 
 
 @pytest.mark.parametrize("name", providers.bundled())
 def test_every_option_schema_keeps_the_rules_of_option_schemas(name: str) -> None:
-    rules = json.loads(files.read("provider-options"))
-    option_schema = json.loads(files.read(f"providers/{name}"))
+    rules = json.loads(providers.read_schema("provider-options"))
+    option_schema = json.loads(providers.read_schema(f"providers/{name}"))
     jsonschema.validate(option_schema, rules, cls=jsonschema.Draft202012Validator)
     found = providers.find(name)
     assert found is not None
@@ -188,7 +188,7 @@ def test_an_unknown_schema_is_a_usage_error(name: str) -> None:
 
 def test_a_missing_schema_of_epctx_itself_is_told() -> None:
     with pytest.raises(FileNotFoundError, match="installed without its schema"):
-        files.read("no-such")
+        providers.read_schema("no-such")
 
 
 def test_schemas_come_from_the_package_where_it_has_them(
@@ -197,9 +197,9 @@ def test_schemas_come_from_the_package_where_it_has_them(
     (tmp_path / "_schemas" / "providers").mkdir(parents=True)
     (tmp_path / "_schemas" / "manifest.schema.json").write_text("{}", encoding="utf-8")
     monkeypatch.setattr(importlib.resources, "files", lambda package: tmp_path)
-    files.root.cache_clear()
+    providers.schema_root.cache_clear()
     try:
-        assert files.names() == ["manifest"]
-        assert files.find("manifest") == "{}"
+        assert providers.schema_names() == ["manifest"]
+        assert providers.find_schema("manifest") == "{}"
     finally:
-        files.root.cache_clear()
+        providers.schema_root.cache_clear()

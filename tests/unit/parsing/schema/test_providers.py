@@ -10,7 +10,7 @@ import pytest
 
 from epctx.errors import ProviderUnavailable
 from epctx.parsing.schema import apply as schema
-from epctx.parsing.schema import files, providers
+from epctx.parsing.schema import providers
 
 OPTION_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -138,4 +138,4 @@ def test_epctxs_own_schema_wins_over_an_installed_one(install: Install, tmp_path
     "name", ["x" * 5000, "../manifest", "", "a\0b", "ReferenceExecutionProvider/"]
 )
 def test_a_name_that_is_no_file_name_is_of_no_schema(name: str) -> None:
-    assert files.find(f"providers/{name}") is None
+    assert providers.find_schema(f"providers/{name}") is None

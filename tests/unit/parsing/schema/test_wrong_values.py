@@ -6,7 +6,7 @@ import pytest
 
 from epctx.parsing.document import parse
 from epctx.parsing.document.tree import Node, Plain
-from epctx.parsing.schema import wrong_values
+from epctx.parsing.schema import explain
 
 
 def node(text: str) -> Node:
@@ -28,7 +28,7 @@ def node(text: str) -> Node:
 def test_a_schema_says_what_to_write_instead(
     text: str, instead: dict[str, Plain], told: str | None
 ) -> None:
-    assert wrong_values.remedy(node(text), instead) == told
+    assert explain.value_remedy(node(text), instead) == told
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def test_a_schema_says_what_to_write_instead(
     ],
 )
 def test_percent_are_a_share(text: str, limit: Plain, told: str | None) -> None:
-    assert wrong_values.share(node(text), limit) == told
+    assert explain.as_share(node(text), limit) == told
 
 
 def test_the_texts_of_alternatives_are_those_of_their_enums() -> None:
     rules: Plain = [{"pattern": "^a$"}, {"enum": ["b", 1, "c"]}, 2]
-    assert list(wrong_values.texts(rules)) == ["b", "c"]
-    assert list(wrong_values.texts("b")) == []
+    assert list(explain.wrong_texts(rules)) == ["b", "c"]
+    assert list(explain.wrong_texts("b")) == []
