@@ -1,4 +1,6 @@
-"""The search on the reference EP: found, ended by the budget, and gone when looked at."""
+"""`epctx bisect`: what it finds, and its page."""
+
+from __future__ import annotations
 
 import importlib
 import time
@@ -9,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from epctx import codec
 from epctx.commands.bisect import command
 from epctx.commands.bisect.result import Bisection
 from epctx.commands.bisect.search import Spent, Trials
@@ -17,6 +20,7 @@ from epctx.errors import CompileError, Interrupted, UsageError
 from epctx.manifest import ModelGroup, VerifyInputs
 from epctx.providers.base import KnownFault
 from epctx.verification.findings import OutputNumbers
+from tests.kit.bisections import FOUND
 
 
 def bisect(
@@ -230,3 +234,27 @@ def test_only_the_inputs_that_are_wrong_are_run_again() -> None:
     assert command._only(generated, "seed 3, set 1").count == 2
     files = VerifyInputs(files=(Path("/a/one.npz"), Path("/a/two.npz")))
     assert command._only(files, "two.npz").files == (Path("/a/two.npz"),)
+
+
+def test_the_page_has_first_node_cause_repair_plot_and_table(tmp_path: Path) -> None:
+    path = command.write_result(FOUND, tmp_path / "dist")
+    text = path.read_text(encoding="utf-8")
+    assert path.name == "m.g.a.bisect.html"
+    for words in (
+        "First wrong node",
+        "&lt;n2&gt;",
+        "fp16 overflow",
+        "- n2",
+        "2 tensors from -3.0 dB (v2) to 40.0 dB",
+    ):
+        assert words in text, words
+    assert "<n2>" not in text, "names are escaped"
+    assert text.count("<rect") == 2, "one without noise has no column"
+    kept = path.with_suffix(".json").read_bytes()
+    assert codec.decode(kept, Bisection) == FOUND
+
+
+def test_of_nothing_wrong_the_page_says_so(tmp_path: Path) -> None:
+    nothing = Bisection(name="m", target="default", group="g", model="a")
+    text = command.write_result(nothing, tmp_path).read_text(encoding="utf-8")
+    assert "nothing wrong" in text and "<rect" not in text and "<table" not in text

@@ -1,13 +1,29 @@
-"""The search finds the first wrong node, whatever the graph, and reads few values for it."""
+"""The search for the first wrong layer: cuts, readings, trials."""
 
+from __future__ import annotations
+
+import time
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from epctx.commands.bisect.search import Layer, Search, smallest
+from epctx.commands.bisect.search import CutModel, Layer, Search, Spent, Trials, smallest
+from epctx.engine import plan
+from epctx.errors import CompileError, EpctxError
+from epctx.graph import store
+from epctx.manifest import ModelGroup, PartitionSettings
+from epctx.stages import optimize
+from tests.kit import onnx_text
+from tests.kit.building import cpu, mlp
+from tests.kit.optimizing import loaded, settings
 
 
 def layers(parents: list[list[int]]) -> list[Layer]:
@@ -142,3 +158,112 @@ def test_many_culprits_of_many_kinds_are_given_up() -> None:
 def test_leaving_out_what_is_found_passes_and_no_less_does(needed: set[int], kinds: int) -> None:
     found, _ = culprits(60, needed, kinds=kinds)
     assert set(found) == needed
+
+
+BRANCHES = """
+g (float[2, 4] x) => (float[2, 4] y) {
+    [first] a = Relu(x)
+    [shaped] s = Shape(a)
+    [filled] f = ConstantOfShape(s)
+    [left] l = Tanh(a)
+    [joined] y = Add(l, f)
+}
+"""
+
+
+def cut(model: onnx.ModelProto, folder: Path) -> CutModel:
+    kept, scratch = folder / "optimized", folder / "cut"
+    kept.mkdir()
+    scratch.mkdir()
+    store.write(optimize.run(loaded(model, folder), settings("none"), kept), kept)
+    return CutModel(kept, scratch)
+
+
+def test_a_layer_knows_those_before_it_through_nodes_that_cannot_be_read(tmp_path: Path) -> None:
+    layers = cut(onnx_text.proto(BRANCHES), tmp_path).layers
+    named = {layer.node.name: layer for layer in layers}
+    assert "shaped" not in named, "it gives integers"
+    parents = {
+        name: {layers[place].node.name for place in layer.parents} for name, layer in named.items()
+    }
+    assert parents["joined"] == {"left", "filled"} or parents["joined"] == {"left", "first"}
+    assert parents["left"] == {"first"} and parents["first"] == set()
+    assert all(place < layer.place for layer in layers for place in layer.parents)
+
+
+@pytest.mark.parametrize("width", [8, 64])
+def test_a_cut_model_gives_its_own_outputs_first_and_the_same_numbers(
+    tmp_path: Path, width: int
+) -> None:
+    source = mlp(width=width)
+    model = cut(source, tmp_path)
+    paths = [model.write(["m1", "r0", "y"]), model.write(["a2"])]
+    feeds = {"x": np.ones((1, width), np.float32)}
+    whole, other = (cpu(path) for path in paths)
+    assert [each.name for each in whole.get_outputs()] == ["y", "m1", "r0"]
+    assert [each.name for each in other.get_outputs()] == ["y", "a2"]
+    (right,) = cpu(source).run(["y"], feeds)
+    for session in (whole, other):
+        np.testing.assert_allclose(session.run(["y"], feeds)[0], right, rtol=1e-5)
+
+
+def test_weights_are_written_once(tmp_path: Path) -> None:
+    model = cut(mlp(width=64), tmp_path)
+    first, second = model.write(["m1"]), model.write(["m2"])
+    weights = first.with_name("weights.data").stat().st_size
+    assert weights >= 3 * 4 * 64**2 > first.stat().st_size + second.stat().st_size
+
+
+@pytest.fixture
+def trials(damaged: Path, tmp_path: Path) -> Trials:
+    folder = tmp_path / "trials"
+    folder.mkdir()
+    return Trials(known=plan.read(damaged).manifest, target="default", folder=folder)
+
+
+@pytest.fixture
+def group(damaged: Path) -> ModelGroup:
+    return plan.read(damaged).groups[0].group
+
+
+def test_the_numbers_of_a_build_that_fails_by_them_come_back(
+    trials: Trials, group: ModelGroup
+) -> None:
+    numbers = trials.build(group)
+    assert {each.output for each in numbers} == {"y"}
+    assert not any(each.passed for each in numbers)
+    repaired = replace(group, partition=PartitionSettings(exclude_nodes=("product6",)))
+    assert all(each.passed for each in trials.build(repaired))
+    assert trials.count == 2 and not list(trials.folder.iterdir())
+
+
+def test_a_build_that_fails_otherwise_is_no_result(trials: Trials, group: ModelGroup) -> None:
+    misspelt = replace(group, partition=PartitionSettings(exclude_nodes=("produkt",)))
+    with pytest.raises(EpctxError, match="nothing in the optimized models matches"):
+        trials.build(misspelt)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "told"),
+    [
+        ("use another SDK; its log: {}/a.log", "use another SDK; `epctx build` keeps its log"),
+        ("see the whole log: {}/a.log", "`epctx build` keeps its log"),
+        ("use another SDK", "use another SDK"),
+    ],
+)
+def test_a_failure_names_no_log_that_is_gone(
+    trials: Trials, group: ModelGroup, monkeypatch: pytest.MonkeyPatch, remedy: str, told: str
+) -> None:
+    error = CompileError("it failed", remedy=remedy.format(trials.folder))
+    nothing = SimpleNamespace(verify=None)
+    monkeypatch.setattr(Trials, "run", lambda trials, group: (nothing, error))
+    with pytest.raises(CompileError) as raised:
+        trials.build(group)
+    assert raised.value.remedy == told
+
+
+def test_the_first_build_is_made_whatever_the_budget(trials: Trials, group: ModelGroup) -> None:
+    trials.deadline = time.monotonic()
+    trials.build(group)
+    with pytest.raises(Spent):
+        trials.run(group)

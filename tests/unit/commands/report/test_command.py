@@ -1,12 +1,22 @@
-from pathlib import Path
+"""Build reports that are read: what is refused, and where the page goes."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from epctx import codec
 from epctx.commands.report import command
-from epctx.errors import StorageError, UsageError
-from tests.kit.reports import report
+from epctx.engine.report import BuildReport, EpReport, GroupReport, ReleaseReport, StageTime
+from epctx.errors import LogTail, StorageError, UsageError
+from epctx.graph.model import Outline
+from epctx.stages.report import ModelReport
+from tests.kit.reports import chain, file, report
 
 
 @pytest.mark.parametrize(
@@ -69,3 +79,121 @@ def test_a_folder_is_looked_for_from_inside_another(
     monkeypatch.chdir(tmp_path)
     for name in ("dist", "dist/a", "dist/a/target/group"):
         assert command.of_folder(Path(name)) == Path("dist/a.build.json")
+
+
+def group(**changes: Any) -> BuildReport:
+    made = report()
+    first: GroupReport = replace(made.groups[0], **changes)
+    return replace(made, groups=(first, *made.groups[1:]))
+
+
+def model(**changes: Any) -> BuildReport:
+    return report(replace(chain(12), **changes))
+
+
+def outline(change: Callable[[Outline], dict[str, Any]]) -> BuildReport:
+    of: ModelReport = chain(12)
+    assert of.outline is not None
+    return model(outline=replace(of.outline, **change(of.outline)))
+
+
+def histogram(*counts: int) -> BuildReport:
+    verify = report().groups[0].verify
+    assert verify is not None
+    (first, *_) = verify.numbers
+    counted = replace(first, comparison=replace(first.comparison, histogram=counts))
+    return group(verify=replace(verify, numbers=(counted,)))
+
+
+def released(archive: str = "made.tar", attestation: str = "made.intoto.json") -> BuildReport:
+    files = ReleaseReport(archive=file(archive, 1), attestation=file(attestation, 1))
+    return replace(report(), release=files)
+
+
+def stage(start: float, end: float) -> BuildReport:
+    return group(stages=(StageTime(stage="load", subject="chain", start=start, end=end),))
+
+
+def nested(levels: int) -> BuildReport:
+    """Of a manifest with so many levels, mappings and lists in turn."""
+    value: Any = "x"
+    for level in range(levels - 1):
+        value = [value] if level % 2 else {"a": value}
+    return group(manifest={"a": value})
+
+
+UNSOUND = {
+    "a name that is a path": (replace(report(), name=".."), "the name starts with"),
+    "a name too long": (replace(report(), name="x" * 5000), "the name is longer"),
+    "a folder outside": (group(folder="../edge/eye"), "a part of its folder starts with"),
+    "an absolute folder": (group(folder="/etc"), "a part of its folder is empty"),
+    "a folder with NUL": (group(folder="a\0b"), "a part of its folder has the character U+0000"),
+    "a file outside": (group(files=(file("../x.bin", 1),)), "the name of a file has the character"),
+    "a golden file outside": (group(golden=(file("../x.npz", 1),)), "the name of a file has the"),
+    "a log outside": (group(log=LogTail(file="logs/../../x", lines=())), "leaves the report's"),
+    "an absolute log": (group(log=LogTail(file="/etc/passwd", lines=())), "leaves the report's"),
+    "a log on a drive": (group(log=LogTail(file="c:x", lines=())), "that no path of a log has"),
+    "a log with NUL": (group(log=LogTail(file="a\0", lines=())), "that no path of a log has"),
+    "an archive outside": (
+        released(archive="../../../../etc/passwd"),
+        "the name of a file of its release has the character",
+    ),
+    "an absolute attestation": (
+        released(attestation="/etc/hostname"),
+        "the name of a file of its release has the character",
+    ),
+    "a build of less than no time": (replace(report(), seconds=-0.1), "are no time that a build"),
+    "a build of ages": (replace(report(), seconds=1e308), "are no time that a build"),
+    "a stage of all time": (stage(-1e308, 1e308), "a stage begins or ends at no time"),
+    "a stage before the build": (stage(-0.1, 1), "a stage begins or ends at no time"),
+    "a stage that ends first": (stage(2, 1), "a stage begins or ends at no time"),
+    "a stage of ages": (stage(0, 1e9), "a stage begins or ends at no time"),
+    "a deep manifest": (nested(65), "what its manifest says is nested deeper than 64 levels"),
+    "a manifest without an end": (nested(400), "what its manifest says is nested deeper"),
+    "a histogram of two": (histogram(1, 2), "a histogram has 2 counts"),
+    "fewer than no elements": (histogram(*[0] * 10, -1), "a histogram has 11 counts"),
+    "no nodes, in a partition": (model(nodes=0), "more nodes than it has"),
+    "fewer than no nodes": (model(nodes=-1, partitions=()), "more nodes than it has"),
+    "no partitions": (model(partitions=()), "a node of its outline is in no partition"),
+    "lists of several lengths": (
+        outline(lambda o: {"names": o.names[:-1]}),
+        "its outline are of several lengths",
+    ),
+    "no operator": (outline(lambda o: {"op_types": ()}), "a node of its outline has no operator"),
+    "an operator of none": (
+        outline(lambda o: {"ops": (2**70, *o.ops[1:])}),
+        "a node of its outline has no operator",
+    ),
+    "an owner of none": (
+        outline(lambda o: {"owners": (-2, *o.owners[1:])}),
+        "a node of its outline is in no partition",
+    ),
+    "a node that needs itself": (
+        outline(lambda o: {"predecessors": ((0,), *o.predecessors[1:])}),
+        "no topological order",
+    ),
+}
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -float("inf")])
+def test_no_time_is_beyond_all_numbers(time: float) -> None:
+    for made in (replace(report(), seconds=time), stage(time, 1), stage(0, time)):
+        assert command.objection(made) is not None
+
+
+def test_an_option_of_an_ep_is_not_nested() -> None:
+    made = group(execution_providers=(EpReport(alias="a", provider="b", options={"o": ("leaf",)}),))
+    assert codec.decode(codec.encode(made), BuildReport) == made
+    with pytest.raises(msgspec.ValidationError, match="options"):
+        codec.decode(codec.encode(made).replace(b'["leaf"]', b'[["leaf"]]'), BuildReport)
+
+
+@pytest.mark.parametrize("what", UNSOUND)
+def test_what_no_build_writes_is_refused(what: str, tmp_path: Path) -> None:
+    made, says = UNSOUND[what]
+    path = tmp_path / "made.build.json"
+    path.write_bytes(codec.encode(made))
+    with pytest.raises(UsageError, match="is no build report") as caught:
+        command.write(path, command.page_of(path))
+    assert says in (caught.value.why or "")
+    assert not command.page_of(path).exists()

@@ -1,10 +1,14 @@
-"""`epctx validate` as a whole: what is read, in which order, with which exit code."""
+"""`epctx validate`, and the options that EPs refuse."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
 from epctx import api
+from epctx.providers.onnxruntime import packages
+from epctx.providers.onnxruntime.qnn import options
 from tests.kit.validating import manifest, model, told, validated
 
 
@@ -75,3 +79,34 @@ def test_without_models_no_file_need_be_there(tmp_path: Path) -> None:
     changes["package.genai"] = {"source": "/models/llm"}
     (outside,) = validated(tmp_path, changes, models=False).violations
     assert outside.what == "is an absolute path"
+
+
+QNN = "QNNExecutionProvider"
+
+
+def entry(**given: object) -> dict[str, object]:
+    return {"execution_providers.ref": {"provider": QNN, "options": given}}
+
+
+@pytest.mark.needs("module onnxruntime_qnn")
+def test_what_an_ep_refuses_is_told_at_its_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "qairt", lambda: "2.51.0")
+    found = validated(tmp_path, entry(soc_model=14))
+    what = "soc_model is 14, a chip that QAIRT 2.51.0 does not know"
+    assert told(found)[0] == [("execution_providers.ref.options.soc_model", what)]
+    assert found.exit_code == 3
+
+
+def test_an_ep_that_is_not_installed_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from epctx.errors import ProviderUnavailable
+
+    def find(*args: object, **named: object) -> None:
+        raise ProviderUnavailable("is not installed", remedy="install it")
+
+    monkeypatch.setattr(packages, "find", find)
+    found = validated(tmp_path, entry(soc_model=14))
+    assert found.violations == ()

@@ -1,3 +1,5 @@
+"""`epctx verify`, and artifacts in registries."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -6,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from epctx import api
 from epctx.actions.verify import Check
 from epctx.commands.verify import command
+from epctx.commands.verify import command as fetching
 from epctx.errors import CompileError, EpctxError, ManifestError
 from epctx.manifest import ProviderSpec
-from epctx.verification.findings import Finding, FolderReport
+from epctx.verification.findings import Finding, FolderReport, VerifyReport
 from epctx.verification.request import VerifyRequest
-from tests.kit import folders
+from tests.kit import folders, pushed, registries, small_registry
 
 Answer = Callable[[VerifyRequest], FolderReport]
 
@@ -100,3 +105,23 @@ def test_eps_that_need_isolation_get_a_fresh_process() -> None:
     real = ProviderSpec(alias="v", provider="OpenVINOExecutionProvider")
     command.run(requests("a", group=folders.group(execution_providers=(real,))))
     assert FakePool.own == [False, False, True]
+
+
+def test_it_is_pulled_for_as_long_as_it_is_looked_at(tmp_path: Path) -> None:
+    folder = pushed.group(tmp_path, a_bin=b"one")
+    with small_registry.running() as server:
+        name = registries.reference(server.server_port, "some/model")
+        own = api.push(folder, name, insecure=True).digest
+        with fetching.fetched([tmp_path, name], insecure=True, name="m") as found:
+            kept, place = found.paths
+            assert kept == tmp_path and found.folders[name] == place / "m"
+            assert (place / "m" / "default" / "main" / "a.bin").read_bytes() == b"one"
+            (report,) = found.findings(None, "")
+            assert [each.outcome for each in report.findings] == ["pass"]
+            assert own in report.findings[0].message
+            inner = FolderReport(folder=f"{place.as_posix()}/m", findings=())
+            told = found.told(VerifyReport(folders=(inner,), strict=False))
+            assert told.folders[0].folder == f"{name}/m"
+            lies = replace(found, attestations={name: {"m.intoto.json": b"{}"}})
+            assert [f.outcome for f in lies.findings(None, "")[0].findings] == ["pass", "fail"]
+    assert not place.exists()

@@ -1,14 +1,18 @@
-"""The rules of design section 5: what is let through, and where a problem is said to be.
+"""Rules about the whole manifest, its buckets, its size; warnings."""
 
-What is refused, with its message, is in tests/golden/invalid.
-"""
+from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
+from epctx.error_codes import Code
 from epctx.errors import Violation
-from epctx.parsing import document, load
+from epctx.parsing import document, load, precedence
+from epctx.parsing.document import build
+from epctx.parsing.document.tree import Node
+from epctx.parsing.rules import check
+from epctx.parsing.rules.check import doubts
 
 HEAD = "schema_version: 1\nname: m\nmodels: {a: {path: a.onnx}, b: {path: b.onnx}}\n"
 EPS = "execution_providers: {ref: {provider: ReferenceExecutionProvider}, npu: {provider: ReferenceExecutionProvider, options: {source: npu}}}\n"  # noqa: E501
@@ -177,3 +181,130 @@ def test_generated_inputs_of_the_defaults_may_stand_below_files() -> None:
         " verify: {inputs: {files: [a.npz]}}}}\n"
     )
     assert violations(text) == ()
+
+
+def problems(models: str) -> list[tuple[str, Code]]:
+    text = f"models: {{{models}}}".encode()
+    root = document.parse(text, file="m.yaml", path=Path("m.yaml")).root
+    return [(each.what, each.code) for each in check.check_buckets(root, frozenset())]
+
+
+def test_what_is_right() -> None:
+    assert problems("a: {dimensions: {s: [8, 16], t: [9, 9]}}, a_s8: {}") == []
+
+
+def test_a_name_is_there_once() -> None:
+    same = "as a model is called already"
+    assert problems("a: {dimensions: {s: [8, 16]}}, a_s16: {}") == [
+        (f"makes a model a_s16, {same}", Code.OUTPUT_CLASH)
+    ]
+    ((what, code),) = problems("a: {dimensions: {s: [8, 16]}, bucket_name: x}")
+    assert (what, code) == (
+        "makes a model x, as a bucket of a is called already",
+        Code.OUTPUT_CLASH,
+    )
+
+
+def test_a_name_is_safe_as_a_file_name() -> None:
+    ((what, code),) = problems("a: {dimensions: {s: [8]}, bucket_name: '../{s}'}")
+    assert what.startswith('makes a model "../8", which') and code is Code.WRONG_NAME
+
+
+def test_lists_are_of_one_length() -> None:
+    ((what, _),) = problems("a: {dimensions: {s: [8, 16], t: [9]}}")
+    assert what == "lists 1 size, and s lists 2"
+
+
+def test_what_the_schema_refuses_is_passed_over() -> None:
+    text = b"models: {a: {dimensions: {s: [8, 16], t: [x]}}}"
+    root = document.parse(text, file="m.yaml", path=Path("m.yaml")).root
+    listed = root.get("models", "a", "dimensions", "t")
+    assert listed is not None
+    assert list(check.check_buckets(root, frozenset({listed}))) == []
+    assert len(list(check.check_buckets(root, frozenset()))) == 1
+
+
+SIZED = """
+defaults: {embed_mode: 1}
+model_groups: {a: {models: [x]}, b: {models: [y, z], timeout: 5m}}
+compose: {c: {parts: {x: {group: a}}}}
+"""
+COMPOSED = 5
+TARGETS = ("{}", "{include: [a, none]}", "{exclude: [a, none]}", "{include: [a, b], exclude: [b]}")
+
+
+def root(targets: str = "") -> Node:
+    return build.build(SIZED + targets, file="m.yaml").root
+
+
+def counted(node: Node) -> int:
+    """The values of the groups that `precedence` makes, one by one."""
+    return sum(check.values(group.node) for t in precedence.targets(node) for group in t.groups)
+
+
+@pytest.mark.parametrize("what", TARGETS)
+def test_groups_are_counted_for_each_target_that_builds_them(what: str) -> None:
+    alone = root(f"targets: {{t: {what}}}")
+    target = alone.get("targets", "t")
+    assert target is not None
+    groups = len(precedence.built(alone, target))  # their mapping and that of the defaults are two
+    expected = counted(alone) + groups + COMPOSED + check.values(target)
+    assert check.resolved_values(alone) == expected
+
+
+def test_more_than_the_limit_is_refused_at_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = root("targets: {" + ", ".join(f"t{n}: {{}}" for n in range(10)) + "}")
+    assert check.check_size(many) == []
+    monkeypatch.setenv("EPCTX_LIMIT_MANIFEST_VALUES", "100")
+    (problem,) = check.check_size(many)
+    assert problem.path == ("targets",) and "more than 100" in problem.what
+    assert "raise EPCTX_LIMIT_MANIFEST_VALUES" in problem.remedy
+
+
+TEXT = """\
+schema_version: 1
+name: m
+models: {a: {path: a.onnx}, b: {path: b.onnx}}
+execution_providers:
+  htp: {provider: QNNExecutionProvider, options: {soc_model: 60}}
+  ref: {provider: ReferenceExecutionProvider}
+model_groups:
+  g: {models: [a], execution_providers: [htp]}
+  h: {models: [b], execution_providers: [ref]}
+"""
+
+
+def told(text: str) -> list[tuple[tuple[str | int, ...], str]]:
+    root = document.parse(text.encode(), file="m.yaml", path=Path("m.yaml")).root
+    return [(problem.path, problem.what) for problem in doubts(root)]
+
+
+def path_of(alias: str) -> tuple[str, str]:
+    return "execution_providers", alias
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("[b]", "[a]", ("models", "b")),
+        ("[ref]", "[htp]", ("execution_providers", "ref")),
+        ("{soc_model: 60}", "{}", ("execution_providers", "htp")),
+    ],
+)
+def test_each_doubt(old: str, new: str, path: tuple[str, ...]) -> None:
+    assert told(TEXT) == []
+    ((place, _),) = told(TEXT.replace(old, new))
+    assert place == path
+
+
+@pytest.mark.parametrize("given", ["{soc_model: 0}", "{htp_arch: 73}"])
+def test_advice_is_for_who_says_nothing(given: str) -> None:
+    assert told(TEXT.replace("{soc_model: 60}", given)) == []
+
+
+def test_what_a_target_uses_is_used() -> None:
+    """A target takes an option away, another uses what the group does not."""
+    less = "targets:\n  x: {execution_providers: {htp: {options: {soc_model: null}}}}\n"
+    assert [path for path, _ in told(TEXT + less)] == [("targets", "x", *path_of("htp"))]
+    used = "targets:\n  x: {model_groups: {g: {execution_providers: [ref, htp]}}, exclude: [h]}\n"
+    assert told(TEXT + used) == []

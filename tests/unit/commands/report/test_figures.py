@@ -1,13 +1,22 @@
-"""What the page tells at a glance."""
+"""Figures of a page, and its table of a device."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from epctx import api
 from epctx.cache.action import Origin, RemoteReport
 from epctx.commands.report import figures
+from epctx.commands.report.figures import milliseconds
 from epctx.engine.report import ActionReport
 from epctx.stages.report import CompositionReport
 from epctx.verification.findings import error_words, largest_error
+from tests.kit import kits
 from tests.kit.reports import failing, report
 
 
@@ -62,3 +71,31 @@ def test_the_shared_cache_is_a_figure_where_there_is_one() -> None:
     assert figure.value == "3 results"
     assert figure.note == "1 built; 2.0 MB fetched, 4 pushed"
     assert figure.tone == "warn"
+
+
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = kits.build(tmp_path_factory.mktemp("built"))
+    kits.checked(project)
+    return project.folder
+
+
+def test_verdicts_and_times_of_each_model_are_on_the_page(built: Path, tmp_path: Path) -> None:
+    for path in built.glob("device.*"):
+        shutil.copy(path, tmp_path)
+    results = kits.results(tmp_path / "kit")
+    first, second = results["models"]
+    first.update(load=1.5, median=0.0123, problems=[HOSTILE])
+    results["host"]["name"] = HOSTILE
+    (tmp_path / "device.json").write_text(json.dumps(results))
+    page = api.report(
+        built / "dist", out=tmp_path / "page.html", device_results=tmp_path / "device.json"
+    ).read_text()
+    assert "1,500.000 ms" in page and "12.300 ms" in page
+    assert "on the device: &lt;script&gt;" in page and HOSTILE not in page
+    assert milliseconds(second["p99"]) in page
+    assert 'id="device"' not in api.report(built / "dist", out=tmp_path / "p").read_text()

@@ -1,4 +1,4 @@
-"""Which EPs a starter manifest can be for; those of this host are asked, as a user's are."""
+"""EPs of this host, and sizes given by the user."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import pytest
 from epctx.commands.doctor import command
 from epctx.commands.doctor.probe import ProviderDiagnosis, State
 from epctx.commands.init import options as choice
-from epctx.commands.init.options import REFERENCE
+from epctx.commands.init.options import REFERENCE, SizeOptions
+from epctx.errors import UsageError
+from epctx.graph import inputs
 from epctx.providers import registry
+from tests.kit.onnx_text import proto
 
 
 @pytest.mark.parametrize(
@@ -59,3 +62,24 @@ def test_chips_have_the_names_that_they_are_sold_under() -> None:
     assert names["Snapdragon X Elite"] == "sc8380xp" and names["Snapdragon 8 Gen 3"] == "sm8650"
     assert choice.names_of("QNNExecutionProvider", "vtcm_mb") == {}
     assert choice.names_of("NobodysExecutionProvider", "soc_model") == {}
+
+
+SPECS = inputs.specs(
+    proto("g (float[b, 3, h] x, float[h] z) => (float[b, 3, h] y) { y = Add(x, z) }")
+)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, 4, 48)])
+def test_a_shape_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match=r"the input 'x', which is float32\[b, 3, h\]") as caught:
+        SizeOptions(shapes={"x": shape}).of(SPECS)
+    assert caught.value.where == "--shape"
+
+
+def test_names_that_no_model_has_are_refused() -> None:
+    SizeOptions(dimensions={"h": 1}, shapes={"x": (1,)}).refuse_unknown([SPECS])
+    with pytest.raises(UsageError, match='no model has an open dimension "heigh"'):
+        SizeOptions(dimensions={"heigh": 1}).refuse_unknown([SPECS])
+    with pytest.raises(UsageError, match='no model has an input "y"') as caught:
+        SizeOptions(shapes={"y": (1,)}).refuse_unknown([SPECS])
+    assert caught.value.where == "--shape"
