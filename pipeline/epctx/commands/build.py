@@ -36,8 +36,8 @@ class Done(Struct, frozen=True, kw_only=True):
     """Outcome of a build.
 
     Attributes:
-        failure: the first in manifest order; None: everything was built, or was up to date.
-        cache: what it used; None: none.
+        failure: the first in manifest order; None if everything was built or was up to date.
+        cache: the cache that was used; None if none was.
     """
 
     plan: Plan
@@ -58,13 +58,13 @@ def run(
     refuse: Callable[[Plan], None] = lambda planned: None,
     on: On | None = None,
 ) -> Done:
-    """Build what `manifest` declares. What is not told here is as in `api.build`.
+    """Build what `manifest` declares; `api.build` describes the other arguments.
 
     Args:
         cached: use what was built before, and remember what is built now.
-        shared: what is said of the shared cache behind it; None: as the environment says.
+        shared: settings of the shared cache; None for those of the environment.
         refuse: is called with the plan before anything is done, and may raise.
-        on: the machines that carry it out; None: this one.
+        on: the machines that carry it out; None for this one.
 
     Raises:
         EpctxError: as `engine.plan.read` and `engine.build.run` raise, and `refuse`.

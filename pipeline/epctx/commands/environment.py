@@ -39,7 +39,7 @@ class Variable(Struct, frozen=True, kw_only=True):
     """A variable of the environment that epctx reads.
 
     Attributes:
-        value: as it is set now, `(set)` in the place of a secret; None: it is not set.
+        value: the current value, `(set)` in place of a secret; None if it is not set.
         default: what epctx does then, in words or as a number.
         meaning: what it does.
     """
@@ -92,7 +92,7 @@ def unknown(
 
 
 def check() -> None:
-    """Limits are limits, and what is to be hidden can be hidden.
+    """Refuse invalid limits and devices that cannot be hidden.
 
     Raises:
         UsageError: a variable says what cannot be done.

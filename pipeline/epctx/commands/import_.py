@@ -37,7 +37,7 @@ class Flags:
     Attributes:
         words: all of it, without the tool's own name.
         provider: ONNX Runtime's name of the EP that `-e` names.
-        plugin: the JSON file that `-p` names; None: no plugin.
+        plugin: the JSON file that `-p` names; None without a plugin.
         options: `-i`, the last of each key as the tool has it.
         entries: `-C`.
         verbose: `-v`.
@@ -237,7 +237,7 @@ def _given(flags: Flags) -> _Told:
 
 
 def _needless(key: str, value: str) -> str:
-    """Why an option of QNN's is left out; empty: it is not."""
+    """Reason why an option of QNN is left out; empty if it is kept."""
     if key == "backend_path":
         if "htp" not in PureWindowsPath(value).name.lower():
             raise UsageError(

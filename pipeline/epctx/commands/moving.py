@@ -1,4 +1,4 @@
-"""Files that go to a registry or come from one, several at a time; how far they are is told."""
+"""Transfer of files to and from a registry, several at a time, with progress."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _AT_A_TIME: Final = 4
 _PAUSE: Final = 0.5
-"""Seconds between two words about one file."""
+"""Seconds between two progress reports of one file."""
 
 
 class Moving:
-    """Files on their way. Thread-safe.
+    """Progress of files in transfer. Thread-safe.
 
     Args:
         name: who speaks, in events.

@@ -17,7 +17,7 @@ def serve(url: str, tls: Tls, *, name: str | None, jobs: int, told: Callable[[st
     """Serve the scheduler at `dask://HOST:PORT` until a signal ends it.
 
     Args:
-        name: of this machine, for people; None: its own, with the process's number.
+        name: of this machine, for people; None for the host name with the process's number.
         jobs: how many at a time; 0: one for each core.
         told: hears what is told to people.
 

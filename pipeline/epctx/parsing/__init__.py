@@ -1,1 +1,1 @@
-"""From a YAML file to the manifest, or to everything that is wrong with it."""
+"""Parsing of a YAML file into the manifest, or into all of its faults."""

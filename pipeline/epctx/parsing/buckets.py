@@ -16,7 +16,7 @@ from epctx.parsing.document.tree import Mark, Node
 from epctx.parsing.schema import providers
 
 BUCKET: Final = "bucket"
-"""The key of an expanded model that says of which model and which sizes it is; no manifest has it.
+"""Key of an expanded model that names its model and sizes; manifests never have it.
 """
 PATTERN: Final = "bucket_name"
 MODEL: Final = "{model}"

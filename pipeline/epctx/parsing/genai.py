@@ -134,7 +134,7 @@ class GenaiFolder(Struct, frozen=True, kw_only=True):
         )
 
     def require(self) -> None:
-        """Its model has the inputs of a decoder with a cache. Raises ModelError."""
+        """Check that the model has the inputs of a decoder with a cache. Raises ModelError."""
         first = self.names.past_key_names.replace("%d", "0")
         wanted = {self.names.input_ids: 2, self.names.attention_mask: 2, first: 4}
         for name, rank in wanted.items():

@@ -1,4 +1,4 @@
-"""From a file to the manifest's types, or to everything that is wrong with it."""
+"""Load a file into the manifest's types, or report all of its faults."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COMPARED = 2
 """Samples that a quantized model is compared on: whether outputs depend on inputs is told by two.
 """
 _EXACT = 2**53
-"""Up to here every whole number is a float."""
+"""Largest range in which every whole number is a float."""
 
 
 def load(path: Path, *, allow_outside: bool = False) -> Manifest:
@@ -112,7 +112,7 @@ def parse(read: Document) -> Manifest:
 
 @contextmanager
 def located(manifest: Path) -> Iterator[None]:
-    """Give an error of the body the line in the manifest where its `where` is, a path there."""
+    """Add the manifest's line to an error of the body whose `where` is a path in it."""
     try:
         yield
     except EpctxError as error:
@@ -347,7 +347,7 @@ def _settings(node: Node) -> Settings:
 
 
 def _whole(value: Plain) -> Plain:
-    """To JSON Schema 1.0 is an integer; to the types it is not."""
+    """Turn 1.0 into 1: JSON Schema takes it as an integer, the types do not."""
     if isinstance(value, dict):
         return {key: _whole(child) for key, child in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Why a node is wrong, of a closed list, and which changes of the manifest may repair it."""
+"""Causes of a wrong node, from a closed list, and manifest changes that may repair it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from epctx.quantization.presets import choose
 from epctx.quantization.ranges import Ranges
 
 _FLOAT16_LEAST: Final = 2.0**-14
-"""The least magnitude that float16 has all its digits for."""
+"""Smallest magnitude for which float16 has full precision."""
 _FLOAT16: Final[Mapping[Kind, str]] = {
     "fp16 overflow": f"beyond {FLOAT16_MAX:g}, the largest number of the EP's float16",
     "fp16 underflow": f"below {_FLOAT16_LEAST:.3g}, where the EP's float16 has fewer digits",
 }
 _CLIPPED: Final = 1.05
 _TOO_WIDE: Final = 4.0
-"""So many times as wide as the numbers a range loses two bits of eight."""
+"""Ratio of range to numbers at which a range loses two bits of eight."""
 _NARROW: Final = ("uint8", "int8")
 _WIDE: Final = "uint16"
 Section = Literal["partition", "quantize"]
@@ -52,7 +52,7 @@ class Inquiry:
     quantizing: bool = False
 
     def cause(self) -> Cause:
-        """The cause, of all that there are."""
+        """Determine the cause."""
         about = {str(v.name): r for v in _values(self.node) if (r := self._range(v)) is not None}
         if self.quantizing:
             found = [words for name in about if (words := self._misfit(name)) is not None]
@@ -139,7 +139,7 @@ class Inquiry:
         return group if self.target == DEFAULT_TARGET else {"targets": {self.target: group}}
 
     def _region(self, kind: Kind) -> list[ir.Node]:
-        """The node, and what is joined to it by values that float16 does not hold."""
+        """The node, and nodes connected to it by values beyond float16's range."""
         found: dict[ir.Node, None] = {}
         left = [self.node]
         while left:
@@ -172,7 +172,7 @@ class Inquiry:
 
 
 def known_fault(node: ir.Node, providers: Iterable[ExecutionProvider]) -> Cause | None:
-    """A fault that an EP is known to have, and that concerns the node."""
+    """Return a known fault of an EP that concerns the node."""
     for provider in providers:
         for fault in provider.faults:
             if (node.domain, node.op_type) == ("", fault.op_type) and fault.concerns(node):
@@ -190,7 +190,7 @@ def _beyond(found: tuple[float, float] | None, kind: Kind) -> bool:
 
 
 def _in_halves(provider: ExecutionProvider) -> bool:
-    """It computes float32 in float16."""
+    """Tell whether the EP computes float32 in float16."""
     own = provider.tolerance("float32", "float32")
     return own is not None and own.saturates_at == FLOAT16_MAX
 

@@ -91,7 +91,7 @@ def bisect(
 
 
 def _alone(group: ModelGroup, model: str) -> ModelGroup:
-    """The group with this model only, compared with its own source."""
+    """Copy of the group with this model only, compared with its own source."""
     (chosen,) = (replace(each, reference=None) for each in group.models if each.name == model)
     verify = replace(group.verify, numbers="full", require=())
     return replace(group, models=(chosen,), sharing_groups={}, verify=verify)
@@ -99,7 +99,7 @@ def _alone(group: ModelGroup, model: str) -> ModelGroup:
 
 @dataclass
 class _Search:
-    """One search. `group`: of one model."""
+    """Search in one model; `group` has only this model."""
 
     trials: Trials
     group: ModelGroup
@@ -259,7 +259,7 @@ class _Search:
         return "found"
 
     def _cut(self, model: CutModel, values: Sequence[str]) -> ModelGroup:
-        """The group with a model that gives these values, too."""
+        """Copy of the group with a model that also outputs these values."""
         (old,) = self.group.models
         path = model.write(values)
         source = replace(old, path=path, external_data_dir=None, dimensions={}, shapes={})

@@ -19,7 +19,7 @@ Kind = Literal[
     "compile failure",
     "unknown",
 ]
-"""All causes that are told apart."""
+"""Causes that are distinguished."""
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """Why the first wrong node is wrong, or what does not compile; `remedy`: of a known fault.
+    """Cause of a wrong node or of a failed compile; `remedy` belongs to a known fault.
 
     Attributes:
         ranges: lowest and highest number of what the node takes and gives, in the source.
@@ -47,7 +47,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """A change of the manifest, as JSON, and why a build with it failed; None: it did not."""
+    """A change of the manifest, as JSON; `failure` is None if a build with it passed."""
 
     what: str
     manifest: Written
@@ -89,5 +89,5 @@ class Bisection(Brief, frozen=True, kw_only=True):
 
     @property
     def repair(self) -> Proposal | None:
-        """The proposal that repairs the build; None: none does."""
+        """The proposal that repairs the build; None if none does."""
         return next((each for each in self.tried if each.failure is None), None)

@@ -114,7 +114,7 @@ def _readable(value: ir.Value) -> bool:
 
 T = TypeVar("T")
 _MOST: Final = 4
-"""Culprits that `smallest` looks for one by one."""
+"""Number of culprits that `smallest` searches one by one."""
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Search:
         return next((layer for layer in self.layers if self._right(layer) is False), None)
 
     def suspects(self) -> list[Layer]:
-        """The layers before the wrong one of which nothing is known; none: it is the first."""
+        """Unread layers before the wrong one; empty if the wrong one is the first."""
         wrong = self.wrong
         if wrong is None:
             return []
@@ -167,7 +167,7 @@ class Search:
         return False if False in found else None if None in found else True
 
     def _before(self, places: Iterable[int]) -> set[int]:
-        """These places and all before them."""
+        """Extend a set of places by all places before them."""
         found: set[int] = set()
         left = list(places)
         while left:
@@ -233,7 +233,7 @@ class Spent(Exception):
 
 @dataclass(kw_only=True)
 class Trials:
-    """Builds, one after the other, none of which leaves anything but its numbers.
+    """Successive builds of which only the numbers are kept.
 
     Attributes:
         known: the manifest whose calibrated ranges hold, too.

@@ -63,7 +63,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def is_last(self) -> bool:
-        """No session of its group follows it."""
+        """Tell whether this is the last session of its group."""
         return self.config.stop_share or not self.config.share
 
     def require_agreement(self, first: Request) -> None:
@@ -100,7 +100,7 @@ class Request(Struct, frozen=True, kw_only=True):
         optimize: str | Sequence[str],
         partition: PartitionSettings,
     ) -> Request:
-        """Resolve paths, and refuse what cannot be meant.
+        """Resolve paths, and refuse contradictions.
 
         Raises:
             UsageError: see `compile_model`.
@@ -304,7 +304,7 @@ def _plain(value: OptionValue | Sequence[str]) -> object:
 
 @contextmanager
 def staging(folder: Path) -> Iterator[Path]:
-    """A new folder inside `folder`, which is made if it is not there; gone afterwards.
+    """Yield a temporary folder inside `folder`, which is created if missing.
 
     Raises:
         StorageError: the disk refuses.
@@ -317,7 +317,7 @@ def staging(folder: Path) -> Iterator[Path]:
 
 
 def move(moves: dict[Path, Path]) -> None:
-    """Move files, in order, over what is there.
+    """Move files in order; existing files are replaced.
 
     Raises:
         StorageError: the disk refuses, or a folder has one of the names.

@@ -106,7 +106,7 @@ class Sharing:
         self._written += [*moves.values(), request.output]
 
     def _require_own_names(self, request: Request, moves: dict[Path, Path]) -> None:
-        """No file of this session is one of a session before, or the source."""
+        """Refuse files that belong to an earlier session or are the source."""
         names = {path.name.casefold() for path in self._written}
         for target in (*moves.values(), request.output):
             if target.name.casefold() in names or target == request.path:

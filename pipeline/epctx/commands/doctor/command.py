@@ -39,7 +39,7 @@ from epctx.worker.process import environment
 
 _REQUIRED = re.compile(r"[A-Za-z0-9._-]+")
 _OWNED = re.compile(r"^(\w+)(?:/__init__)?\.py,", re.MULTILINE)
-"""In the record of a distribution's files: what makes an import its own."""
+"""Lines in a distribution's RECORD that show which imports it owns."""
 
 
 def diagnose() -> Diagnosis:

@@ -38,10 +38,10 @@ class ProviderDiagnosis(Struct, frozen=True, kw_only=True):
             it is installed, and cannot be loaded, or its library crashed.
         versions: of what it is made of, by distribution.
         devices: of this host, in words.
-        builds: it can compile here; None: nobody tried it on such a host.
-        runs: what it compiled can run here; None: nobody tried.
+        builds: it can compile here; None if nobody tried it on such a host.
+        runs: its contexts can run here; None if nobody tried.
         limits: what it cannot do here, one sentence each.
-        tried: what epctx was tried on with it; None: on no host.
+        tried: hosts on which epctx was tried with it; None if on none.
         failure: why it is not ready, and what to do.
     """
 
@@ -99,7 +99,7 @@ class Diagnosis(Brief, frozen=True, kw_only=True):
 
 
 BUILT_IN: Final = "onnxruntime"
-"""In the place of an EP's name: those that are built in."""
+"""Name that stands for all EPs built into ONNX Runtime."""
 
 
 def diagnose(name: str) -> ProviderDiagnosis:
@@ -205,7 +205,7 @@ def _not_ready(name: str, package: str, state: State, error: EpctxError) -> Prov
 
 
 def main() -> None:
-    """Answer on what was stdout: vendors' libraries print to file descriptor 1."""
+    """Write the answer to the original stdout; vendors' libraries print to file descriptor 1."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     (name,) = sys.argv[1:]

@@ -158,7 +158,7 @@ def write(
 
 
 def refuse_files(paths: Iterable[Path], *, force: bool) -> None:
-    """Nothing that is there is replaced, but by `force`.
+    """Refuse to replace existing files unless `force` is set.
 
     Raises:
         UsageError: one of the files is there.
@@ -372,7 +372,7 @@ def sharing_lines(keys: Sequence[str], share: bool) -> Iterator[str]:
 
 
 def check(content: str, path: Path, refusal: Callable[[Violation], EpctxError]) -> None:
-    """A manifest that is wrong was asked for with wrong words, of which `refusal` tells."""
+    """Turn violations of the written manifest into an error about the arguments."""
     read = document.parse(content.encode(), file=path.as_posix(), path=path.absolute())
     for violation in load.violations(read):
         raise refusal(violation)
@@ -434,7 +434,7 @@ def _option(value: str, schema: Mapping[str, object] | None) -> str:
     """An option's value: a text where it may be one, else the number, list or whatever it reads as.
 
     Args:
-        schema: of the option; None: nothing is known of it.
+        schema: of the option; None if nothing is known about it.
     """
     types = "string" if schema is None else str(schema.get("type", ""))
     if value[:1] == "[" and value[-1:] == "]" and "array" in types:

@@ -1,4 +1,4 @@
-"""A small model for who has none: a classifier of images, with weights that are drawn once."""
+"""Example model: a small classifier of images with fixed random weights."""
 
 from __future__ import annotations
 

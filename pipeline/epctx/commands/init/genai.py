@@ -20,7 +20,7 @@ from epctx.text import size_words
 _SHARE: Final = 0.8
 """Part of this machine's memory that a compile may take."""
 _BESIDE: Final = 4
-"""Pieces that are to fit into this machine's memory beside each other."""
+"""Number of pieces that fit into this machine's memory at the same time."""
 _GB: Final = 1_000_000_000
 
 
@@ -49,7 +49,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     @property
     def max_memory(self) -> str | None:
-        """`partition.pieces.max_memory` as the manifest writes it; None: one context will do."""
+        """`partition.pieces.max_memory` in the manifest; None if one context is enough."""
         if self.memory <= _SHARE * self.machine and self.context <= self.most:
             return None
         wanted = max(self.largest, min(self.machine // _BESIDE, 2 * self.most))

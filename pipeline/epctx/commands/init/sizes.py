@@ -1,4 +1,4 @@
-"""Sizes for what a model leaves open, at which it runs: so a starter manifest builds as it stands.
+"""Search for sizes of open dimensions at which a model runs, so that a starter manifest builds.
 
 They come from the user, from files of inputs, from what the exporter wrote into the model, from
 conventions, and only then from a search (`actions.find_sizes`). The model is run and loaded in a
@@ -153,7 +153,7 @@ def _search(
 
 
 def _load(executor: Executor, source: ModelSource, model: Path, folder: Path) -> str | None:
-    """Load it as a build does, which says best what is wrong with it. Raises ModelError.
+    """Load the model as a build does, for the best error message. Raises ModelError.
 
     Returns:
         What is missing: weights may come later. None: nothing.
@@ -216,7 +216,7 @@ def _role(spec: InputSpec, axis: int) -> str:
 
 
 def _image(spec: InputSpec) -> dict[int, str]:
-    """The axes of an image: channels first, else last; without a batch, too. Empty: it is none."""
+    """Axes of an image, channels first or last, with or without a batch; empty if it is none."""
     shape, free = spec.shape, [not isinstance(dim, int) for dim in spec.shape]
     if len(shape) == 4 and (shape[1] in _CHANNELS or all(free)):
         return {1: "channels", 2: "height", 3: "width"}

@@ -22,11 +22,11 @@ class ContextNode(Struct, frozen=True, kw_only=True):
     """An EPContext node.
 
     Attributes:
-        context: path of its context binary; None: embedded, or main_context is 0.
-        embedded: bytes of its payload; None: not embedded.
+        context: path of its context binary; None if it is embedded or main_context is 0.
+        embedded: bytes of its payload; None if it is not embedded.
         attributes: the other attributes of the op that it has, by name.
         unknown: names of attributes that the op does not have.
-        problem: why its attributes cannot be read; None: they can.
+        problem: why its attributes cannot be read; None if they can.
     """
 
     name: str
@@ -63,7 +63,7 @@ class BinaryFile(Struct, frozen=True, kw_only=True):
     """A context binary, or an embedded one.
 
     Attributes:
-        info: None: nobody here can read it, and `problem` says why.
+        info: None if this host cannot read it; `problem` says why.
         damaged: the EP whose binary it is cannot read it.
     """
 

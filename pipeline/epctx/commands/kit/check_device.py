@@ -97,7 +97,7 @@ def faults() -> Iterator[tuple[str, str]]:
 
 
 def place(name: str) -> Path | None:
-    """A file of the kit; None: the name leads out of it."""
+    """Return a file of the kit; None if the name leads out of it."""
     path = (KIT / name).resolve()
     return path if KIT in path.parents else None
 
@@ -235,7 +235,7 @@ def failing(found: dict[str, Any], problem: str) -> dict[str, Any]:
 
 
 def in_process(number: int, given: argparse.Namespace, result: Path, log: Path) -> str | None:
-    """Let a process check a set; why it did not end well, or None."""
+    """Check a set in a process; return why the process failed, or None."""
     isolated = ["-I"] if sys.flags.isolated else []
     command = [sys.executable, *isolated, str(KIT / Path(__file__).name), "--child", str(number)]
     command += ["--out", str(result), "--beside", str(given.out.resolve())]
@@ -312,7 +312,7 @@ class Checking:
             sessions.pop()
 
     def doing(self, what: str) -> None:
-        """Before native code is called, which may end the process: what is known, and what."""
+        """Save results and the next step, before native code that may end the process."""
         write(self.given.out, {**self.found, "doing": what})
 
     def device(self, ep: dict[str, Any]) -> Any:
@@ -344,7 +344,7 @@ class Checking:
         return known or path_from(ep, ep.get("library", "get_library_path"))
 
     def session(self, model: dict[str, Any], devices: list[Any]) -> Any:
-        """A session, by these devices or not at all."""
+        """Make a session on these devices only."""
         options = self.ort.SessionOptions()
         options.log_severity_level = 3
         if self.set["share"]:

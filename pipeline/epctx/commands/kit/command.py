@@ -268,7 +268,7 @@ def _providers(bound: Sequence[EpReport]) -> Providers:
 def _eps(
     folder: GroupFolder, models: Sequence[ContextModel], bound: Sequence[EpReport]
 ) -> tuple[tuple[OnDevice, ...], str | None]:
-    """The EPs of one session in their order, or why there is none."""
+    """EPs of one session in their order, or the reason why there is no session."""
     order = [each.provider for each in bound]
     found: list[OnDevice] = []
     for source in dict.fromkeys(source for model in models for source in model.sources):

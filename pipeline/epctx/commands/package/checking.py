@@ -52,7 +52,7 @@ _VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?")
 
 
 def other_version(package: Package) -> Finding | None:
-    """A format that is not known here; None: it is."""
+    """Make a finding for an unknown format; None if the format is known."""
     match = _VERSION.fullmatch(str(package.schema_version))
     if match is None or match[1] != "1":
         message = f"is of schema version {package.schema_version}: ONNX Runtime 1.31 reads 1"
@@ -101,7 +101,7 @@ _SURPLUS: Final = "remove it, or make the folder again: nothing else belongs int
 
 
 def read_hashes(root: Path, entries: Sequence[str]) -> dict[str, Digest | str]:
-    """The SHA-256 of every file of a package, each read once; or why it cannot be read.
+    """Return the SHA-256 of every file of a package, or the reason why it cannot be read.
 
     Args:
         root: the package.
@@ -114,7 +114,7 @@ def read_hashes(root: Path, entries: Sequence[str]) -> dict[str, Digest | str]:
 def check_hashes(
     root: Path, entries: Sequence[str], found: Mapping[str, Digest | str]
 ) -> Iterator[Finding]:
-    """Hold every file to what names it; `entries` and `found` are those of `read`."""
+    """Compare every file with SHA256SUMS and assets with their names; see `read_hashes`."""
     for name, result in found.items():
         if isinstance(result, str):
             yield _integrity("files", name, "fail", f"cannot be read: {result}", _DAMAGED)
@@ -197,7 +197,7 @@ def check_against_lock(
     lock: Lock,
     where: str,
 ) -> Iterator[Finding]:
-    """Every file of a package against a lock.
+    """Compare every file of a package with a lock.
 
     Args:
         root: the package.
@@ -251,7 +251,7 @@ def _known(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> 
 
 
 def _other(name: str, lock: Lock, where: str) -> Finding:
-    """A file that is another; a package of another epctx may say the same in another way."""
+    """Make a finding for a file that differs; another version of epctx may write it differently."""
     message, maker = f"is not what follows from {where}", lock.toolchain.get("epctx", "")
     if maker == __version__:
         return _against_lock(name, "fail", message, _CHANGED)
@@ -276,7 +276,7 @@ def check(folder: Path, label: str, *, lock: Lock | None = None, where: str = ""
     Args:
         folder: its folder, absolute.
         label: how the report calls it.
-        lock: of the build that it was made of; None: it is not held to it.
+        lock: of the build that it was made from; None if it is not compared.
         where: the lock in messages.
     """
     checking = _Checking(folder, label)
@@ -350,7 +350,7 @@ class _Checking:
         )
 
     def against_lock(self, lock: Lock, where: str) -> Iterator[Finding]:
-        """Every file against the lock of the build."""
+        """Compare every file with the lock of the build."""
         yield from check_against_lock(self._root, self._entries, self._digests, lock, where)
 
     def _read(self, path: str, kind: type[T]) -> T:

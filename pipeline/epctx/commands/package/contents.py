@@ -50,7 +50,7 @@ class BuiltModel(Struct, frozen=True, kw_only=True):
         others: the EPs after it.
         device: what that EP runs on; None: unknown, or the CPU EP, of which ONNX Runtime 1.31.1
             selects no variant that names a device.
-        compatibility: what the EP wrote into the model; None: nothing.
+        compatibility: the EP's entry in the model; None if there is none.
         options: the provider options of a session.
         sharing: its context is others', too.
         data: its external data files.

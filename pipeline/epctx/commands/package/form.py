@@ -67,7 +67,7 @@ class Variant(
     """One build of a component.
 
     Attributes:
-        variant_directory: from the component's folder; None: the variant's name.
+        variant_directory: path from the component's folder; None for the variant's name.
         ep: ONNX Runtime's whole name; without one it is never selected.
         device: cpu, gpu or npu; never with the CPU EP, which is not selected then (1.31.1).
         compatibility_string: the EP's, as the model's metadata has it.

@@ -46,7 +46,7 @@ class PackagedVariant(Struct, frozen=True, kw_only=True):
 
     Attributes:
         ep: ONNX Runtime's name of the EP that it is selected for.
-        device: cpu, gpu or npu; None: whatever the EP has.
+        device: cpu, gpu or npu; None for any device of the EP.
         folder: in the package; several variants may have one.
         compatibility: what the EP is asked about it; None: nothing.
         native: ONNX Runtime has that EP; else only `epctx.runtime` runs the variant.

@@ -22,7 +22,7 @@ _LONGEST: Final = 366 * 24 * 3600
 
 
 def objection(report: BuildReport) -> str | None:
-    """The first thing that no build writes; None: there is none."""
+    """Find the first value that no build writes; None if there is none."""
     return next(_objections(report), None)
 
 

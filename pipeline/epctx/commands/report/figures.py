@@ -63,7 +63,7 @@ class NumbersRow(Struct, frozen=True, kw_only=True):
     Attributes:
         group: `group@target`.
         sets: how many input sets and kinds of sessions it was compared on.
-        used: the share of the tolerance that the worst one takes; None: not known.
+        used: share of the tolerance that the largest error takes; None if unknown.
     """
 
     group: str
@@ -197,7 +197,7 @@ class Cell(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A group over all targets; None: the target does not build it."""
+    """A group over all targets; a cell is None if the target does not build it."""
 
     group: str
     cells: tuple[Cell | None, ...]
@@ -459,7 +459,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """A model or session group of a group, on one machine; None: on the one that built."""
+    """A model or session group on one machine; `machine` is None for the one that built."""
 
     machine: str | None
     group: str
@@ -483,7 +483,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
 
 def timeline(report: BuildReport) -> Timeline | None:
-    """The timeline of a build; None: nothing ran."""
+    """Make the timeline of a build; None if nothing ran."""
     times = [(g, time) for g in report.groups for time in g.stages]
     if not times:
         return None
@@ -547,7 +547,7 @@ def histogram(found: Comparison, most: float | None) -> Histogram | None:
     """The histogram of an output. Heights are logarithmic: one element in a million is seen.
 
     Args:
-        most: the tolerance, relative to the element's scale; None: not judged by it.
+        most: the tolerance, relative to the element's scale; None if it does not decide.
     """
     counts = found.histogram
     if not any(counts):

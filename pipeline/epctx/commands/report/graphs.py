@@ -459,7 +459,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
 
 
 def draw(model: ModelReport, eps: Sequence[str]) -> Drawing | None:
-    """Draw a model; None: its report has no outline.
+    """Draw a model; None if its report has no outline.
 
     Args:
         eps: every EP of the report, by its alias.

@@ -41,8 +41,8 @@ def render(
 
     Args:
         folder: where the report lies, and the groups' folders if they have not been moved.
-        page: the folder that the page is for; None: the report's.
-        on_device: what a device computed; None: nobody says.
+        page: the folder that the page is for; None for the report's.
+        on_device: results of a device; None if there are none.
     """
     # Failed groups come first, in every table and section.
     report = replace(report, groups=tuple(sorted(report.groups, key=_passed)))

@@ -68,7 +68,7 @@ class ContextRow(Struct, frozen=True, kw_only=True):
     Attributes:
         group: `group@target`.
         models: that use it; more than one share it.
-        found: what is in it; None: it is not beside the report.
+        found: its content; None if it is not beside the report.
     """
 
     group: str
@@ -104,7 +104,7 @@ def contexts(report: BuildReport, folder: Path) -> tuple[ContextRow, ...]:
 
 
 def saved_bytes(rows: tuple[ContextRow, ...]) -> int | None:
-    """Bytes saved in all of them; None: no format tells."""
+    """Bytes saved in all rows; None if no format tells."""
     told = [row.saved for row in rows if row.saved is not None]
     return sum(told) if told else None
 
@@ -232,12 +232,12 @@ def loss_rows(found: QuantizeReport) -> tuple[TensorLoss, ...]:
 
 
 def loss_plot(found: QuantizeReport) -> Plot | None:
-    """Its tensors by their loss; None: there is nothing to draw."""
+    """Plot the tensors by their loss; None if there is nothing to draw."""
     return drawn_losses(loss_rows(found), {each.name for each in found.outputs})
 
 
 def drawn_losses(every: Sequence[TensorLoss], outputs: Set[str]) -> Plot | None:
-    """Tensors of which the loss is known, in this order; None: there are none."""
+    """Plot the tensors whose loss is known, in this order; None if there are none."""
     if not every:
         return None
     step = -(-len(every) // _COLUMNS)
@@ -322,7 +322,7 @@ class Section(Struct, frozen=True, kw_only=True):
         numbers: of its outputs, the worst first.
         checks: what did not pass; of a failed group all of them.
         passed: how many passed.
-        log: reference to the whole log; None: it is not there.
+        log: reference to the whole log; None if the log is missing.
     """
 
     number: int

@@ -27,8 +27,8 @@ class FileComparison(Struct, frozen=True, kw_only=True):
         file: below the outputs' folder, with `/`: `<target>/<group>/<name>`.
         state: metadata: what only describes a model, the way it is serialized, or sums of other
             files; payload: all else. Modes and times of files are no content.
-        difference: the first one, in words; None: there is none.
-        sizes: in bytes, of both; None: only the other build has it.
+        difference: the first difference in words; None if there is none.
+        sizes: in bytes, of both; None if only the other build has the file.
     """
 
     file: str
@@ -130,7 +130,7 @@ class Variation(Struct, frozen=True, kw_only=True):
     Attributes:
         first: what it was in the first build, for people.
         second: likewise; the same as `first` where it was not varied.
-        obstacle: why it was not varied; None: it was.
+        obstacle: why it was not varied; None if it was.
     """
 
     name: VariationName

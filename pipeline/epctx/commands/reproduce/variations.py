@@ -116,7 +116,7 @@ def _become(name: str, folder: Path, manifest: Path, obstacles: dict[str, str]) 
 
 
 def _cannot_run(uid: int, gid: int, folder: Path, manifest: Path) -> str | None:
-    """Why a user could not build; None: it can run Python, import epctx and read the manifest."""
+    """Reason why a user could not build; None if it can run Python and read all files."""
     code = "import sys, epctx.worker.process; open(sys.argv[1], 'rb').close()"
     try:
         tried = subprocess.run(
@@ -249,7 +249,7 @@ def _locale() -> str:
 
 
 def faketime() -> Path | None:
-    """The library that gives a process another time; None: it is not here."""
+    """Return the library that gives a process another time; None if it is missing."""
     if sys.platform != "linux":
         return None
     prefixes = [Path("/usr"), Path("/usr/local")]

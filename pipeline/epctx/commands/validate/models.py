@@ -56,7 +56,7 @@ class Headers(Struct, kw_only=True):
     _files: dict[tuple[Path, Path | None], Header] = field(default_factory=dict)
 
     def of(self, source: ModelSource) -> Header | None:
-        """The header with the manifest's sizes; None: there is none, and `findings` says why."""
+        """Return the header with the manifest's sizes; None if `findings` says why not."""
         if source.name not in self._known:
             self._known[source.name] = self._read(source)
         return self._known[source.name]

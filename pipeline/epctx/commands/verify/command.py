@@ -49,7 +49,7 @@ def run(
         missing: what is not there.
         others: what was found about packages as a whole and files of a release: first in the
             report.
-        ranges: of models that the manifest quantizes; None: there is no manifest.
+        ranges: of models that the manifest quantizes; None without a manifest.
         golden: golden files are to be run, or a device's results judged by them: a folder must be
             there that can have some.
         strict: what cannot be checked counts as a failure.
@@ -113,7 +113,7 @@ def _verify(
 
 
 def _isolated(request: VerifyRequest) -> bool:
-    """An EP of the folder's needs a process of its own."""
+    """Tell whether an EP of the folder needs a process of its own."""
     composed = request.composed.providers if request.composed is not None else ()
     specs = request.group.execution_providers if request.group is not None else composed
     return any(map(registry.needs_isolation, specs))
@@ -182,7 +182,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
                 yield _finding("lock", ".", "fail", f"is not the artifact of {where}", _CHANGED)
 
     def told(self, report: VerifyReport) -> VerifyReport:
-        """A report in which references stand, and not where they are for now."""
+        """Replace temporary folders by their references in a report."""
         names = {folder.parent.as_posix(): name for name, folder in self.folders.items()}
         return replace(report, folders=tuple(_told(each, names) for each in report.folders))
 
@@ -201,7 +201,7 @@ def fetched(named: Sequence[Path | str], *, insecure: bool, name: str | None) ->
     Args:
         named: paths, and references as texts.
         insecure: registries speak plain HTTP.
-        name: of the manifest that they are of, by the lock; None: it is not known.
+        name: of their manifest, by the lock; None if it is unknown.
 
     Raises:
         EpctxError: as `commands.pull.command.run`.

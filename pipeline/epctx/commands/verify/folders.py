@@ -149,7 +149,7 @@ def match(
 def match_lock(
     requests: Sequence[VerifyRequest], lock: Lock, paths: Sequence[Path], *, where: str
 ) -> tuple[list[VerifyRequest], list[Missing], list[Path]]:
-    """The requests with what the lock says of their files; `match` says the rest.
+    """Add the lock's facts about files to the requests; `match` adds the others.
 
     A lock of several kinds of host says it of that one whose outputs a folder has.
 

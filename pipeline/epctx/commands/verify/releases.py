@@ -35,7 +35,7 @@ _STRAY: Final = "remove it, or name the folder of the release alone; or name the
 
 
 def named(paths: Sequence[Path]) -> list[Path]:
-    """Those of the paths that are archives or attestations."""
+    """Select the paths that are archives or attestations."""
     endings = (ARCHIVE, ATTESTATION)
     return [path for path in paths if path.name.endswith(endings) and not path.is_dir()]
 
@@ -91,7 +91,7 @@ def kit(folder: Path, label: str) -> Checked:
 
 
 def check(path: Path, lock: Lock | None, where: str) -> FolderReport:
-    """Hold a file of a release to a lock.
+    """Compare a file of a release with a lock.
 
     Args:
         where: the lock in messages.

@@ -57,7 +57,7 @@ def judge(
         named: what is verified, as it was typed: folders, models, archives, attestations.
         folders: those of groups, packages and kits in them, absolute; what the report calls each.
         rest: all else in the folders that were named.
-        trusted: whose signatures count; None: nobody's was asked for.
+        trusted: signers that count; None if no signature was asked for.
     """
     signed = {place.resolve(): words(place) for path in named for place in _signed(path)}
     places = {path: path.parent.resolve() / path.name for path in rest}

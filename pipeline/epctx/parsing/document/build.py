@@ -53,11 +53,11 @@ class _Open(Struct, kw_only=True):
     merged: list[Node] = field(default_factory=list)
     merge_mark: Mark | None = None
     key: tuple[str, Mark] | None = None
-    """The key whose value comes next; None: a key comes next."""
+    """The key whose value comes next; None if a key comes next."""
     skip: bool = False
     """The value that comes next belongs to a duplicate key."""
     broken: bool = False
-    """It has a tag that is refused: what it should be is not known."""
+    """The value has a refused tag, so its type is unknown."""
     merge: bool = False
     """The value that comes next belongs to `<<`."""
 

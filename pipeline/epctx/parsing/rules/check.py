@@ -37,7 +37,7 @@ def check_whole(root: Node, places: Places) -> Iterator[Problem]:
 
 
 def _name(name: Node | None) -> Iterator[Problem]:
-    """A manifest called as what lies beside the outputs of another."""
+    """Refuse a name that would clash with files beside the outputs of another manifest."""
     text = name.string if name is not None else None
     for ending in BESIDE if text is not None else ():
         if name is not None and text is not None and fold(text).endswith(ending):
@@ -194,7 +194,7 @@ def _wrong(name: str, first_of: Mapping[str, str], *, again: bool) -> tuple[str,
 
 
 def check_size(root: Node) -> list[Problem]:
-    """The problem that groups have too many values as they are built for all targets, if so."""
+    """Find the problem that all groups together have too many values."""
     most, size = limits.MANIFEST_VALUES.value, resolved_values(root)
     if size <= most:
         return []

@@ -24,7 +24,7 @@ def model_of(name: str, part: Node) -> str:
 
 
 def group_of(name: str, part: Node, tree: TargetTree) -> str | None:
-    """The group of a target that builds a part's model; None: there is none, or several."""
+    """Return the group of a target that builds a part's model; None if there is none or several."""
     having = tree.groups_of.get(model_of(name, part), ())
     group = part.get("group")
     if group is not None:
@@ -62,7 +62,7 @@ def check(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Probl
 
 
 def _folders(compose: Node, root: Node) -> Iterator[Problem]:
-    """A composition's folder lies beside those of the groups."""
+    """Refuse a composition whose folder would be a group's."""
     groups = root.get("model_groups")
     taken = {fold(name): f"model group {name}" for name in (groups.mapping if groups else {})}
     for name in compose.mapping:
@@ -139,7 +139,7 @@ def _outputs(node: Node, parts: Node) -> Iterator[Problem]:
 
 
 def _session(node: Node, parts: Node, tree: TargetTree) -> Iterator[Problem]:
-    """One session has an EP once, and one embed mode where the composition asks for one."""
+    """Refuse an EP that a session would have twice, and mixed embed modes."""
     groups = {layered.name: layered.node for layered in tree.groups}
     alias_of: dict[str, str] = {}
     wanted = node.get("embed_mode")

@@ -202,7 +202,7 @@ def _unknown_provider(node: Node, name: str) -> Problem:
 
 
 def _nearest_provider(name: str) -> str | None:
-    """By what stands before "ExecutionProvider", which would make all names alike."""
+    """Compare names without "ExecutionProvider", which would make all of them alike."""
     known = {_short(provider): provider for provider in providers.known()}
     near = nearest(_short(name), known)
     if near is not None:

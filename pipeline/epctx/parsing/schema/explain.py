@@ -31,7 +31,7 @@ def value_remedy(node: Node, instead: Mapping[str, Plain]) -> str | None:
 
 
 def as_share(node: Node, limit: Plain = 1) -> str | None:
-    """The share that 10 to 100 percent were meant as, where at most 1 is asked."""
+    """Share meant by 10 to 100 percent where at most 1 is allowed."""
     match = _PERCENT.fullmatch(node.text) if limit == 1 else None
     if match is None or not 10 <= float(match[1]) <= 100:
         return None
@@ -115,7 +115,7 @@ class _Asked(Struct, frozen=True, kw_only=True):
         return f"write {wanted}" if self.example is None else f"write, for example, {self.example}"
 
     def takes(self, text: str) -> bool:
-        """A text would do, as far as is known without asking the schema again."""
+        """Tell whether a text may be valid here."""
         if self.pattern is not None:
             return re.search(self.pattern, text) is not None
         return self.expects is None and not self.choices

@@ -275,7 +275,7 @@ def schema_of(entry: Node) -> OptionSchema | None:
 
 
 def can_share(entry: Node) -> bool:
-    """The entry's EP can put several models into one context; without a schema it may."""
+    """Tell whether the entry's EP can share a context; True without a schema."""
     schema = schema_of(entry)
     return schema is None or schema.knowledge.can_share
 
@@ -351,7 +351,7 @@ def _parse(text: str, provider: str, place: str, *, check: bool = False) -> Opti
 
 
 def _check(schema: Mapping[str, Plain]) -> None:
-    """A third party's schema is a schema, and keeps the rules. Raises ValueError."""
+    """Check that a third party's schema is valid and keeps the rules. Raises ValueError."""
     rules = json.loads(read_schema("provider-options"))
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
