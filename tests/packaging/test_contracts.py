@@ -30,7 +30,7 @@ BREACHES = {
         "Imports run one way",
     ),
     "a circle": (
-        "cache/records.py",
+        "cache/action.py",
         "from epctx.cache import store",
         "No folder has a circle among its children",
     ),
