@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from epctx import api
-from epctx.cli import declared, github, progress, step_summary, summary
+from epctx.cli import declared, github, problems, progress, step_summary, summary
 from epctx.cli.options import Insecure, TlsCa, TlsCert, TlsKey, tls
 from epctx.cli.plan import show
 from epctx.cli.render import UI
@@ -73,8 +73,9 @@ def ended(ui: UI, report: BuildReport, failure: EpctxError | None, manifest: Pat
     """
     failures = list(summary.failures(report))
     for each in failures:
-        ui.error(each)
-    github.failures(report, manifest)
+        ui.error(each, annotate=False)
+    if github.wanted():
+        github.annotate(problems.of_groups(report, manifest))
     if failure is not None and not failures:
         raise failure
     return 0 if failure is None else failure.exit_code

@@ -13,7 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from epctx import api
-from epctx.cli import declared, github, summary
+from epctx.cli import declared, summary
 from epctx.cli.render import UI, filled, warning
 from epctx.commands import plan as matrix
 from epctx.commands.options import located
@@ -86,7 +86,6 @@ def show(ui: UI, report: PlanReport, *, explain: bool = False) -> int:
     failed = [(f"{g.group}@{g.target}", g.failure) for g in report.groups if g.failure is not None]
     for error in summary.distinct(failed):
         ui.error(error)
-        github.error(error)
     return failed[0][1].exit_code if failed else 0
 
 

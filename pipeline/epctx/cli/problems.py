@@ -1,51 +1,177 @@
-"""What is wrong in manifests, as people are shown it: the first of much, and how much there is."""
+"""Problems: the one model of errors, warnings and findings that every form of output renders.
+
+`text` is for people, `github` writes annotations and `sarif` a log for code scanning.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.text import Text
 
 from epctx.cli.visible import visible
+from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
-from epctx.errors import Violation
+from epctx.errors import EpctxError, Failure, InvalidGraph, InvalidManifest, Violation
+from epctx.parsing import document
+from epctx.verification.findings import CODES, VerifyReport
 
+Level = Literal["error", "warning", "note"]
 _SHOWN: Final = 20
-"""Of one manifest, without -v."""
+"""Problems of one manifest to list without `-v`."""
 
 
-def texts(
-    told: Sequence[Violation], *, every: bool, kind: Literal["error", "warning"] = "error"
-) -> Iterator[Text]:
-    """A text for each; where there are many, the first and a count.
+class Problem(Struct, frozen=True, kw_only=True):
+    """One error, warning or finding.
+
+    Attributes:
+        what: what is wrong, and why.
+        remedy: what to do.
+        subject: key of the manifest, or `policy/check`; empty if there is none.
+        group: `group@target`; empty if the problem is of no group.
+        place: place in words, beyond `file` and `line`; empty if they say it.
+        file: as the user named it; None if the problem is about no file.
+        line: from 1; 0 for the file as a whole.
+        column: from 1; 0 for the line as a whole.
+        level: `warning`: it may be meant; `note`: it could not be checked.
+    """
+
+    code: Code
+    what: str
+    remedy: str = ""
+    subject: str = ""
+    group: str = ""
+    place: str = ""
+    file: str | None = None
+    line: int = 0
+    column: int = 0
+    level: Level = "error"
+
+    @property
+    def position(self) -> str:
+        """`file:line:column`, as editors and terminals link it."""
+        if self.file is None:
+            return ""
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+def of_violations(violations: Iterable[Violation], level: Level = "error") -> list[Problem]:
+    """Return what is wrong, or looks as if, in manifests."""
+    return [
+        Problem(
+            code=each.code,
+            what=each.what,
+            remedy=each.remedy,
+            subject=each.path,
+            file=each.file,
+            line=each.line,
+            column=each.column,
+            level=level,
+        )
+        for each in violations
+    ]
+
+
+def of_error(error: EpctxError) -> list[Problem]:
+    """Return an error; of a manifest each violation."""
+    if isinstance(error, InvalidManifest):
+        return of_violations(error.violations)
+    problem = _of_failure(error.failure)
+    if isinstance(error, InvalidGraph):
+        problem = replace(problem, place=f"{error.status}: {problem.place or problem.position}")
+    return [problem]
+
+
+def of_groups(report: BuildReport, manifest: Path) -> Iterator[Problem]:
+    """Yield the failures of a build's groups, each at its group in the manifest."""
+    root = document.read(manifest).root
+    sections = [node for key in ("model_groups", "compose") if (node := root.get(key)) is not None]
+    for group in report.groups:
+        if group.failure is None:
+            continue
+        marks = (node.keys[group.group] for node in sections if group.group in node.keys)
+        mark = next(marks, None)
+        label = f"{group.group}@{group.target}"
+        yield _of_failure(
+            dataclasses.replace(
+                group.failure,
+                group=label,
+                file=manifest.as_posix(),
+                line=mark.line if mark else 0,
+                column=mark.column if mark else 0,
+            )
+        )
+
+
+def of_verification(report: VerifyReport) -> Iterator[Problem]:
+    """Yield the findings that did not pass."""
+    for folder in report.folders:
+        for finding in folder.findings:
+            if finding.outcome != "pass":
+                strict = report.strict and finding.outcome == "not checkable"
+                yield Problem(
+                    code=CODES[finding.policy],
+                    what=finding.message,
+                    remedy=finding.remedy,
+                    subject=f"{finding.policy}/{finding.check}",
+                    file=(Path(folder.folder) / finding.subject).as_posix(),
+                    level="error" if finding.outcome == "fail" or strict else "note",
+                )
+
+
+def _of_failure(failure: Failure) -> Problem:
+    problem = Problem(
+        code=failure.code,
+        what=": ".join(filter(None, (failure.what, failure.why))),
+        remedy=failure.remedy,
+        group=failure.group or "",
+        file=failure.file,
+        line=failure.line,
+        column=failure.column,
+    )
+    if failure.where in (None, problem.position):
+        return problem
+    return replace(problem, place=failure.where or "")
+
+
+def texts(problems: Sequence[Problem], *, every: bool) -> Iterator[Text]:
+    """Yield a text for each problem; of many the first, and a count.
 
     Args:
-        told: what is wrong, in the file's order.
-        every: show all of it.
-        kind: whether it is wrong, or only looks as if.
+        every: show all of them.
     """
-    shown = told if every else told[:_SHOWN]
-    for each in shown:
-        yield text(each, kind=kind)
-    if len(told) > len(shown):
-        more = f"and {len(told) - len(shown):,} more in {told[0].file}: -v shows all"
+    shown = problems if every else problems[:_SHOWN]
+    yield from map(text, shown)
+    if len(problems) > len(shown):
+        more = f"and {len(problems) - len(shown):,} more in {problems[0].file}: -v shows all"
         yield Text(more, style="dim")
 
 
-def text(told: Violation, *, kind: Literal["error", "warning"] = "error") -> Text:
-    """One thing that is wrong in a manifest."""
-    return Text.assemble(
-        head(told.code, kind=kind),
-        (visible(f"{told.where}: "), "bold"),
-        (visible(f"{told.path}: ") if told.path else "", "magenta"),
-        visible(told.what),
-        (visible(f"\n  -> {told.remedy}"), "cyan"),
-    )
+def text(problem: Problem) -> Text:
+    """Return a problem for people: where and what, then what to do."""
+    style = "bold red" if problem.level == "error" else "yellow"
+    unnamed = problem.level == "warning" and problem.code is Code.MANIFEST
+    head = f"{problem.level}: " if unnamed else f"{problem.level}[{problem.code}]: "
+    shown = Text.assemble((head, style))
+    for words, kind in (
+        (problem.group, "bold"),
+        (problem.place or problem.position, "bold"),
+        (problem.subject, "magenta"),
+    ):
+        if words:
+            shown.append(visible(f"{shortened(words)}: "), style=kind)
+    shown.append(visible(shortened(problem.what)))
+    for remedy in problem.remedy.splitlines():
+        shown.append(f"\n  -> {visible(shortened(remedy))}", style="cyan")
+    return shown
 
 
-def head(code: Code, *, kind: Literal["error", "warning"] = "error") -> tuple[str, str]:
-    """How each error and each warning begins, and its style; what may be meant has no code."""
-    if kind == "warning" and code is Code.MANIFEST:
-        return "warning: ", "yellow"
-    return f"{kind}[{code}]: ", "bold red" if kind == "error" else "yellow"
+def shortened(text: str) -> str:
+    """Return a message with the paths in it relative to the current folder."""
+    here = Path.cwd().as_posix().rstrip("/")
+    return text.replace(f"{here}/", "") if here else text

@@ -31,7 +31,6 @@ from epctx import api, codec
 from epctx.cli import declared, github, paths, problems
 from epctx.cli.console import console, write
 from epctx.cli.streams import ESCAPING, Stream
-from epctx.cli.visible import visible
 from epctx.engine.events import Event
 from epctx.errors import EpctxError, Interrupted, InvalidManifest
 
@@ -172,8 +171,14 @@ class UI:
         """Say what is no error, and may be a mistake."""
         self.note(warning(what, remedy))
 
-    def error(self, error: EpctxError) -> None:
-        """Report an error on stderr, and as JSON on stdout where that has no result yet."""
+    def error(self, error: EpctxError, *, annotate: bool = True) -> None:
+        """Report an error on stderr, and as JSON on stdout where that has no result yet.
+
+        Args:
+            annotate: annotate it for GitHub.
+        """
+        if annotate:
+            github.annotate(problems.of_error(error))
         self.put(shown(error, every=bool(self.verbose)), stderr=True)
         if not self._emitted:
             self._emitted = True
@@ -204,21 +209,8 @@ def line(result: object) -> str:
 
 
 def shown(error: EpctxError, *, every: bool = False) -> Text:
-    """An error for people: where and what, then what to do; of a manifest every violation, or the
-    first of many.
-    """
-    if isinstance(error, InvalidManifest):
-        return Text("\n").join(problems.texts(error.violations, every=every))
-    told = Text.assemble(problems.head(error.code), (visible(shortened(error.head)), "default"))
-    for remedy in error.remedy.splitlines():
-        told.append(f"\n  -> {visible(shortened(remedy))}", style="cyan")
-    return told
-
-
-def shortened(text: str) -> str:
-    """A message with the paths in it relative to the current folder, as the user knows them."""
-    here = Path.cwd().as_posix().rstrip("/")
-    return text.replace(f"{here}/", "") if here else text
+    """Return an error for people; of a manifest every violation, or the first of many."""
+    return Text("\n").join(problems.texts(problems.of_error(error), every=every))
 
 
 def warning(what: str, remedy: str) -> Text:
@@ -293,7 +285,6 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
                 code = function(ui, *declared.bound(function, values), **values)
         except EpctxError as error:
             ui.error(error)
-            github.error(error)
             code = error.exit_code
         except KeyboardInterrupt:
             interrupted = Interrupted(

@@ -8,76 +8,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import quote
 
-from msgspec import Struct
-
 from epctx._version import __version__
+from epctx.cli.problems import Problem
 from epctx.commands import explain
 from epctx.error_codes import Code
-from epctx.errors import Violation
-from epctx.verification.findings import CODES, VerifyReport
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _BASE: Final = "SRCROOT"
-Level = Literal["error", "warning", "note"]
 
 
-class Result(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong.
-
-    Attributes:
-        file: as the user named it; None: it is about no file.
-        line: from 1; 0: the file as a whole.
-        column: from 1; 0: the line as a whole.
-        level: `warning`: it may be meant; `note`: it could not be checked.
-    """
-
-    code: Code
-    message: str
-    file: str | None = None
-    line: int = 0
-    column: int = 0
-    level: Level = "error"
-
-
-def of_violations(violations: Iterable[Violation], *, level: Level = "error") -> Iterator[Result]:
-    """What is wrong in manifests, or looks as if."""
-    for told in violations:
-        subject = f"{told.path}: " if told.path else ""
-        yield Result(
-            code=told.code,
-            message=f"{subject}{told.what}\n{told.remedy}",
-            file=told.file,
-            line=told.line,
-            column=told.column,
-            level=level,
-        )
-
-
-def of_verification(report: VerifyReport) -> Iterator[Result]:
-    """What verification found, but for what passed."""
-    for folder in report.folders:
-        for finding in folder.findings:
-            if finding.outcome != "pass":
-                strict = report.strict and finding.outcome == "not checkable"
-                failed = finding.outcome == "fail" or strict
-                what = f"{finding.policy}/{finding.check}: {finding.message}"
-                yield Result(
-                    code=CODES[finding.policy],
-                    message=f"{what}\n{finding.remedy}",
-                    file=(Path(folder.folder) / finding.subject).as_posix(),
-                    level="error" if failed else "note",
-                )
-
-
-def document(results: Iterable[Result]) -> bytes:
-    """A log of one run, with the rules that its results are of."""
-    found = list(results)
-    codes = sorted({each.code for each in found})
+def document(problems: Sequence[Problem]) -> bytes:
+    """Return a log of one run, with the rules that its results are of."""
+    codes = sorted({each.code for each in problems})
     run = {
         "tool": {
             "driver": {
@@ -88,7 +35,7 @@ def document(results: Iterable[Result]) -> bytes:
         },
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {_BASE: {"description": {"text": "the root of the checkout"}}},
-        "results": [_result(each, codes) for each in found],
+        "results": [_result(each, codes) for each in problems],
     }
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
     return f"{json.dumps(log, indent=2)}\n".encode()
@@ -105,27 +52,29 @@ def _rule(code: Code) -> Mapping[str, object]:
     }
 
 
-def _result(told: Result, codes: list[Code]) -> Mapping[str, object]:
+def _result(problem: Problem, codes: list[Code]) -> Mapping[str, object]:
+    what = ": ".join(filter(None, (problem.subject, problem.what)))
     return {
-        "ruleId": told.code,
-        "ruleIndex": codes.index(told.code),
-        "level": told.level,
-        "message": {"text": told.message.strip()},
-        "locations": [] if told.file is None else [{"physicalLocation": _location(told)}],
+        "ruleId": problem.code,
+        "ruleIndex": codes.index(problem.code),
+        "level": problem.level,
+        "message": {"text": f"{what}\n{problem.remedy}".strip()},
+        "locations": [{"physicalLocation": _location(problem.file, problem)}]
+        if problem.file is not None
+        else [],
     }
 
 
-def _location(told: Result) -> Mapping[str, object]:
-    assert told.file is not None
-    path, root = Path(os.path.normpath(Path(told.file).absolute())), _root()  # links are kept
+def _location(file: str, problem: Problem) -> Mapping[str, object]:
+    path, root = Path(os.path.normpath(Path(file).absolute())), _root()  # links are kept
     inside = path.is_relative_to(root)
     artifact = (
         {"uri": quote(os.fsencode(path.relative_to(root).as_posix())), "uriBaseId": _BASE}
         if inside
         else {"uri": path.as_uri()}
     )
-    region = {"startLine": told.line} if told.line else {}
-    region |= {"startColumn": told.column} if told.column else {}
+    region = {"startLine": problem.line} if problem.line else {}
+    region |= {"startColumn": problem.column} if problem.column else {}
     return {"artifactLocation": artifact, **({"region": region} if region else {})}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from epctx.cli import summary
-from epctx.cli.render import shortened
+from epctx.cli.problems import shortened
 from epctx.cli.visible import visible
 from epctx.commands.report import figures
 from epctx.engine.report import BuildReport

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import typer
 
-from epctx.cli import github
 from epctx.cli.render import UI, Color, Format
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, Interrupted, UsageError
@@ -34,7 +33,6 @@ def report(error: Exception, arguments: Sequence[str], prog_name: str) -> int:
         color=Color(_asked(arguments, "--color", list(Color)) or Color.auto),
     )
     ui.error(told)
-    github.error(told)
     return told.exit_code
 
 

@@ -47,13 +47,11 @@ def validate(
     ui.emit([_fields(each) for each in found])
     for each in found:
         _print(ui, each)
-    violations = [violation for each in found for violation in each.violations]
-    warnings = [warning for each in found for warning in each.warnings]
+    every = problems.of_violations(each for one in found for each in one.violations)
+    every += problems.of_violations((each for one in found for each in one.warnings), "warning")
     if sarif is not None:
-        told = (*log.of_violations(violations), *log.of_violations(warnings, level="warning"))
-        atomic.replace(sarif, log.document(told))
-    github.violations(violations)
-    github.warnings(warnings)
+        atomic.replace(sarif, log.document(every))
+    github.annotate(every)
     return next((each.exit_code for each in found if each.exit_code), 0)
 
 
@@ -95,5 +93,5 @@ def _print(ui: UI, found: Validation) -> None:
 
 def _print_problems(ui: UI, found: Validation) -> None:
     every = bool(ui.verbose)
-    ui.put(*problems.texts(found.violations, every=every))
-    ui.print(*problems.texts(found.warnings, every=every, kind="warning"))
+    ui.put(*problems.texts(problems.of_violations(found.violations), every=every))
+    ui.print(*problems.texts(problems.of_violations(found.warnings, "warning"), every=every))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from epctx import api
-from epctx.cli import declared, step_summary
+from epctx.cli import declared, problems, step_summary
 from epctx.cli import junit as xml
 from epctx.cli import sarif as log
 from epctx.cli.options import Sarif
@@ -63,7 +63,7 @@ def verify(
     if junit is not None:
         atomic.replace(junit, xml.document(report))
     if sarif is not None:
-        atomic.replace(sarif, log.document(log.of_verification(report)))
+        atomic.replace(sarif, log.document(list(problems.of_verification(report))))
     ui.emit(report)
     every = bool(ui.verbose)
     for folder in report.folders:

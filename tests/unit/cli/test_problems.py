@@ -12,7 +12,7 @@ def violations(count: int) -> list[Violation]:
 
 
 def plain(count: int, *, every: bool = False) -> list[str]:
-    found = problems.texts(violations(count), every=every, kind="warning")
+    found = problems.texts(problems.of_violations(violations(count), "warning"), every=every)
     return [text.plain for text in found]
 
 

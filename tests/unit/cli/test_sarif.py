@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from epctx.cli import sarif
+from epctx.cli import problems, sarif
 from epctx.cli.app import app
+from epctx.cli.problems import Problem
 from epctx.commands import explain
 from epctx.error_codes import Code
 from epctx.verification.findings import Finding, FolderReport, VerifyReport
@@ -70,7 +71,7 @@ def test_verification_tells_what_failed_and_what_it_could_not_check(
     )
     folder = FolderReport(folder="dist/m", findings=findings)
     report = VerifyReport(folders=(folder,), strict=strict)
-    run = run_of(sarif.document(sarif.of_verification(report)))
+    run = run_of(sarif.document(list(problems.of_verification(report))))
     assert [each["level"] for each in run["results"]] == levels
     assert [each["ruleId"] for each in run["results"]] == [Code.INTEGRITY, Code.NUMBERS]
     place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
@@ -83,10 +84,9 @@ def test_paths_are_relative_to_the_checkout_or_whole(
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
     inside, outside = tmp_path / "models" / "m.yaml", tmp_path.parent / "m.yaml"
     results = [
-        sarif.Result(code=Code.MANIFEST, message="is bad", file=str(path))
-        for path in (inside, outside)
+        Problem(code=Code.MANIFEST, what="is bad", file=str(path)) for path in (inside, outside)
     ]
-    run = run_of(sarif.document([*results, sarif.Result(code=Code.MANIFEST, message="is bad")]))
+    run = run_of(sarif.document([*results, Problem(code=Code.MANIFEST, what="is bad")]))
     one, other, none = (each["locations"] for each in run["results"])
     assert one[0]["physicalLocation"]["artifactLocation"]["uri"] == "models/m.yaml"
     assert other[0]["physicalLocation"]["artifactLocation"] == {"uri": outside.as_uri()}
@@ -95,7 +95,7 @@ def test_paths_are_relative_to_the_checkout_or_whole(
 
 @pytest.mark.needs("POSIX", "names of files are text elsewhere")
 def test_a_file_whose_name_is_no_text_is_named_all_the_same() -> None:
-    told = sarif.Result(code=Code.MANIFEST, message="is wrong", file="x/../b\udcff.yaml")
+    told = Problem(code=Code.MANIFEST, what="is wrong", file="x/../b\udcff.yaml")
     (result,) = run_of(sarif.document([told]))["results"]
     place = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert place.endswith("b%FF.yaml") and ".." not in place
