@@ -1,4 +1,4 @@
-"""Every verb of the command line as a function; the results are the report's types."""
+"""Verbs of the command line as functions; the results are the types of `--format json`."""
 
 from __future__ import annotations
 
@@ -881,12 +881,12 @@ def report(
 
 
 def _shared(url: str | None, trust: AnyPath | None) -> Shared:
-    """What is said of the shared cache."""
+    """Return the shared cache that the arguments name."""
     return Shared(url=url, trust=None if trust is None else Path(trust))
 
 
 def _report_of(source: Path, dist: Path) -> Path:
-    """The build report of a manifest, or the one that is named."""
+    """Return the build report of a manifest, or the named one."""
     if source.is_dir():
         return report_command.of_folder(source)
     if source.suffix == ".json":
@@ -895,7 +895,7 @@ def _report_of(source: Path, dist: Path) -> Path:
 
 
 def explain(code: str) -> Explanation:
-    """What the error of a code means, as errors have it: cause, example, remedy.
+    """Return cause, example and remedy of an error code.
 
     Raises:
         UsageError: there is no such code.
@@ -904,7 +904,7 @@ def explain(code: str) -> Explanation:
 
 
 def schema(name: str = "manifest") -> str:
-    """A JSON Schema as text: `manifest`, `report`, `lock` or `providers/<EP>`.
+    """Return a JSON Schema as text: `manifest`, `report`, `lock` or `providers/<EP>`.
 
     Raises:
         UsageError: there is no schema of this name.

@@ -35,7 +35,7 @@ COMMANDS = (
 
 
 class _Commands(TyperGroup):
-    """Imports the module of a command when it is asked for."""
+    """Import the module of a command when the command is used."""
 
     def list_commands(self, ctx: Context) -> list[str]:
         return list(COMMANDS)
@@ -80,7 +80,7 @@ class _Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """As Typer's, with streams of ours, and wrong arguments told as all errors are."""
+        """Run the command line with guarded streams; report wrong arguments like all errors."""
         given = sys.argv[1:] if args is None else list(args)
         with streams.guarded():
             try:
@@ -102,7 +102,7 @@ class _Commands(TyperGroup):
 
 
 def _show_no_type(params: Iterable[Parameter | None]) -> None:
-    """A flag takes no value: help is not to show `<bool>` for one."""
+    """Hide `<bool>` in the help of flags, which take no value."""
     for each in params:
         if isinstance(each, TyperOption) and each.is_flag:
             each.metavar = ""

@@ -1,4 +1,4 @@
-"""The command line as it was typed, with the options of all commands where they are understood."""
+"""Options of all commands, moved from before a command to behind it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SHORT: Final = re.compile(r"-[qv]+")
 _WITH_COMMANDS: Final = frozenset({"cache", "import"})
 """Commands that have commands of their own."""
 _QUOTED: Final = re.compile(r"-[epiCvh]\S*\s")
-"""How flags of another tool begin, as one word: `epctx import ep-weight-sharing "-e qnn …"`."""
+"""Beginning of another tool's flags in one word: `epctx import ep-weight-sharing "-e qnn …"`."""
 _VALUED: Final = frozenset({"--format", "--color"})
 
 
 def normal(arguments: Sequence[str]) -> list[str]:
-    """The arguments with options of all commands that stand before the command moved behind it.
+    """Return the arguments with options of all commands moved behind the command.
 
     `epctx -v --format json build m.yaml` is `epctx build m.yaml -v --format json`.
     """
@@ -34,7 +34,7 @@ def normal(arguments: Sequence[str]) -> list[str]:
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The options of all commands at the beginning, and the rest."""
+    """Return the leading options of all commands, and the rest."""
     end = 0
     while end < len(arguments) and _is_common(arguments[end]):
         end += 2 if arguments[end] in _VALUED else 1

@@ -1,4 +1,4 @@
-"""A build on a terminal: what runs, live."""
+"""Live view of a build on a terminal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from epctx.engine.events import Event
 from epctx.text import time_words
 
 _SHOWN: Final = 8
-"""What runs at a time and is shown, at most."""
+"""Greatest number of running stages to show."""
 
 
 class Board(Shown):
-    """What runs now, what has run longest first; then how far the build is. What fails is told when
-    it happens, and stays.
-    """
+    """Show the running stages, longest first, then the progress. Failures stay on screen."""
 
     def __init__(self, ui: UI) -> None:
         super().__init__()
@@ -39,7 +37,7 @@ class Board(Shown):
         self._live.__exit__(None, None, None)
 
     def __call__(self, event: Event) -> None:
-        """As of `events.Listener`."""
+        """Show an event."""
         super().__call__(event)
         if event.state in ("waiting", "notice", "failed"):
             self._ui.note(line(event))

@@ -1,4 +1,4 @@
-"""What a shell can complete besides commands, options and paths."""
+"""Values that a shell completes, besides commands, options and paths."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from epctx.parsing.schema import providers as known_providers
 
 
 def providers(incomplete: str) -> list[str]:
-    """ONNX Runtime's names of EPs."""
+    """Complete ONNX Runtime's names of EPs."""
     return [name for name in known_providers.known() if name.startswith(incomplete)]
 
 
 def options(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The options of the EP that `--provider` names, as `KEY=`."""
+    """Complete the options of the EP that `--provider` names, as `KEY=`."""
     named = ctx.params.get("provider")
     try:
         found = known_providers.find(named) if isinstance(named, str) else None
@@ -30,22 +30,22 @@ def options(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def schemas(incomplete: str) -> list[str]:
-    """Names of schemas."""
+    """Complete names of schemas."""
     return [name for name in known_schemas.names() if name.startswith(incomplete)]
 
 
 def codes(incomplete: str) -> list[str]:
-    """Codes of errors."""
+    """Complete codes of errors."""
     return [code for code in Code if code.startswith(incomplete)]
 
 
 def variations(incomplete: str) -> list[str]:
-    """What `epctx reproduce` can vary."""
+    """Complete the variations of `epctx reproduce`."""
     return [name for name in VARIATIONS if name.startswith(incomplete)]
 
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The groups of the manifest that is named before, with targets where there are several."""
+    """Complete the groups of the manifest that is named before, with targets if it has several."""
     named = ctx.params.get("manifest") or next(iter(ctx.args), None)  # as far as it was parsed
     try:
         targets = load.load(Path(named), allow_outside=True).targets if named else ()

@@ -1,4 +1,4 @@
-"""Rich's consoles, which people read, in which texts of others cannot move the cursor."""
+"""Rich consoles in which foreign text cannot move the cursor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Console(Console):
 
 
 def console(*, stderr: bool, color: str) -> Console:
-    """The console of stdout or stderr; `color` is `auto`, `always` or `never`."""
+    """Return the console of stdout or stderr; `color` is `auto`, `always` or `never`."""
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     system: Literal["auto", "standard"] | None = "auto" if terminal else None
     if not terminal and colours_forced(color):

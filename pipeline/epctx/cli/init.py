@@ -72,7 +72,7 @@ def init(
 
 
 def _size(ui: UI, name: str, guess: int) -> int:
-    """A size that the model leaves open, asked for."""
+    """Ask for a size that the model leaves open."""
     while True:
         answer = str(typer.prompt(f"Size of {name!r}", default=str(guess), err=True)).strip()
         if answer.isdecimal() and int(answer) > 0:
@@ -81,7 +81,7 @@ def _size(ui: UI, name: str, guess: int) -> int:
 
 
 def _provider(ui: UI, options: Mapping[str, str], *, asks: bool) -> str:
-    """The EP: asked for in a terminal, else the most useful one that is installed."""
+    """Ask for the EP in a terminal; else return the most useful one that is installed."""
     found = choice.installed()
     proposed = choice.proposed(found, options)
     if asks and len(found) > 1:
@@ -97,7 +97,7 @@ def _provider(ui: UI, options: Mapping[str, str], *, asks: bool) -> str:
 
 
 def _chosen(ui: UI, names: Sequence[str], *, default: int) -> str:
-    """One of several, by its number or the beginning of its name."""
+    """Ask for one of several names, by its number or its beginning."""
     while True:
         answer = str(typer.prompt("Execution provider", default=str(default + 1), err=True)).strip()
         if answer.isdecimal() and 0 < int(answer) <= len(names):
@@ -109,7 +109,7 @@ def _chosen(ui: UI, names: Sequence[str], *, default: int) -> str:
 
 
 def _left_out(ui: UI, provider: str, given: Mapping[str, str], *, asks: bool) -> dict[str, str]:
-    """Options that a build rarely should do without: asked for in a terminal, else told."""
+    """Ask for options that a build rarely should do without, or note them if nobody can answer."""
     answers = {}
     for each in choice.left_out(provider, given):
         name = each.options[0]
@@ -125,7 +125,7 @@ def _left_out(ui: UI, provider: str, given: Mapping[str, str], *, asks: bool) ->
 
 
 def _value(ui: UI, provider: str, option: str) -> str:
-    """The value of an option, asked for until it is one; empty: it is left out."""
+    """Ask for the value of an option until it is valid; empty if it is left out."""
     names = choice.names_of(provider, option)
     for number, (name, value) in enumerate(names.items(), start=1):
         ui.note(Text.assemble(f"  {number:2}  ", (name, "bold"), f"  {value}"))
@@ -143,5 +143,5 @@ def _value(ui: UI, provider: str, option: str) -> str:
 
 
 def _command(*words: str) -> str:
-    """A command line as the user's shell takes it."""
+    """Return a command line quoted for the user's shell."""
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)

@@ -1,4 +1,4 @@
-"""What verification found as JUnit XML, which every CI system shows as tests."""
+"""Verification reports as JUnit XML, which CI systems show as tests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 from epctx.verification.findings import CODES, Finding, FolderReport, OutputNumbers, VerifyReport
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 has no form for; a model's names may have it."""
+"""Characters that XML 1.0 cannot hold; names in models may have them."""
 
 
 def document(report: VerifyReport) -> bytes:
-    """One suite a folder, one test a finding and one an output that was compared.
+    """Return a suite for each folder, with a test for each finding and each compared output.
 
     "Not checkable" and "not covered" are skipped tests; the first is a failed one if the report is
     strict.

@@ -1,4 +1,4 @@
-"""A build of several groups for several targets: a table of groups over targets."""
+"""Table of groups over targets, for a build of several of both."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from epctx.cli.render import table
 from epctx.engine.report import GroupReport
 
 ABSENT = Text("-", style="dim")
-"""Where a target does not build a group."""
+"""Cell of a target that does not build a group."""
 
 
 def is_worth(groups: Sequence[GroupReport]) -> bool:
-    """Several groups for several targets; else a row a group says more."""
+    """Tell whether there are several groups and several targets; else a row a group says more."""
     return len({g.group for g in groups}) > 1 and len({g.target for g in groups}) > 1
 
 
 def matrix(
     groups: Sequence[GroupReport], cell: Callable[[GroupReport], dict[str, RenderableType]]
 ) -> Table:
-    """Groups down and targets across, or the other way round where there are more targets.
+    """Return groups down and targets across, or the other way round if there are more targets.
 
     Args:
         groups: of each group of each target what became of it, in manifest order.
@@ -43,7 +43,7 @@ def matrix(
 
 
 def _cell(told: dict[str, RenderableType]) -> Table:
-    """A state; below it the size and the rest, without headings."""
+    """Return the state, and below it the size and the rest, without headings."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_row(told["state"])
     parts = [told[heading] for heading in ("size", "on EPs") if heading in told]

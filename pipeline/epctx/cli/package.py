@@ -58,7 +58,7 @@ def _show(ui: UI, report: PackageReport, out: Path) -> None:
 
 
 def _selected_by(variant: PackagedVariant) -> str:
-    """The compatibility string, which may be long JSON, or that there is none."""
+    """Return the compatibility string, shortened, or the words for a missing one."""
     if not variant.native:
         return "epctx.runtime alone: ONNX Runtime has no such EP"
     text = variant.compatibility

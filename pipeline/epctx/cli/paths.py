@@ -1,4 +1,4 @@
-"""Paths that are typed on the command line: one that is not there is a wrong command (exit 2)."""
+"""Checks of paths on the command line: a missing one is a usage error (exit 2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, err
 
 
 def require(parameters: Sequence[inspect.Parameter], values: Mapping[str, object]) -> None:
-    """Look at the paths of a command.
+    """Require the marked paths of a command.
 
     Raises:
         UsageError: one that is marked, or the folder of one, does not exist.
@@ -46,7 +46,7 @@ def _require(path: Path, mark: object) -> None:
 
 
 def _is_absent(path: Path) -> bool:
-    """What may be there and cannot be looked at is the command's to tell."""
+    """Tell whether nothing is there; a path that cannot be looked at is left to the command."""
     try:
         path.stat()
     except OSError as error:

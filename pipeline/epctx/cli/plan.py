@@ -26,7 +26,7 @@ from epctx.text import size_words
 
 
 class PlanFormat(StrEnum):
-    """How a plan is printed on stdout."""
+    """Form of a plan on stdout."""
 
     text = "text"
     json = "json"
@@ -107,7 +107,7 @@ WORDS = {"publishes": "publishes from the cache", "depends": "depends on what ru
 
 
 def _group(group: GroupPlan, *, explain: bool) -> Tree:
-    """A group: its state and why, then its actions; with `explain` their keys and changes."""
+    """Render a group: state, reasons and actions; with `explain` their keys and changes."""
     eps = ", ".join(group.eps) or "default EP only"
     head = Text(f"{group.group}@{group.target} [{eps}]: ").append(_state(group.state))
     if group.failure is not None:
@@ -138,7 +138,7 @@ def _state(state: str) -> Text:
 
 
 def _partitions(preview: GroupPreview) -> Tree:
-    """A group's models: their partitions, and how many nodes the default EP has."""
+    """Render a group's models: partitions, and the number of nodes on the default EP."""
     root = Tree(f"{preview.group}@{preview.target}")
     for model in preview.models:
         branch = root.add(f"{model.name}: {model.coverage:.1%} of {model.nodes} nodes on EPs")
@@ -157,7 +157,7 @@ def _partitions(preview: GroupPreview) -> Tree:
 
 
 def _left(preview: GroupPreview, *, every: bool) -> Iterator[Table]:
-    """The nodes that EPs left and why, those that are alike in one row, or (-v) each."""
+    """Render the nodes that EPs left, with reasons: equal ones in one row, or (-v) each."""
     several = len(preview.models) > 1
     rows = [
         (

@@ -1,4 +1,4 @@
-"""How a build shows itself while it runs: live on a terminal, a line a group in a log."""
+"""Progress of a running build: live on a terminal, a line for each group in a log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SILENCE: Final = 30.0
 
 @contextmanager
 def live(ui: UI) -> Iterator[Shown]:
-    """What shows a build on stderr for as long as the context is open."""
+    """Show a build on stderr while the context is open."""
     if ui.quiet:
         yield Shown()
     elif ui.lines:
@@ -34,7 +34,7 @@ def live(ui: UI) -> Iterator[Shown]:
 
 
 class _Lines(Shown):
-    """JSON, a line an event."""
+    """Print each event as a line of JSON."""
 
     def __init__(self, ui: UI) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class _Lines(Shown):
 
 
 class _Log(Shown):
-    """A line when a group has ended, and whenever there was none for long; every event with -v."""
+    """Print a line when a group ends, and after a long silence; every event with -v."""
 
     def __init__(self, ui: UI) -> None:
         super().__init__()

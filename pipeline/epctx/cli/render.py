@@ -1,4 +1,4 @@
-"""What every command shares: where it prints, in which form, how an error becomes an exit code."""
+"""Printing, output forms and exit codes of all commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from epctx.errors import EpctxError, Interrupted, InvalidManifest
 
 
 class Format(StrEnum):
-    """How a command's result is printed on stdout."""
+    """Form of a command's result on stdout."""
 
     text = "text"
     json = "json"
@@ -44,7 +44,7 @@ class Format(StrEnum):
 
 
 class Color(StrEnum):
-    """When the output is coloured."""
+    """Colour of the output."""
 
     auto = "auto"
     always = "always"
@@ -69,7 +69,7 @@ ColorOption = Annotated[Color, typer.Option("--color", help="When to colour the 
 
 
 class UI:
-    """Where one command prints. Results go to stdout; progress, notes and errors to stderr."""
+    """Output of one command: results on stdout; progress, notes and errors on stderr."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class UI:
 
     @functools.cached_property
     def out(self) -> Console:
-        """For results that people read."""
+        """Console for results that people read."""
         return console(stderr=False, color=self._color)
 
     @functools.cached_property
     def err(self) -> Console:
-        """For all else that people read."""
+        """Console for all else that people read."""
         return console(stderr=True, color=self._color)
 
     @property
@@ -112,8 +112,8 @@ class UI:
         return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
 
     def reserve_stdout(self) -> None:
-        """From here on stdout is for results alone: what an EP's libraries print there, now or when
-        the process ends, goes to stderr.
+        """Reserve stdout for results: output of an EP's libraries, also at the process's end, goes
+        to stderr.
         """
         try:
             if sys.stdout.fileno() != 1:
@@ -196,12 +196,12 @@ class UI:
 
 
 def document(result: object) -> str:
-    """A result for programs, as JSON: sorted keys, a line each."""
+    """Return a result as JSON for programs: sorted keys, a line each."""
     return msgspec.json.format(line(result), indent=2)
 
 
 def line(result: object) -> str:
-    """A result for programs, as JSON in one line."""
+    """Return a result as JSON in one line."""
     try:
         return msgspec.json.encode(result, enc_hook=_encode, order="deterministic").decode()
     except UnicodeEncodeError as error:
@@ -214,7 +214,7 @@ def shown(error: EpctxError, *, every: bool = False) -> Text:
 
 
 def warning(what: str, remedy: str) -> Text:
-    """What is no error, and may be a mistake."""
+    """Return the text of a warning: no error, and maybe a mistake."""
     return Text.assemble(("warning: ", "yellow"), what, (f"\n  -> {remedy}", "cyan"))
 
 
@@ -230,7 +230,7 @@ def table(*headings: str, right: Collection[str] = ()) -> Table:
 def filled(
     headings: Sequence[str], rows: Sequence[Sequence[RenderableType]], *, right: Collection[str]
 ) -> Table:
-    """A table without the columns that are empty in every row."""
+    """Return a table without the columns that are empty in every row."""
     told = [number for number in range(len(headings)) if any(row[number] for row in rows)]
     made = table(*(headings[number] for number in told), right=right)
     for row in rows:
@@ -239,7 +239,7 @@ def filled(
 
 
 def facts_table(facts: Mapping[str, str]) -> Table:
-    """Facts by name, a line each, indented."""
+    """Return facts by name, a line each, indented."""
     made = Table.grid(padding=(0, 2))
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
@@ -349,7 +349,7 @@ class Group(typer.Typer):
 
 @contextmanager
 def _ended_as_by_its_user() -> Iterator[None]:
-    """SIGTERM, with which job control systems end a command, is what Ctrl-C is: exit 130."""
+    """Treat SIGTERM, which job control systems send, as Ctrl-C: exit 130."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

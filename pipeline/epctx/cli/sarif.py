@@ -1,4 +1,4 @@
-"""What is wrong as SARIF 2.1.0, which code scanning and editors show at its line.
+"""Problems as SARIF 2.1.0, which code scanning and editors show at their lines.
 
 The rules are the codes of errors, each with its page as help. Paths are relative to the root of the
 checkout, `SRCROOT`, where they lie in it.
@@ -79,5 +79,5 @@ def _location(file: str, problem: Problem) -> Mapping[str, object]:
 
 
 def _root() -> Path:
-    """The checkout's root where a CI system says it, else the current folder."""
+    """Return the checkout's root that a CI system names, else the current folder."""
     return Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).absolute()

@@ -1,4 +1,4 @@
-"""How far a build is, in words, and what happens in it."""
+"""Progress and events of a build, in words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATE_STYLES = {
 
 
 class Shown:
-    """A build's listener, and who is told what it is going to build: shows nothing.
+    """Listener of a build that shows nothing.
 
     Attributes:
         tally: what is known of it.
@@ -32,22 +32,22 @@ class Shown:
         self.tally = Tally()
 
     def expect(self, groups: Mapping[str, float | None]) -> None:
-        """As of `events.Expect`."""
+        """Take the groups that will be built."""
         self.tally.expect(groups)
 
     def __call__(self, event: Event) -> None:
-        """As of `events.Listener`."""
+        """Take an event."""
         self.tally.hear(event)
 
 
 def name(running: Running) -> str:
-    """What runs, in words."""
+    """Return a running stage in words."""
     subject = f" {running.subject}" if running.subject else ""
     return f"{running.group}{subject}: {running.stage}"
 
 
 def far(standing: Snapshot) -> Iterator[str]:
-    """How far a build is, in words."""
+    """Yield the progress of a build in words."""
     if standing.groups is not None and standing.groups > 1:
         yield f"{standing.done} of {standing.groups} groups"
     for state, count in standing.states.items():
@@ -66,12 +66,12 @@ def _roughly(seconds: float) -> str:
 
 
 def count(standing: Snapshot) -> str:
-    """After a group's line: how far the build is, where it has several."""
+    """Return the progress to append to a group's line; empty if the build has one group."""
     return f" ({', '.join(far(standing))})" if (standing.groups or 0) > 1 else ""
 
 
 def heartbeat(standing: Snapshot) -> Text:
-    """That it is still at work, and at what."""
+    """Return the line that says what runs, for a log that was silent for long."""
     text = f"still at work: {', '.join(far(standing))}"
     if standing.running:
         slowest, *others = standing.running
@@ -82,7 +82,7 @@ def heartbeat(standing: Snapshot) -> Text:
 
 
 def line(event: Event) -> Text:
-    """What happened, in one line."""
+    """Return an event in one line."""
     if event.state == "running":
         subject = f"{event.subject}: " if event.subject else ""
         detail = f", {event.detail}" if event.detail else ""

@@ -1,6 +1,6 @@
-"""What a step of a GitHub workflow shows on the page of its run: tables, in Markdown.
+"""Summary of a step on the page of a GitHub workflow run: tables in Markdown.
 
-What a step appends to the file that `GITHUB_STEP_SUMMARY` names is shown, up to 1 MiB a step
+GitHub shows what a step appends to the file `GITHUB_STEP_SUMMARY`, up to 1 MiB a step
 (docs.github.com, "Workflow commands for GitHub Actions", "Adding a job summary").
 """
 
@@ -34,7 +34,7 @@ _MARKS: Final = re.compile(r"([!-/:-@\[-`{-~])")
 
 
 def wanted() -> bool:
-    """Whether this is a step of a GitHub workflow that shows a summary."""
+    """Tell whether this is a step of a GitHub workflow that shows a summary."""
     return bool(os.environ.get(_VARIABLE))
 
 
@@ -104,7 +104,7 @@ def _title(name: str, words: str) -> str:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table without the columns that are empty in every row, and without most of its rows."""
+    """Yield a table without empty columns, cut after its first rows."""
     told = [number for number in range(len(headings)) if any(row[number] for row in rows)]
     yield _line(headings[number] for number in told)
     yield _line("---" for _ in told).replace("\\", "")
@@ -118,13 +118,13 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text in one line of Markdown, of which nothing is a mark or HTML."""
+    """Return a text in one line of Markdown, with marks and HTML escaped."""
     short = text if len(text) <= _CELL else f"{text[:_CELL]} …"
     return _MARKS.sub(r"\\\1", visible(" ".join(short.split())))
 
 
 def _append(lines: Iterable[str]) -> None:
-    """What is told ends as it would have without a summary, which is only shown."""
+    """Append to the summary; a failure to write is only a warning."""
     path = Path(os.environ[_VARIABLE])
     text = "\n".join([*lines, ""]).encode(errors="replace")
     if len(text) > _MOST:

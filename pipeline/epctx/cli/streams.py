@@ -1,9 +1,8 @@
-"""stdout and stderr of every command: nothing printed is a command to who reads it, and nothing is
-lost in silence.
+"""Escape CI workflow commands in output, and report failed writes.
 
-What a line of a log is to GitHub's runner depends on how the line begins, and names of models reach
-lines in every way there is: so each line is looked at where it leaves. A stream that cannot be
-written ends no command half way: it ends as it would have, and what could not be said is told.
+GitHub's runner takes lines that begin in a certain way for commands, and names of models reach
+lines in many ways: so each line is checked where it leaves. A stream that cannot be written does
+not end a command half way: the command ends as it would have, and the failed write is reported.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from typing import Final, TextIO, cast
 from epctx.errors import StorageError
 
 _COMMAND: Final = re.compile(r"^\s*::|##\[", re.MULTILINE)
-"""Where GitHub's runner would find a command: `::` begins a line, `##[` is anywhere in it."""
+"""Commands of GitHub's runner: `::` begins a line, `##[` is anywhere in it."""
 _BEGUN: Final = re.compile(r"[\s:]*")
 """A line that may yet become a command."""
 _UNSEEN: Final = re.compile(
     r"[\x0b\x0c\x1c-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""What ends a line for some readers, hides or turns text round, or is none. Escape sequences are
-left: they are colours of our own, others do not get here (`visible.visible`)."""
+"""Characters that end a line for some readers, hide or reverse text, or are invalid. Escape
+sequences are left: they are colours of our own, others do not get here (`visible.visible`)."""
 _KEPT: Final = 64 << 10
 """Characters of what could not be said that are kept, from the end."""
 
 
 ESCAPING: Final = "epctx.escaping"
-"""What to do with characters that an encoding does not have: JSON's escapes, which JSON keeps."""
+"""Error handler for characters that an encoding lacks: JSON's escapes, which JSON keeps."""
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
@@ -50,7 +49,7 @@ codecs.register_error(ESCAPING, _escape)
 
 
 class Stream(io.TextIOBase):
-    """A text stream in which nothing is a command; its errors are kept, not raised.
+    """Text stream that escapes commands, and keeps its errors instead of raising them.
 
     What is escaped is escaped as in JSON: who reads a result as JSON reads the same.
 
@@ -87,19 +86,19 @@ class Stream(io.TextIOBase):
         self.used = True
 
     def flush(self) -> None:
-        """As of any stream."""
+        """Flush the inner stream."""
         self._try(self.inner.flush)
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Tell whether the stream is a terminal."""
         return self.inner.isatty()
 
     def fileno(self) -> int:
-        """As of `inner`."""
+        """Return the file number of `inner`."""
         return self.inner.fileno()
 
     def _inert(self, text: str) -> str:
-        """The text with escapes; it may go on with a line that was begun before."""
+        """Return the text with escapes; it may continue a line that was begun before."""
         seen = _UNSEEN.sub(lambda found: _escaped(found[0]), text)
         if not self.isatty():
             seen = seen.replace("\r", _escaped("\r"))  # on a terminal it moves a cursor of our own
@@ -127,7 +126,7 @@ def _escaped(character: str) -> str:
 
 
 def colours_forced(color: str) -> bool:
-    """Whether a log is to have colours: `--color` is `always`, or the environment says so."""
+    """Tell whether a log gets colours: `--color` is `always`, or the environment says so."""
     return color == "always" or bool(os.environ.get("FORCE_COLOR"))
 
 
@@ -149,7 +148,7 @@ def open_closed() -> None:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """While a command runs: stdout and stderr are `Stream`s; then it is told what was not said.
+    """Make stdout and stderr `Stream`s while a command runs; then report failed writes.
 
     Raises:
         SystemExit: stdout cannot be written, and the command did not fail: that is its failure.

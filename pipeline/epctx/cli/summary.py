@@ -1,4 +1,4 @@
-"""How a build's report is shown: a row a group, what was not checked, where it all is."""
+"""A build's report for people: a row a group, unchecked items, and the places of outputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RIGHT = (
 )
 
 MOST_KINDS = 3
-"""Of the ops that stayed on the default EP, with their reasons, that are shown without -v."""
+"""How many kinds of ops on the default EP, with their reasons, to list without `-v`."""
 
 
 def summary(ui: UI, report: BuildReport, out: Path) -> None:
@@ -65,7 +65,7 @@ def _rows(report: BuildReport) -> Table:
 
 
 def cells(report: BuildReport) -> tuple[tuple[str, ...], list[list[RenderableType]]]:
-    """The headings of the table, and a row a group."""
+    """Return the headings of the table, and a row a group."""
     headings = ("group", "state", *RIGHT)
     rows = [_row(group) for group in report.groups]
     for row, group in zip(rows, report.groups, strict=True):
@@ -74,7 +74,7 @@ def cells(report: BuildReport) -> tuple[tuple[str, ...], list[list[RenderableTyp
 
 
 def nothing_done(report: BuildReport) -> bool:
-    """Everything was up to date."""
+    """Tell whether everything was up to date."""
     return all(group.state == "up to date" for group in report.groups)
 
 
@@ -95,13 +95,13 @@ def nothing(report: BuildReport, out: Path) -> list[str]:
 
 
 def failures(report: BuildReport) -> Iterator[EpctxError]:
-    """What failed, in manifest order; what failed alike in several groups is told once."""
+    """Return the failures in manifest order, equal failures of several groups once."""
     failed = ((_label(group), group.failure) for group in report.groups)
     return distinct((label, failure) for label, failure in failed if failure is not None)
 
 
 def distinct(failed: Iterable[tuple[str, Failure]]) -> Iterator[EpctxError]:
-    """The failures of groups, by `GROUP@TARGET`, as errors: one for all that failed alike."""
+    """Yield the failures of groups, by `GROUP@TARGET`, as errors: equal ones once."""
     groups: dict[Failure, list[str]] = {}
     for label, failure in failed:
         groups.setdefault(failure, []).append(label)
@@ -138,13 +138,13 @@ def _row(group: GroupReport) -> dict[str, RenderableType]:
 
 
 def _error(group: GroupReport) -> Text:
-    """The largest error of any output, relative to its largest magnitude where that is not 0."""
+    """Return the largest error of an output, relative to its largest magnitude if that is not 0."""
     worst = largest_error(group.verify.numbers if group.verify is not None else ())
     return Text(error_words(worst), style="yellow" if worst is None else "")
 
 
 def _stayed(groups: Iterable[GroupReport]) -> Iterator[Text]:
-    """The ops that EPs left to the default EP and why; what groups have in common is told once."""
+    """Yield the ops that EPs left to the default EP, with reasons; equal ones of groups once."""
     alike: dict[str, list[str]] = {}
     for group in groups:
         kinds = Counter(
@@ -167,7 +167,7 @@ def _stayed(groups: Iterable[GroupReport]) -> Iterator[Text]:
 
 
 def _quantized(groups: Iterable[GroupReport]) -> Iterator[Text]:
-    """What makes quantized models worse than they need be; alike in several models, once."""
+    """Yield avoidable losses of quantized models; equal ones of several models once."""
     alike: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for model in group.models:
@@ -183,7 +183,7 @@ def _quantized(groups: Iterable[GroupReport]) -> Iterator[Text]:
 
 
 def _guessed(groups: Iterable[GroupReport]) -> Iterator[Text]:
-    """The sizes that `epctx init` guessed; of a group that failed its error says it."""
+    """Yield the sizes that `epctx init` guessed; a failed group has them in its error."""
     places: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for model, sizes in group.guessed.items() if group.failure is None else ():
@@ -195,7 +195,7 @@ def _guessed(groups: Iterable[GroupReport]) -> Iterator[Text]:
 
 
 def _unstable(groups: Iterable[GroupReport]) -> Iterator[Text]:
-    """The models whose bytes may differ from build to build."""
+    """Yield the models whose bytes may differ from build to build."""
     for group in groups:
         for model in group.models:
             for why in model.unstable:
@@ -209,7 +209,7 @@ def _few(places: Sequence[str]) -> str:
 
 
 def _remote(report: BuildReport) -> Iterator[Text]:
-    """What became of the shared cache, if it was asked."""
+    """Yield the use of the shared cache, if there was any."""
     told = report.remote
     if told is not None:
         head = (f"shared cache {told.url}".rstrip() + ": ", "yellow" if told.refused else "bold")
@@ -240,7 +240,7 @@ def _where(report: BuildReport, out: Path) -> Text:
 
 
 def _release(report: BuildReport, out: Path) -> Iterator[Text]:
-    """What a release has beside the groups."""
+    """Yield the files of a release beside the groups."""
     count = sum(bool(group.golden) for group in report.groups)
     if count:
         size = size_words(sum(file.size for group in report.groups for file in group.golden))

@@ -1,4 +1,4 @@
-"""Wrong arguments, as Typer finds them: an error like any other."""
+"""Wrong arguments that Typer finds, as errors like any other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from epctx.errors import EpctxError, Interrupted, UsageError
 from epctx.text import did_you_mean
 
 _PROPOSED = re.compile(r" \(Possible options: .*\)$| \(Did you mean .*\)$")
-"""What Typer proposes is in the remedy."""
+"""Proposals of Typer, which the remedy has."""
 _WORDS = {"Value error, ": "", "Input should be": "must be"}
 _PYDANTIC = re.compile("|".join(_WORDS))
 
@@ -54,6 +54,6 @@ def _of_typer(error: Exception, prog_name: str) -> EpctxError:
 
 
 def _asked(arguments: Sequence[str], option: str, choices: Sequence[str]) -> str | None:
-    """The value of an option among arguments that may not be right; None: none that it may have."""
+    """Return the value of an option among arguments that may be wrong; None if it is not valid."""
     pairs = [*itertools.pairwise(arguments), *(each.partition("=")[::2] for each in arguments)]
     return next((value for name, value in pairs if name == option and value in choices), None)

@@ -31,7 +31,7 @@ from epctx.verification.findings import (
 )
 
 _NAMED = 2
-"""Of what one reason keeps from being checked, that is named without -v."""
+"""How many unchecked items to list per reason without `-v`."""
 STYLES: dict[Outcome, str] = {
     "pass": "green",
     "fail": "bold red",
@@ -103,7 +103,7 @@ def _policy(policy: PolicyName, findings: list[Finding]) -> Text:
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
-    """Findings that say the same of several files are said once, of all of them."""
+    """Merge equal findings of several files."""
     merged: dict[tuple[str, str, str, str], Finding] = {}
     for finding in findings:
         key = (finding.check, finding.outcome, finding.message, finding.remedy)

@@ -1,4 +1,4 @@
-"""Texts of others, as they may be shown."""
+"""Foreign text, made safe to show."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 _UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""What moves a cursor, rings, hides or turns text round, or is none: names may hold any of it."""
+"""Characters that move a cursor, ring, hide or reverse text, or are invalid; names have them."""
 
 
 def visible(text: str) -> str:
-    """A text with its control characters written out, as Python escapes them."""
+    """Return a text with its control characters escaped as Python does."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
