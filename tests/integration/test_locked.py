@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from epctx.engine.lock import writer
+from epctx import lockfile
 from epctx.errors import LockError
 from epctx.keys import toolchain as toolchains
 from epctx.keys.toolchain import ProviderRecord, Toolchain
@@ -244,4 +244,4 @@ def test_many_differences_are_counted(project: Project, monkeypatch: pytest.Monk
 
 
 def test_paths_on_another_drive_stay_relative(tmp_path: Path) -> None:
-    assert writer.relative(tmp_path / "a" / "m.onnx", tmp_path / "b") == "../a/m.onnx"
+    assert lockfile.relative(tmp_path / "a" / "m.onnx", tmp_path / "b") == "../a/m.onnx"

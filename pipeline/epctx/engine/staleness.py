@@ -293,8 +293,7 @@ class Memo:
 
     def locked_source(self, path: Path) -> LockedSource | None:
         """Return the lock's entry of a source file; None if there is none."""
-        name = os.path.relpath(path, self._manifest.parent) if self._locked_sources else ""
-        return self._locked_sources.get(Path(name).as_posix())
+        return self._locked_sources.get(lockfile.relative(path, self._manifest.parent))
 
     @cached_property
     def _locked_sources(self) -> Mapping[str, LockedSource]:

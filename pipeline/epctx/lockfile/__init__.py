@@ -9,6 +9,7 @@ from epctx.lockfile.file import (
     place,
     published_files,
     read,
+    relative,
     sums_file,
     text,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "place",
     "published_files",
     "read",
+    "relative",
     "sums_file",
     "text",
 ]

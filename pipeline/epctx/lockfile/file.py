@@ -5,6 +5,7 @@ schemas/lock.schema.json describes the format, `types` has its types. Each versi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,14 @@ _AGAIN = "write it anew with `epctx build`"
 def place(manifest: Path) -> Path:
     """Return the path of a manifest's lock, beside it."""
     return manifest.with_name(f"{manifest.stem}.lock.yaml")
+
+
+def relative(path: Path, folder: Path) -> str:
+    """Return a path relative to the manifest's folder, with `/`; never an absolute one."""
+    try:
+        return Path(os.path.relpath(path, folder)).as_posix()
+    except ValueError:  # Windows: on another drive, which `--allow-outside` allows
+        return f"outside/{path.name}"
 
 
 def text(lock: Lock) -> str:

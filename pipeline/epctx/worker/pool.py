@@ -219,19 +219,28 @@ class Pool:
         self.close()
 
     def close(self) -> None:
-        """End idle workers, in order; after `cancel`, at once."""
+        """End idle workers, in order; after `cancel`, at once.
+
+        Raises:
+            CompileError: a worker of a single group ended badly; all others are ended, too.
+        """
         with self._lock:
             idle, self._idle = self._idle, {}
+        failure: CompileError | None = None
         for kind, workers in idle.items():
             for worker in workers:
                 if self._ended is None:
-                    # No single group is to blame if a worker with EPs of several ends badly.
-                    with contextlib.suppress(*(CompileError,) if kind else ()):
+                    try:
                         worker.close()
-                    worker.log.unlink()
+                        worker.log.unlink()
+                    except CompileError as error:
+                        # No single group is to blame if a worker with EPs of several ends badly.
+                        failure = failure or (error if not kind else None)
                 self.drop(worker)
         with contextlib.suppress(OSError):
             self._logs.rmdir()  # only where no log is left
+        if failure is not None:
+            raise failure
 
     def refuse_if_cancelled(self) -> None:
         """Raise the reason of `cancel`, if it was called."""

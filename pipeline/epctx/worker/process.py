@@ -87,6 +87,7 @@ class Worker:
                 apart=True,
             )
         self._guard = Guard(self._process.pid, log)
+        self._next_check = 0.0
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._killed: EpctxError | None = None
         self.expired = False
@@ -219,15 +220,19 @@ class Worker:
     ) -> Message | None:
         """Return its next message; None after the time `ends`."""
         while True:
-            if ends is not None and time.monotonic() >= ends:
+            now = time.monotonic()
+            if ends is not None and now >= ends:
                 return None
+            if now >= self._next_check or (deadline is not None and now >= deadline):
+                self._next_check = now + watchdog.INTERVAL
+                self._check_limits(deadline, timeout)
             moments = [m - time.monotonic() for m in (deadline, ends) if m is not None]
             left = max(0.0, min([watchdog.INTERVAL, *moments]))
             try:
                 line = self._lines.get(timeout=left)
                 break
             except queue.Empty:
-                self._check_limits(deadline, timeout)
+                continue
         if not line:
             code = self._process.wait()
             self._process.end_rest()

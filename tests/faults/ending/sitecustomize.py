@@ -30,6 +30,7 @@ if "epctx.worker" in sys.orig_argv:
 
         return ended
 
-    for module in (load, optimize, partition, compile, compile, verify):
-        stage = module.__name__.rpartition(".")[2]
-        vars(module)["run"] = ending(stage, vars(module)["run"])
+    modules = (load, optimize, partition, compile, verify)
+    runs = [(module.__name__.rpartition(".")[2], module, "run") for module in modules]
+    for stage, module, name in [*runs, ("dump", compile, "dump")]:
+        vars(module)[name] = ending(stage, vars(module)[name])

@@ -26,7 +26,8 @@ if "epctx.worker" in sys.orig_argv:
 
         return killed
 
-    for module in (load, optimize, partition, compile, compile, verify):
-        stage = module.__name__.rpartition(".")[2]
+    modules = (load, optimize, partition, compile, verify)
+    runs = [(module.__name__.rpartition(".")[2], module, "run") for module in modules]
+    for stage, module, name in [*runs, ("dump", compile, "dump")]:
         # Any stage: mypy holds an assignment to the signature of one of them.
-        setattr(module, "run", killing(stage, getattr(module, "run")))  # noqa: B009, B010
+        setattr(module, name, killing(stage, getattr(module, name)))

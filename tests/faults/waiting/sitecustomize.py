@@ -20,6 +20,9 @@ if "epctx.worker" in sys.orig_argv:
 
         return reached
 
-    stages = (load, optimize, partition, compile, compile, verify)
-    chosen = stages[int(os.environ["EPCTX_LIMIT_LOG_BYTES"]) - 1000]
-    setattr(chosen, "run", waiting(getattr(chosen, "run")))  # noqa: B009, B010 - any stage
+    stages = (
+        *((module, "run") for module in (load, optimize, partition, compile)),
+        *((compile, "dump"), (verify, "run")),
+    )
+    chosen, name = stages[int(os.environ["EPCTX_LIMIT_LOG_BYTES"]) - 1000]
+    setattr(chosen, name, waiting(getattr(chosen, name)))  # any stage

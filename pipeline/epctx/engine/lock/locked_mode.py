@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from epctx import lockfile
 from epctx.engine.lock import writer
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import OutputPaths, is_apart
@@ -272,7 +273,7 @@ def _name(planned: PlannedGroup) -> str:
 
 def _missing(error: ModelError, plan: Plan) -> Difference:
     path = Path(error.file or "")
-    where = writer.relative(path, plan.manifest.path.parent)
+    where = lockfile.relative(path, plan.manifest.path.parent)
     why = f": {error.why}" if error.why else ""
     return Difference(kind="source", where=where, what=f"{error.what}{why}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -210,7 +209,7 @@ class _Lock:
         )
 
     def _source(self, path: Path, content: digest.Digest) -> str:
-        name = relative(path, self._folder)
+        name = lockfile.relative(path, self._folder)
         if name not in self.sources:
             self.sources[name] = LockedSource(digest=str(content), size=path.stat().st_size)
         return name
@@ -233,14 +232,6 @@ class _Lock:
         name = f"cpu-{digest.of_json(facts).hex[:12]}"
         self.cpus[name] = cpu
         return name
-
-
-def relative(path: Path, folder: Path) -> str:
-    """Return a path relative to the manifest's folder, with `/`; never an absolute one."""
-    try:
-        return Path(os.path.relpath(path, folder)).as_posix()
-    except ValueError:  # Windows: on another drive, which `--allow-outside` allows
-        return f"outside/{path.name}"
 
 
 def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> None:

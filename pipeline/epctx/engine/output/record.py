@@ -250,8 +250,13 @@ def withdraw_signature(
     except (OSError, Refused):
         signed = {}
     new = {f"{folder}/{file.name}": file.sha256.hex for folder, fs in made.items() for file in fs}
-    folders = {"/".join(name.split("/")[:2]) for name in signed}
-    if new.items() <= signed.items() and (not whole or folders == made.keys()):
+    folders = {name: "/".join(name.split("/")[:2]) for name in signed}
+    old = {
+        name: sha256
+        for name, sha256 in signed.items()
+        if folders[name] in made and Path(name).name != SUMS
+    }
+    if new == old and (not whole or {*folders.values()} == made.keys()):
         return False
     with writing(place.signature):
         discard(place.signature)

@@ -103,7 +103,7 @@ def test_a_source_on_another_drive_has_no_drive_in_its_name(
         raise ValueError("path is on mount 'D:', start on mount 'C:'")
 
     monkeypatch.setattr(os.path, "relpath", refuse)
-    assert writer.relative(Path("/models/a.onnx"), Path("/p")) == "outside/a.onnx"
+    assert lockfile.relative(Path("/models/a.onnx"), Path("/p")) == "outside/a.onnx"
 
 
 def again(project: Project, new: Lock) -> list[str]:

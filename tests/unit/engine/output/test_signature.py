@@ -48,6 +48,19 @@ def test_it_goes_when_a_file_becomes_another(place: OutputPaths) -> None:
     assert record.withdraw_signature(place, {"t/g": [output(place, b"b")]}, whole=True)
 
 
+def test_it_goes_when_a_file_goes(place: OutputPaths) -> None:
+    sign(place, "t/g", "t/h")
+    sha256 = output(place, b"a").sha256.hex
+    signer = Signer.load(signing.write_key(place.out, "k2")[0])
+    files = {"t/g/a.bin": sha256, "t/g/gone.onnx": sha256, "t/g/SHA256SUMS": sha256}
+    same = {"t/g": [output(place, b"a")]}
+    place.signature.write_bytes(oms.sign(signer, "m", files))
+    assert record.withdraw_signature(place, same, whole=False), "gone.onnx is signed"
+    del files["t/g/gone.onnx"]
+    place.signature.write_bytes(oms.sign(signer, "m", files))
+    assert not record.withdraw_signature(place, same, whole=True)
+
+
 def test_it_goes_when_it_is_none(place: OutputPaths) -> None:
     place.signature.write_bytes(b"x")
     assert record.withdraw_signature(place, {"t/g": [output(place, b"a")]}, whole=True)
