@@ -41,7 +41,7 @@ class CompileResult(Struct, frozen=True, kw_only=True):
     """Files of a compile, and the partitions of each model.
 
     Attributes:
-        models: reports, in which partitions name their EP by its place in the list, as text. They
+        models: reports, in which partitions name their EP by its index in the list, as text. They
             have no passes: other passes may lead to the same optimized model.
         unmatched: entries of `partition.exclude` that match nothing, for each model.
         cpu: CPU on which a real EP compiled, added by the engine; None if all EPs compile alike
@@ -168,7 +168,7 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         return {"providers": providers, **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> CompileResult:
-        """Raises what `stages.partition` and `stages.compile` raise."""
+        """Raises the errors of `stages.partition` and `stages.compile`."""
         from epctx.graph import store
         from epctx.providers import registry
         from epctx.stages import compile, partition
@@ -240,7 +240,8 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         def compiling(model: str, provider: ExecutionProvider) -> None:
             worker.started(StageStarted(stage="compile", model=model, provider=provider.name))
 
-        if not any(provider.isolated for provider in providers):  # else while this process ends
+        # The scratch folder of an isolated EP is removed while this process ends.
+        if not any(provider.isolated for provider in providers):
             worker.sessions.push(self._remove_scratch)
         compiled = worker.sessions.enter_context(
             compile.run(partitioned, providers, spec, compiling)

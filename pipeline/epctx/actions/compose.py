@@ -102,7 +102,7 @@ class Compose(Action[ComposeResult], frozen=True, kw_only=True):
         return {"devices": toolchain.devices(self.eps), **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> ComposeResult:
-        """Raises what `stages.compose` raises."""
+        """Raises the errors of `stages.compose`."""
         from epctx.stages import compose
 
         assert self.composed is not None

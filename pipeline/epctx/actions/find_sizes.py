@@ -34,7 +34,7 @@ Attempt = Callable[[Sizes], int | None]
 
 _FAILED: Final = re.compile(r"while running (\S+) node\. Name:'([^']*)'")
 _FIRST: Final = (2, 5, 3, 7, 4, 9, 6, 8, 11, 13, 10, 12)
-"""Distinct sizes, none of them 1, which would fit by accident."""
+"""Distinct sizes, without 1, which may fit by accident."""
 _USUAL: Final = (
     *range(1, 17),
     *(20, 24, 28, 30, 32, 40, 48, 50, 56, 64, 77, 80, 96, 100, 112, 128, 160, 192, 196, 224, 256),
@@ -44,7 +44,7 @@ _USUAL: Final = (
 _SINGLE: Final = (*range(1, 17), 32, 64, 80, 96, 128, 256)
 """Usual sizes of one dimension alone, such as a head of attention."""
 _BRIEFLY: Final = 200
-"""Attempts from one plan before other plans follow."""
+"""Number of attempts from one plan before other plans follow."""
 _OF_THE_MODEL: Final = 12
 """Number of sizes of a model's own weights that are tried early, and in pairs."""
 
@@ -260,8 +260,8 @@ class Search(Struct, kw_only=True):
         return None
 
     def _moves(self, sizes: Sizes) -> Iterator[Sizes]:
-        """Yield changes to try: sums of other sizes, likely sizes of one, larger and larger
-        ones.
+        """Yield changes to try: sums of other sizes, then likely sizes of one dimension, then
+        larger and larger sizes.
         """
         free = [name for name in sizes if name not in self.fixed]
         for count in (1, 2):

@@ -25,7 +25,7 @@ class Golden(Action[GoldenResult], frozen=True, kw_only=True):
         group, composed: the group or the composition.
         built: folder of its outputs.
         folder: new folder for the golden files.
-        two_answers: files of the group's models whose outputs are those of the kernels.
+        two_answers: EPContext models that verification compared with the kernels of their source.
     """
 
     result = GoldenResult
@@ -38,7 +38,7 @@ class Golden(Action[GoldenResult], frozen=True, kw_only=True):
     two_answers: tuple[str, ...] = ()
 
     def run(self, worker: WorkerContext) -> GoldenResult:
-        """Raises what `golden.make` raises."""
+        """Raises the errors of `golden.make`."""
         from epctx.verification.numbers import golden
 
         worker.started(StageStarted(stage="golden"))

@@ -105,8 +105,8 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
         return {"extensions": toolchain.passes(self.passes), **super().facts(toolchain)}
 
     def run(self, worker: WorkerContext) -> OptimizeResult:
-        """Raises what `stages.load` and `stages.optimize` raise; ModelError also if the model has
-        other digests.
+        """Raises the errors of `stages.load` and `stages.optimize`; ModelError also if the model
+        has other digests.
         """
         from epctx.graph import store
         from epctx.graph.weights import tensors

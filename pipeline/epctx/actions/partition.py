@@ -41,8 +41,8 @@ class Partition(Action[PartitionResult], frozen=True, kw_only=True):
     optimized: Mapping[str, Path]
 
     def run(self, worker: WorkerContext) -> PartitionResult:
-        """Raises what `stages.partition` raises. Missed limits are no error: a preview shows why
-        they are missed.
+        """Raises the errors of `stages.partition`. Missed limits are not errors: a preview shows
+        why they are missed.
         """
         from epctx.graph import store
         from epctx.providers import registry

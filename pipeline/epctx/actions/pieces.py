@@ -48,7 +48,7 @@ class CutResult(Struct, frozen=True, kw_only=True):
     models: tuple[CutModel, ...]
 
     def is_of(self, models: int) -> bool:
-        """Tell whether it can be the cut of so many models: a stored result is not trusted."""
+        """Tell whether the result fits so many models: a stored result is not trusted."""
         shapes = {
             (len(each.plan.cuts) + 1, len(each.plan.memory), len(each.pieces), len(each.reports))
             for each in self.models
@@ -123,7 +123,7 @@ class Cut(Action[CutResult], frozen=True, kw_only=True):
         )
 
     def run(self, worker: WorkerContext) -> CutResult:
-        """Raises what `stages.pieces` raises."""
+        """Raises the errors of `stages.pieces`."""
         from epctx.graph import store
         from epctx.stages import pieces
 
@@ -197,7 +197,7 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
         )
 
     def run(self, worker: WorkerContext) -> CompileResult:
-        """Raises what `stages.compile` raises; CompileError also if a limit is missed."""
+        """Raises the errors of `stages.compile`; CompileError also if a limit is missed."""
         from epctx.graph import store
         from epctx.graph.partition import contexts, outline
         from epctx.stages import compile, partition, pieces

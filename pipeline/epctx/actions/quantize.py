@@ -107,7 +107,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
         return super(Quantize, plain).record(toolchain) | {"settings": settings_of(self.settings)}
 
     def run(self, worker: WorkerContext) -> QuantizeResult:
-        """Raises what `stages.quantize` raises."""
+        """Raises the errors of `stages.quantize`."""
         from epctx.graph import store
         from epctx.stages import quantize
 

@@ -19,7 +19,7 @@ class RecordResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         recorded: true if they ran.
-        unrun: failures of models that did not run: the EP's fault if the source does run.
+        unrun: failures of models that did not run; the EP is at fault if the source runs.
     """
 
     recorded: bool
@@ -34,7 +34,8 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
     Attributes:
         compile: the key of the compile; empty if nothing is stored.
         inputs: inputs of the sessions; None, and `budget` None, if the sessions are not run.
-        numbers: full if they replace files that this host cannot load, or generating.
+        numbers: full if the outputs replace those of files that this host cannot load, else
+            generating.
         devices: devices that run them.
         group: the model group.
         given: for a piece, folder of the sources' values (`numbers.pieces.PIECES`). It is not in
@@ -63,7 +64,7 @@ class Record(Action[RecordResult], frozen=True, kw_only=True):
     recorded: Path = Path()
 
     def run(self, worker: WorkerContext) -> RecordResult:
-        """Raises what `stages.record` raises."""
+        """Raises the errors of `stages.record`."""
         from epctx.stages import record
 
         live = worker.live

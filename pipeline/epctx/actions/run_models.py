@@ -86,7 +86,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
         return self.folder / self.source.name
 
     def run(self, worker: WorkerContext) -> SourceResult:
-        """Raises what `SourceRuns` raises."""
+        """Raises the errors of `SourceRuns`."""
         from epctx.verification.folder import read_proto, summarize
         from epctx.verification.numbers import recordings
         from epctx.verification.numbers.expected import SourceRuns
@@ -198,7 +198,7 @@ class RunFiles(Action[RunResult], frozen=True, kw_only=True):
     folder: Path
 
     def run(self, worker: WorkerContext) -> RunResult:
-        """Raises what reading inputs and keeping outputs raises."""
+        """Raises the errors of reading inputs and keeping outputs."""
         from epctx.verification.numbers import recordings
         from epctx.verification.numbers.files import LOADS
 
@@ -218,7 +218,7 @@ class RunFiles(Action[RunResult], frozen=True, kw_only=True):
         return RunResult(made=tuple(sorted(made)), ran=ran)
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
-        """Return what else its result depends on: whether models in pieces are run as a whole."""
+        """Add whether models in pieces are run as a whole: the result depends on it."""
         return {**super().facts(toolchain), "only_pieces": self.request.only_pieces}
 
     @property
@@ -241,7 +241,7 @@ class RunParts(Action[RunResult], frozen=True, kw_only=True):
     folder: Path
 
     def run(self, worker: WorkerContext) -> RunResult:
-        """Raises what reading inputs and keeping outputs raises."""
+        """Raises the errors of reading inputs and keeping outputs."""
         from epctx.stages import verify
         from epctx.verification.numbers import composed
 

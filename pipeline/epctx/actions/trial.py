@@ -14,7 +14,7 @@ class Trial(Action[RunReport], frozen=True, kw_only=True):
     job: RunJob
 
     def run(self, worker: WorkerContext) -> RunReport:
-        """Raises what `trial.run` raises."""
+        """Raises the errors of `trial.run`."""
         from epctx.inference import trial
 
         return trial.run(self.job)

@@ -52,7 +52,7 @@ class Verify(Action[FolderReport], frozen=True, kw_only=True):
     request: VerifyRequest | None = None
 
     def run(self, worker: WorkerContext) -> FolderReport:
-        """Raises what `stages.verify` raises."""
+        """Raises the errors of `stages.verify`."""
         from epctx.stages import verify
 
         assert self.request is not None
@@ -81,7 +81,7 @@ class Check(Action[FolderReport], frozen=True, kw_only=True):
     compiled: bool = False
 
     def run(self, worker: WorkerContext) -> FolderReport:
-        """Raises what `stages.verify` raises."""
+        """Raises the errors of `stages.verify`."""
         from epctx.stages import verify
 
         request = self.request

@@ -1,4 +1,4 @@
-"""A model's main graph as integers: which node needs which, through subgraphs too.
+"""A model's main graph as integers: the nodes that each node needs, through subgraphs too.
 
 A control-flow node is one node: values that its subgraphs take from outside are its inputs (design
 section 7, "partition").
@@ -18,16 +18,16 @@ from epctx.graph.serde.ordering import bodies
 class Dataflow:
     """Values that flow between the nodes of a model's main graph.
 
-    The main graph is sorted if it is not; nothing else is changed. The object is valid as long as
-    the model does not change.
+    The constructor sorts the main graph if it is unsorted, and changes nothing else. The object is
+    valid as long as the model does not change.
 
     Attributes:
-        nodes: the main graph's nodes, in topological order; the integers are places in it.
-        uses: by node the main graph's values that it needs, each once: inputs, then values that
-            its subgraphs capture.
-        producer: node that makes a value.
-        consumers: nodes that use a value, ascending.
-        predecessors: by node the nodes whose values it uses, ascending.
+        nodes: the main graph's nodes, in topological order; a node's integer is its position.
+        uses: for each node, the main graph's values that it needs, without repeats: its inputs,
+            then the values that its subgraphs capture.
+        producer: the node that makes each value.
+        consumers: the nodes that use each value, ascending.
+        predecessors: for each node, the nodes whose values it uses, ascending.
 
     Raises:
         ModelError: the main graph has a cycle, or a node uses a value that nothing makes.
@@ -138,14 +138,14 @@ class Dataflow:
         )
 
     def _place(self, value: ir.Value) -> tuple[int, int]:
-        """Sort key: graph inputs in their order, then values of nodes in theirs."""
+        """Sort key: graph inputs in graph order, then node outputs in the order of their nodes."""
         if value in self._inputs:
             return (-1, self._inputs[value])
         return (self.producer[value], value.index() or 0)
 
 
 def captured(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield every value that a node's subgraphs, at any depth, use; their own included."""
+    """Yield every value that a node's subgraphs use, at any depth, their own values included."""
     for graph in subgraphs(node):
         yield from graph.outputs
         for inner in graph:
@@ -163,8 +163,9 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
 def bound_by_name(node: ir.Node) -> Iterator[ir.Value]:
     """Yield inputs and outputs of a node's bodies, at any depth, that the operator finds by name.
 
-    ONNX's own operators find them by place. BeamSearch, GreedySearch and Sampling of ONNX Runtime
-    want an `input_ids`, and other operators may want names, too (onnxruntime 1.31.1).
+    ONNX's own operators find them by position. BeamSearch, GreedySearch and Sampling of ONNX
+    Runtime need an input named `input_ids`, and other operators may need names, too (onnxruntime
+    1.31.1).
     """
     for graph in bodies(node.attributes.values()):
         if node.domain not in ("", "ai.onnx"):
@@ -174,7 +175,7 @@ def bound_by_name(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _is_sorted(graph: ir.Graph) -> bool:
-    """Tell whether each node of the main graph comes after those that it needs."""
+    """Tell whether each node of the main graph comes after the nodes that it needs."""
     made: set[ir.Value] = set()
     for node in graph:
         for values in (node.inputs, captured(node)):

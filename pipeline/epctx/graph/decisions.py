@@ -1,12 +1,13 @@
 """Decisions inside a model: the arms of If, Where, Loop and Scan, and nodes that depend on them.
 
-An If has an arm for each branch, a Where one for each side. A Loop or Scan has two: its body ran,
-and it ran again. Arms have numbers, in graph order. `instrumented` makes a model that counts how
-often each arm is taken. `Program.reach` finds the nodes that a set of arms exercises. Each arm is
-judged by itself: arms that different elements or iterations took make a path.
+An If has an arm for each branch, a Where one for each side. A Loop or Scan has two arms: its body
+ran once, and its body ran again. Arms have numbers, in graph order. `instrumented` makes a model
+that counts how often each arm is taken. `Program.reach` finds the nodes that a set of arms
+exercises. Each arm is judged by itself: a path may combine arms that different elements or
+iterations took.
 
 Bodies of other operators (BeamSearch, SequenceMap, Scan before opset 9) belong to their node, and
-are not looked into.
+are not analysed.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ from onnx import helper, numpy_helper
 from epctx.graph.serde import protos
 
 ARMS: Final = "epctx arms"
-"""Output of an instrumented model: a float for each arm, above 0 if it was taken."""
+"""Output of an instrumented model: a float for each arm, above 0 if the arm was taken."""
 
 Key = tuple[int, str]
-"""A value: the number of the scope that has it, and its name."""
+"""Identity of a value: the number of its scope, and its name."""
 Ways = tuple[tuple[str, str], ...]
-"""Dependence on inputs that passes from one value to another: of its values "v" or shape "s"."""
+"""Dependence on inputs that passes from one value to another, as pairs of source and target: "v"
+for the elements, "s" for the shape.
+"""
 _Keys = Sequence[Key | None]
 _Needed = dict[tuple[int, frozenset[str]], tuple[onnx.GraphProto, frozenset[str]]]
-"""Names of values that outputs of a graph depend on, by the identity of the graph, which is kept
-for that, and these.
+"""Cache of `_needed`: names of the values that outputs of a graph depend on, by the graph's
+identity and the outputs' names. The graph is kept so that its identity stays unique.
 """
 _Loose = tuple[Key | None, Key | None, int | None, bool, Ways]
-"""Fields of a Link between values that a node may lack."""
+"""Fields of a Link; a value is None if the node leaves it out."""
 _BODIES: Final = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 OPS: Final = frozenset({*_BODIES, "Where"})
 _PLAIN: Final[Ways] = (("v", "v"), ("s", "s"))
@@ -45,7 +48,7 @@ _OF_SHAPE: Final[Mapping[str, Ways]] = {
     **dict.fromkeys(("Shape", "Size"), (("s", "v"),)),
     **dict.fromkeys(("EyeLike", "RandomNormalLike", "RandomUniformLike"), _COUNTING),
 }
-"""Ops that take the shape of their input, not its values."""
+"""Ops that use the shape of their input, not its elements."""
 _SIZED: Final = {
     **dict.fromkeys(("Compress", "ConstantOfShape", "NonMaxSuppression", "NonZero", "Range"), 0),
     **dict.fromkeys(("CenterCropPad", "Expand", "OneHot", "Pad", "Reshape", "Resize", "Slice"), 1),
@@ -54,14 +57,14 @@ _SIZED: Final = {
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow", "Unique"), 0),
     "MaxUnpool": 2,
 }
-"""Ops whose inputs, from this place on, make the shape of their output."""
+"""Ops whose output shape follows from the elements of their inputs, from this position on."""
 
 
 class Link(NamedTuple):
-    """One value is made of another one.
+    """Dependence of one value on another.
 
     Attributes:
-        arm: the arm that has to be taken, or not to be if `taken` is false; None if the link
+        arm: the arm that must be taken, or must not be taken if `taken` is false; None if the link
             always holds.
         ways: how dependence on inputs passes.
     """
@@ -78,8 +81,8 @@ class Scope(Struct, eq=False):
 
     Attributes:
         owner: the node that has the body.
-        arm: taken if the body runs; None for the main graph.
-        names: its initializers and formal inputs, and what its nodes make.
+        arm: the arm that is taken if the body runs; None for the main graph.
+        names: names of its initializers, formal inputs and node outputs.
     """
 
     number: int
@@ -90,7 +93,7 @@ class Scope(Struct, eq=False):
     names: set[str] = field(default_factory=set)
 
     def key(self, name: str) -> Key | None:
-        """Return the value that a name stands for here; None if there is none."""
+        """Return the value that a name stands for in this scope; None if there is none."""
         scope: Scope | None = self
         while scope is not None and name not in scope.names:
             scope = scope.outer
@@ -98,7 +101,7 @@ class Scope(Struct, eq=False):
 
 
 class Node(Struct, eq=False):
-    """A node, its place among all of the model, and its arms.
+    """A node, its position among all nodes of the model, and its arms.
 
     Attributes:
         kind: If, Where, Loop or Scan; empty for others.
@@ -118,20 +121,21 @@ class Program:
     """The nodes of a model without local functions.
 
     Attributes:
-        nodes: all that are looked at, each before those of its bodies.
-        scopes: by number; the main graph is 0.
-        makers: the node that makes a value.
+        nodes: all analysed nodes, each before the nodes of its bodies.
+        scopes: the scopes, in the order of their numbers; the main graph is 0.
+        makers: the node that makes each value.
         inputs: graph inputs that a run is given.
-        open: nodes that decide, differently for different inputs of one size.
-        sized: nodes that decide by sizes alone. Where is none of these: exporters put one around
-            sizes that can only be positive.
+        open: nodes whose decisions depend on the elements of inputs, not only on sizes.
+        sized: nodes whose decisions depend on sizes alone. A Where is never listed: exporters put
+            one around sizes that can only be positive.
     """
 
     def __init__(self, model: onnx.ModelProto, sized: Collection[str] = ()) -> None:
         """Read a model.
 
         Args:
-            model: it stays unchanged, and has to as long as this is used.
+            model: the model, which this class does not change, and which must not change as long as
+                the object is used.
             sized: inputs with sizes that may differ.
         """
         self.nodes: list[Node] = []
@@ -182,8 +186,8 @@ class Program:
         """Return places of the nodes from which a path leads to an output.
 
         Args:
-            taken: arms that it may lead over.
-            skipped: arms of Loops and Scans of which it may lead around as well.
+            taken: arms that the path may go through.
+            skipped: arms of Loops and Scans that the path may also bypass.
         """
         seen, pending = set(self._outputs), list(self._outputs)
         while pending:
@@ -204,9 +208,9 @@ class Program:
     def reachable(self, taken: Collection[int]) -> set[int]:
         """Return places of the nodes that some input may exercise.
 
-        Decisions that are the same for all inputs take the arms that they have taken: the others
-        are dead code. Constants do not count, nor do nodes that compute from constants and sizes
-        alone, which are folded, except in a body that not all inputs run.
+        A decision that is the same for all inputs has only the arms that it has taken; its other
+        arms are dead code. Constants are left out. So are nodes that compute from constants and
+        sizes alone, since they are folded, except in a body that not all inputs run.
 
         Args:
             taken: arms that input sets have taken.
@@ -222,7 +226,7 @@ class Program:
         }
 
     def sizing(self, output: str) -> Sequence[str]:
-        """Return the graph inputs by whose values the shape of a graph output follows."""
+        """Return the graph inputs whose elements determine the shape of a graph output."""
         links = [link for each in self._links.values() for link in each]
         target = self.scopes[0].key(output)
         return [
@@ -242,7 +246,7 @@ class Program:
 
 
 def _closure(links: Iterable[Link], found: set[tuple[Key, str]]) -> set[tuple[Key, str]]:
-    """Return what depends on `found`: values ("v") and shapes ("s")."""
+    """Return `found` and everything that depends on it: elements ("v") and shapes ("s")."""
     after: dict[tuple[Key, str], list[tuple[Key, str]]] = {}
     for link in links:
         for start, end in link.ways:
@@ -300,7 +304,7 @@ def _looping(node: Node, inputs: _Keys, outputs: _Keys) -> Iterator[_Loose]:
     formals = [body.key(value.name) for value in body.graph.input]
     made = [body.key(value.name) for value in body.graph.output]
     states = _states(node.proto)
-    first = int(node.kind == "Loop")  # output of the body that is the node's first one
+    first = int(node.kind == "Loop")  # index of the body's output that is the node's first one
     for place, (source, formal) in enumerate(zip(inputs, formals, strict=False)):
         yield source, formal, None, True, _PLAIN
         if first <= place < 2 * first + states:
@@ -319,7 +323,7 @@ def _looping(node: Node, inputs: _Keys, outputs: _Keys) -> Iterator[_Loose]:
 
 
 def _captured(node: Node) -> Iterator[str]:
-    """Names that bodies which are not looked into use; their own are no values of the scope."""
+    """Yield names used in bodies that are not analysed, including names that only these define."""
     if node.proto.attribute and not node.bodies:
         yield from _used_inside(node.proto)
 
@@ -355,7 +359,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def instrumented(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a model with arms, without local functions, whose one output is ARMS.
+    """Return a copy of a model whose only output is ARMS; the model has arms, and no functions.
 
     Nodes of the main graph and outputs of Ifs that no arm depends on are left out.
     """
@@ -410,7 +414,7 @@ class _Writer:
         return self.add("Constant", value=numpy_helper.from_array(np.array(values, kind)))
 
     def _sides(self, condition: str) -> list[str]:
-        """Count true and false elements. A sum of no elements is 0; a maximum is an error."""
+        """Count true and false elements. A sum of no elements is 0, while a maximum fails."""
         one = self._constant(1, kind=np.int64)
         floats = [
             self.add("Cast", each, to=onnx.TensorProto.FLOAT)
@@ -442,7 +446,7 @@ class _Writer:
         inner, size = writer.count()
         size += 2
         before, output, states = self._name(), self._name(), _states(node)
-        # Once there was an iteration before, the first count is above 0.
+        # From the second iteration on, the first count is above 0.
         again = writer.add("Gather", before, writer._constant(0, kind=np.int64), axis=0)
         parts = [writer._constant(1), again, *filter(None, [inner])]
         after = writer.add("Add", before, writer.add("Concat", *parts, axis=0))
@@ -481,7 +485,7 @@ def _needed(graph: onnx.GraphProto, outputs: Collection[str], known: _Needed) ->
     """Return names of the values that outputs of a graph depend on.
 
     Args:
-        known: results for bodies so far; each body is looked at once.
+        known: results so far; a body is searched once for the same outputs.
     """
     key = id(graph), frozenset(outputs)
     if key in known:

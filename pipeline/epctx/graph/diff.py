@@ -1,8 +1,7 @@
 """Differences between two ONNX models, down to the node, attribute and tensor.
 
-Differences that only describe a model are told apart from those that change what runs: doc strings,
-producer, names of graphs, metadata, the version that its maker gave it. Data in other files is
-compared as files.
+Differences that only describe a model are marked: doc strings, producer, names of graphs, metadata,
+the model version. All others can change results. External data is compared as files.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class GraphDifference(Struct, frozen=True, kw_only=True):
     """One thing that differs.
 
     Attributes:
-        part: metadata only describes the model; other parts can change results.
+        part: the differing part; `metadata` only describes the model, others can change results.
         where: `metadata`, `node 'x' (EPContext)`, `tensor 'w'`, ...
         what: old and new in words.
     """
@@ -233,7 +232,7 @@ def _named(nodes: Iterable[onnx.NodeProto]) -> dict[str, onnx.NodeProto]:
 
 
 def _are_paths(old: bytes, new: bytes) -> bool:
-    """Tell whether both look like file names: an embedded context is no short printable line."""
+    """Tell whether both look like file names: short printable text, unlike an embedded context."""
     return all(len(each) < 1024 and _text(each) is not None for each in (old, new))
 
 

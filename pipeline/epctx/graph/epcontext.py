@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 DOMAIN: Final = "com.microsoft"
 OP_TYPE: Final = "EPContext"
 COMPATIBILITY: Final = "ep_compatibility_info."
-"""Prefix of metadata keys that say, by EP, which devices a model fits."""
+"""Prefix of metadata keys, one for each EP, whose values say which devices a model fits."""
 
 OVERRIDES: Final = "io_name_overrides"
 """QNN's attribute that maps names of a node's values to those in the compiled graph: `x_q=x;`."""
 ENDS: Final = "epctx.ends"
-"""Key in a node's `meta` of the `ends` that its EP wrote, if they may be overridden."""
+"""Key in a node's `meta`, for the `ends` that its EP wrote, if names may be overridden."""
 
 PIECES: Final = "epctx_pieces"
 """Metadata key of the cuts of a model that was compiled in pieces: a JSON list that has, for each
@@ -72,7 +72,8 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
         main_context: 1 if it references context content, 0 if its graph is in another node's
             context.
         ep_cache_context: the payload if `embed_mode` is 1, else the path (UTF-8, relative to the
-            model file, `/` between folders); None if absent, as in all that follow.
+            model file, `/` between folders); None if absent, as for every attribute below that may
+            be None.
         embed_mode: 1 if `ep_cache_context` is the payload, 0 if it is a path.
         ep_sdk_version: the SDK version that made the node.
         onnx_model_filename: the original model's file name.
@@ -123,7 +124,7 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
         """Read a NodeProto; absent attributes get the op schema's defaults.
 
         Raises:
-            InvalidGraph: an attribute has another type than the schema's, or a value outside it.
+            InvalidGraph: an attribute has a type or a value that the schema does not allow.
         """
         import onnx
 
@@ -256,7 +257,7 @@ def read_all(model: onnx.ModelProto | ir.Model) -> tuple[EPContextNode, ...]:
 
 
 def cuts(model: onnx.ModelProto) -> Cuts | None:
-    """Return the cuts of a model, empty if it is one piece; None without valid metadata."""
+    """Return the cuts that a model's metadata records; None if there is no valid record."""
     written = next((each.value for each in model.metadata_props if each.key == PIECES), "null")
     try:
         decoded = msgspec.json.decode(written, type=Cuts | None)

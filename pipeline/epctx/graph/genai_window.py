@@ -1,11 +1,11 @@
 """The model before a decoder in a pipeline of onnxruntime-genai: it makes mask and positions.
 
-A decoder as the model builder writes it counts the ones of its mask: that many tokens are there,
-those of this run included. onnxruntime-genai 0.18.0 feeds a prompt in windows and fills the last
-one with `pad_token_id`; the numbers that it feeds count that padding in later turns of a
-conversation, too. So this model counts the tokens itself: its output `NEXT` is its input `COUNT`
-of the next run (`output_names_forwarder`), which is 0 in the first. The next tokens overwrite what
-padding left in the cache.
+A decoder that the model builder wrote counts the ones in its mask: their number is the number of
+tokens, those of this run included. onnxruntime-genai 0.18.0 feeds a prompt in windows and fills the
+last one with `pad_token_id`. In later turns of a conversation, the numbers that it feeds count this
+padding, too. So this model counts the tokens itself: its output `NEXT` is its input `COUNT` of the
+next run (`output_names_forwarder`); `COUNT` is 0 in the first run. The next tokens overwrite the
+cache entries of the padding.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 PAST: Final = "past_seq_len"
 TOTAL: Final = "total_seq_len"
-"""Inputs that onnxruntime-genai feeds, both int32; it knows them only together."""
+"""Inputs that onnxruntime-genai feeds, both int32; it supports them only together."""
 COUNT: Final = "window_count"
 NEXT: Final = "window_count_next"
-"""Counts of tokens before this run and after it."""
+"""Names of the counts of tokens before this run (COUNT) and after it (NEXT)."""
 _IR_VERSION: Final = 8
 _OPSET: Final = 17
 
@@ -34,7 +34,7 @@ def make(ids: InputSpec, masks: Sequence[InputSpec], *, length: int, pad: int) -
     Args:
         ids: the tokens' ids, a window of them or one.
         masks: the mask, with 1 up to the last place, and positions if the decoder takes them.
-        length: of the decoder's cache.
+        length: length of the decoder's cache.
         pad: the id that fills a window.
     """
     import onnx_ir as ir
@@ -66,7 +66,7 @@ def make(ids: InputSpec, masks: Sequence[InputSpec], *, length: int, pad: int) -
     ordinals = add("Range", "/ordinals", "/1", add("Add", "/beyond", width, "/1"), "/1")
     ends = add("Where", "/ends", add("Equal", "/padded", tokens, "/pad"), "/1", ordinals)
     add("Add", NEXT, COUNT, add("ReduceMax", "/fed", ends, keepdims=0))
-    # A place beyond the cache, as where a count was lost, ends the run with an error of Gather.
+    # A lost count gives a place beyond the cache, and Gather ends the run with an error.
     fresh, later = add("Equal", "/fresh", COUNT, "/0"), add("GreaterOrEqual", "/later", PAST, width)
     place = add("Sub", "/place", add("Add", "/end", COUNT, width), "/1")
     place = add("Where", "/checked", add("And", "/lost", fresh, later), "/length", place)

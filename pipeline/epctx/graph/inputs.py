@@ -1,9 +1,9 @@
 """Inputs of a model: their types and shapes, and the ranges of values that the graph implies.
 
-Ranges come from the graph, the metadata and names. Some bind: an index past its table ends a run
-with an error, an integer divided by zero the process, the logarithm of a negative number in NaN.
-Others are plausible: an image that is divided by 255 first has values up to 255, what is compared
-with 16000 is 16000.
+Ranges come from the graph, the metadata and names. Some ranges are binding. An index beyond its
+table ends a run with an error, an integer division by zero ends the process, and the logarithm of a
+negative number is NaN. Other ranges are plausible. An image that is first divided by 255 has values
+up to 255, and an input that is compared with 16000 is 16000.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DOMAINS: Final[Mapping[str, Range]] = {
     "Log": (2**-10, 4),
     "Sqrt": (0, 4),
 }
-"""Ranges in which functions are defined that are not defined everywhere."""
+"""Input ranges of functions that are not defined everywhere."""
 _SIZES: Final[Mapping[tuple[str, int], Range]] = {
     ("ConstantOfShape", 0): (1, 4),
     ("Expand", 1): (1, 1),
@@ -63,18 +63,18 @@ _SIZES: Final[Mapping[tuple[str, int], Range]] = {
     ("Tile", 1): (1, 1),
     ("TopK", 1): (1, 1),
 }
-"""Values that always fit, for inputs, by op and place, that are sizes, counts or steps."""
+"""Values that always fit inputs that are sizes, counts or steps, by op and input position."""
 _INTEGERS: Final = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 """Integer types of onnx.TensorProto, from UINT8 to UINT64."""
 _WIDE: Final = frozenset({6, 7, 12, 13})
-"""Integer types of 32 and 64 bits; narrower ones are data, and have all values."""
+"""Integer types of 32 and 64 bits; narrower integers are data, and take all values."""
 _ONLY: Final = {"Div": _INTEGERS, "Mod": _INTEGERS, "QuantizeLinear": frozenset({1, 10, 11, 16})}
-"""Types of inputs, by op, for which its range holds; the last ones are the floating types."""
+"""Input types for which an op's range holds; those of QuantizeLinear are the floating types."""
 _BITS: Final = {2: 8, 3: 8, 4: 16, 5: 16, 21: 4, 22: 4}
 """Bits of the integers that QuantizeLinear makes: UINT8, INT8, UINT16, INT16, UINT4, INT4."""
 _SIGNED: Final = frozenset({3, 5, 22})
 _EMBEDDED: Final = ((0, 2), (1, 4))
-"""Places of indices and of their tables in EmbedLayerNormalization."""
+"""Input positions of indices and of their tables in EmbedLayerNormalization."""
 
 
 _PIXELS: Final = {
@@ -83,31 +83,33 @@ _PIXELS: Final = {
     "Normalized_0_1": (0, 1),
     "Normalized_1_1": (-1, 1),
 }
-"""Values of `Image.NominalPixelRange`. Source: onnx/docs/MetadataProps.md."""
+"""Ranges by value of the metadata key `Image.NominalPixelRange`. Source:
+onnx/docs/MetadataProps.md.
+"""
 _LARGE: Final = 64
-"""Least divisor, or inverse of a factor, of values that are pixels."""
+"""Least divisor that marks values as pixels; a factor counts by its inverse."""
 _NAMED: Final = (
     (re.compile(r"mask", re.IGNORECASE), Hint(0, 1, "a mask, by its name")),
     (re.compile(r"^sr$|sampl\w*_?rate", re.IGNORECASE), Hint(16000, 16000, "a rate, by its name")),
 )
-"""Names of inputs that say more than their uses."""
+"""Hints by the name of an input, which win over plausible ranges from its uses."""
 _FLOATS_NAMED: Final = (
     (re.compile(r"(^|_)mel|fbank", re.IGNORECASE), Hint(-8, 2, "log-mel features, by its name")),
     (re.compile(r"audio|wav|speech|pcm|signal", re.IGNORECASE), Hint(-1, 1, "sound, by its name")),
 )
-"""Names of floating-point inputs, used where nothing else is known."""
+"""Hints by the name of a floating-point input, for inputs without any other hint."""
 _FIRST: Final = frozenset({"BatchNormalization", "Div", "Mul", "Sub"})
 """Ops from which the range of an image follows."""
 _ARITHMETIC: Final = frozenset({"Add", "Div", "Gemm", "MatMul", "Mul", "Pow", "Sub"})
 _FLOATS: Final = frozenset({1, 10, 11, 16})
 _Uses = Sequence[tuple["onnx.NodeProto", int, bool]]
-"""Nodes that take an input, its place, and whether it was cast before."""
+"""Consumers of an input: the node, the input's position, and whether it was cast before."""
 
 
 def range_hints(model: onnx.ModelProto) -> dict[str, Hint]:
     """Return ranges of inputs of the main graph, by name; inputs that take any value have none.
 
-    With them random token ids reach the whole embedding table without a line in the manifest.
+    The hints let random token ids reach the whole embedding table without a line in the manifest.
     """
     graph = model.graph
     constants = _constants(graph)
@@ -145,7 +147,9 @@ def _binding(
     shapes: Mapping[str, Shape],
     constants: Mapping[str, onnx.TensorProto],
 ) -> Hint | None:
-    """Return the range that all consumers take; None if they take any."""
+    """Return the range that the consumers accept; None if they accept any value. A range that
+    conflicts with earlier ones is ignored.
+    """
     hint: Hint | None = None
     places: dict[int, tuple[onnx.NodeProto, set[int]]] = {}
     for node, place, _ in uses:
@@ -161,8 +165,8 @@ def _binding(
 
 
 def _sizes(node: onnx.NodeProto, place: int, shapes: Mapping[str, Shape]) -> Hint | None:
-    """Return the values by which a node makes the shape that the model declares of its output;
-    None if they are no sizes, or if the shape is not known.
+    """Return the values with which a node makes its declared output shape; None if the input holds
+    no sizes, or if a shape is unknown.
     """
     declared = shapes.get(next(iter(node.output), ""), ())
     data = shapes.get(node.input[0], ())
@@ -217,7 +221,7 @@ def _added(short: Shape, long: Shape) -> Sequence[int]:
 def _plausible(
     name: str, kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]
 ) -> Hint | None:
-    """Return the range that its first ops and its name suggest; None if they suggest none."""
+    """Return the range that an input's first ops and name suggest; None if they suggest none."""
     named = next((hint for pattern, hint in _NAMED if pattern.search(name)), None)
     if named is not None:
         return named
@@ -253,8 +257,8 @@ def _pixels(op_type: str, constants: Sequence[Sequence[float]]) -> Range | None:
 
 
 def _counted(kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]) -> Hint | None:
-    """Return the range of integers: values they are compared with, else more than 0 and 1 if they
-    count.
+    """Return the range of an integer input: the values that it is compared with, or, for a count,
+    more than 0 and 1; None for other inputs.
     """
     if kind not in _WIDE:
         return None
@@ -274,7 +278,7 @@ def _counted(kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]) 
 
 
 def _allowed(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Iterator[tuple[int, Range]]:
-    """Yield places of inputs for which a node has a range, with the range."""
+    """Yield the positions of inputs that a node restricts, each with its range."""
     op = node.op_type
     if op in _DOMAINS:
         yield 0, _DOMAINS[op]
@@ -299,7 +303,7 @@ def _allowed(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Iterator[tupl
 def _quantized(
     node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
 ) -> Iterator[tuple[int, Range]]:
-    """Yield the range that a node quantizes by one scale without saturation."""
+    """Yield the range that a QuantizeLinear with one scale quantizes without saturation."""
     if node.op_type != "QuantizeLinear" or len(node.input) < 2:
         return
     scale, zero = _number(constants.get(node.input[1])), 0.0
@@ -327,7 +331,7 @@ def _number(tensor: onnx.TensorProto | None) -> float:
 
 
 def _numbers(tensor: onnx.TensorProto | None) -> Sequence[float]:
-    """Return the numbers of a constant; nothing if they are many or outside the model."""
+    """Return the numbers of a constant; an empty sequence if they are many or outside the model."""
     from onnx import numpy_helper
 
     if tensor is None or tensor.data_location == tensor.EXTERNAL or math.prod(tensor.dims) > 4096:
@@ -358,13 +362,13 @@ Dim = int | str | None
 
 
 class InputSpec(Struct, frozen=True, kw_only=True):
-    """A graph input that a value has to be given for.
+    """A graph input that needs a value.
 
     Attributes:
-        dtype: None if it is no tensor, or numpy has no such element type.
+        dtype: element type; None if the input is not a tensor, or numpy has no such type.
         shape: a size, a dimension's name, or None for an unknown size; () is a scalar.
-        kind: ONNX type for people: `float32`, `sequence`, ...
-        hint: the range that is assumed of its values (`range_hints`); None if any value may occur.
+        kind: ONNX type in words: `float32`, `sequence`, ...
+        hint: the range that is assumed for its values (`range_hints`); None if any value may occur.
     """
 
     name: str
@@ -375,7 +379,7 @@ class InputSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str | None:
-        """Reason why no value can be generated for it; None if one can."""
+        """Reason why no value can be generated for the input; None if one can."""
         if self.dtype is None or self.dtype.kind in "OUSc" or self.kind in _PACKED:
             return f"input '{self.name}' is of type {self.kind}, for which no values are generated"
         for dim in self.shape:

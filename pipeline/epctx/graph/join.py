@@ -28,14 +28,14 @@ _COPY_OPSET: Final = 21
 
 
 class Part(Struct, frozen=True, kw_only=True, eq=False):
-    """A model to join; it is used up.
+    """A model to join, which the join consumes.
 
     Attributes:
         model: the model; its EPContext nodes already refer to the files of the whole.
         prefix: prefix of its names.
         fixed: names of EPContext nodes that stay.
         kept: names of values that stay: an EP finds its graph's inputs and outputs by them.
-        data: location of external data in the part to that in the whole.
+        data: locations of external data in the whole, by location in the part.
         group: the model group that built it, for messages.
     """
 
@@ -77,11 +77,11 @@ class Values:
         return value
 
     def is_renamed(self, port: Port, name: str | None) -> bool:
-        """Tell whether an input keeps a name other than that of the value that feeds it."""
+        """Tell whether an input keeps a name that differs from the name of its source."""
         return port.name in self._kept[port.part] and port.name != name
 
     def feed(self, port: Port, value: ir.Value, graph: ir.Graph) -> None:
-        """Put a value in the place of an input, under the input's name if that must stay."""
+        """Replace an input by a value, under the input's name if the name must stay."""
         own = self._inputs[port]
         self._instead[own] = value
         if self.is_renamed(port, value.name):
@@ -93,8 +93,8 @@ def renamed(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
     """Return a copy of a value under another name.
 
     ONNX Runtime removes an Identity and renames a value of the node before or behind it, whose EP
-    then no longer finds the inputs and outputs of its graph (onnxruntime 1.31.1 with OpenVINO). A
-    Concat of one tensor stays; a scalar has no axis for it.
+    then no longer finds the inputs and outputs of its graph (onnxruntime 1.31.1 with OpenVINO).
+    ONNX Runtime keeps a Concat of one tensor. A scalar, which has no axis, gets an Identity.
     """
     graph.opset_imports.setdefault("", _COPY_OPSET)
     if value.shape is not None and len(value.shape) > 0:
@@ -169,7 +169,7 @@ def _taken(name: str, where: str) -> ManifestError:
 
 
 def _claim_contexts(names: Iterable[str], seen: dict[str, str], part: Part, where: str) -> None:
-    """Refuse equal names of EPContext nodes whose EP finds its graph by them."""
+    """Refuse EPContext nodes of one name, since an EP finds its graph by the name."""
     for name in names:
         if name in seen:
             prefix = free_prefix(part.name, seen, [name])
@@ -251,7 +251,7 @@ def _rename(part: Part) -> None:
 
 
 def _dimension(prefix: str, dim: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
-    """Return a dimension of the whole: two parts may mean two sizes by one name."""
+    """Return a dimension with the part's prefix: two parts may use one name for two sizes."""
     if isinstance(dim, int) or dim.value is None:
         return dim
     return ir.SymbolicDim(prefix + dim.value)
@@ -272,7 +272,7 @@ def _move_data(part: Part) -> None:
 
 
 def _name_ends(parts: Sequence[Part], wiring: Wiring, values: Values) -> None:
-    """Give outputs of the whole their names there, where no other name must stay."""
+    """Give each output of the whole its name, unless its value must keep another one."""
     stay = {value for part in parts for value in part.model.graph.inputs}
     kept = {part.name: part.kept for part in parts}
     for name, port in wiring.outputs.items():
@@ -306,8 +306,8 @@ def _merge(whole: ir.Model, part: Part, where: str) -> None:
 
 
 def _outputs(graph: ir.Graph, wiring: Wiring, values: Values) -> None:
-    """Add the whole's outputs; a value that is an input, an output already, or keeps another name
-    is copied.
+    """Add the whole's outputs. A value is copied if it is an input, is already an output, or keeps
+    another name.
     """
     given: set[ir.Value] = set()
     for name, port in wiring.outputs.items():
@@ -319,8 +319,9 @@ def _outputs(graph: ir.Graph, wiring: Wiring, values: Values) -> None:
 
 
 def _metadata(whole: ir.Model, parts: Sequence[Part], where: str) -> None:
-    """Join the metadata of the parts. They must agree on an EP; other values that differ are kept
-    by part. Their cuts into pieces are left out: the whole has none.
+    """Join the metadata of the parts. The parts must agree on the compatibility info of an EP;
+    other values that differ are kept for each part. Cuts into pieces are left out, since the whole
+    has none.
 
     Raises:
         ModelError: the parts are for different devices of an EP.

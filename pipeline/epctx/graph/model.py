@@ -18,7 +18,7 @@ class SourceFile(Struct, frozen=True, kw_only=True):
     """A file that a model was read from.
 
     Attributes:
-        path: absolute, links followed; it never reaches an output.
+        path: absolute path, links followed; no output contains it.
         location: the model's name for it, with `/`; the file's own name for the model itself.
     """
 
@@ -33,10 +33,10 @@ class LoadedModel(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: the manifest's key.
-        model: the graph; large tensors are `mapped.MappedTensor`, nothing of them is read.
+        model: the graph; large tensors are `tensors.MappedTensor`, and their data is not read.
         sources: the model file first, then each external data file, by location.
-        notes: lines about what ONNX forbids in the source and ONNX Runtime takes.
-        declared: declared shapes of outputs, with the sizes that were fixed.
+        notes: lines about features of the source that ONNX forbids and ONNX Runtime accepts.
+        declared: declared shapes of outputs, fixed sizes included.
     """
 
     name: str
@@ -46,7 +46,7 @@ class LoadedModel(Struct, frozen=True, kw_only=True):
     declared: Mapping[str, ir.Shape] = field(default_factory=dict)
 
     def corrected(self, graph: ir.Graph) -> tuple[str, ...]:
-        """Return a line for each output whose shape in `graph` is not the declared one."""
+        """Return a line for each output whose shape in `graph` differs from the declared one."""
 
         def is_other(own: ir.Shape, shape: ir.Shape) -> bool:
             pairs = zip(own, shape, strict=False)
@@ -107,11 +107,12 @@ class Partition(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """Reason of an EP to leave a node.
+    """Reason why an EP leaves a node.
 
     Attributes:
-        why: the EP's own words.
-        op: the EP's name for the operator that the node would become; empty if it got no further.
+        why: the reason in the EP's own words.
+        op: the EP's name for the operator that the node would become; empty if the EP refused the
+            node before.
         operands: types and sizes that the EP refused, in its own words.
         remedy: a change after which the EP takes the node; empty if none is known.
     """
@@ -131,8 +132,8 @@ class Decline(Struct, frozen=True, kw_only=True):
     Attributes:
         refusals: refusals of EPs that say more than a reason.
         location: the node's place in the source model, counted from 0, and the module and line of
-            code that it comes from, as far as the exporter wrote them; empty if it was not looked
-            for, or is not there.
+            code that it comes from, as far as the exporter wrote them; empty if the place was not
+            searched or not found.
     """
 
     node: str
@@ -144,7 +145,7 @@ class Decline(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """Op type, with its domain where that is not ONNX's own."""
+        """Op type, with its domain unless that is ONNX's own."""
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     def by_provider(self) -> tuple[tuple[str, Refusal], ...]:
@@ -157,14 +158,14 @@ class Decline(Struct, frozen=True, kw_only=True):
 class Outline(Struct, frozen=True, kw_only=True):
     """Nodes of a model's main graph, their dependencies and owners, without values and weights.
 
-    Each field but `op_types` has one entry for each node, in topological order; a control-flow
-    node is one node.
+    Each field but `op_types` has one entry for each node, in topological order; a control-flow node
+    is one node.
 
     Attributes:
-        names: names of the nodes; a node without a name is named by what it makes.
-        op_types: distinct op types, with the domain before `::` where it is not ONNX's own.
-        ops: places in `op_types`.
-        owners: places of partitions; -1 for the default EP.
+        names: names of the nodes; a node without a name is named by its outputs.
+        op_types: distinct op types, with the domain before `::` unless that is ONNX's own.
+        ops: indices into `op_types`.
+        owners: indices of partitions; -1 for the default EP.
         predecessors: nodes whose values the node uses, ascending.
     """
 

@@ -1,8 +1,9 @@
 """Native work of libraries on a model, and its limits.
 
-For a model of a few bytes onnx's inference and ONNX Runtime's may take any memory or time, or end
-the process. No such call can be bounded from within. So each is announced to the process that
-watches this one, with its limits; without a watcher it has none.
+Inference by onnx or ONNX Runtime may take any amount of memory or time, or end the process, even
+for a model of a few bytes. A process cannot bound such a call from within. So each call is
+announced, with its limits, to the process that watches this one. A process without a watcher has no
+limits.
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ T = TypeVar("T")
 Work = Literal["onnx's checker", "onnx's shape inference", "ONNX Runtime"]
 """Name of the library code at work, for messages."""
 Reach = Literal["data", "types", "nothing"]
-"""Extent of inference: types and shapes, also those that follow from data; types and shapes without
-data; nothing, so that only the declared shapes are known."""
+"""Extent of inference. `data`: types and shapes, also those that follow from data. `types`: types
+and shapes without data. `nothing`: only the declared shapes are known.
+"""
 REACHES: Final[tuple[Reach, ...]] = ("data", "types", "nothing")
 
 MEMORY_FACTOR: Final = 256
-"""Bytes of memory for each byte of a model without its weights. Inference takes 90 of them, ONNX
-Runtime 80 (onnx 1.23.2, onnxruntime 1.31.1, a chain of 400,000 nodes)."""
+"""Bytes of memory that are allowed for each byte of a model without its weights. Inference takes 90
+of them, ONNX Runtime 80 (onnx 1.23.2, onnxruntime 1.31.1, a chain of 400,000 nodes).
+"""
 SIZE_A_SECOND: Final = 1 << 16
-"""Bytes of a model without its weights that another second is for. Inference goes through 900,000
-in a second, ONNX Runtime through 400,000 (same model)."""
+"""Bytes of a model, without its weights, that raise the limit by a second. Inference goes through
+900,000 in a second, ONNX Runtime through 400,000 (same model).
+"""
 
 
 class Allowance(Struct, frozen=True, kw_only=True):

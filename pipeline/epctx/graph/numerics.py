@@ -4,9 +4,9 @@ A model that draws random numbers computes other values each time.
 
 Prepacking copies weights into a kernel's own layout, and a stock session prepacks. It changes
 numbers in one kernel only: `MatMulNBits` with `accuracy_level` 4, as onnxruntime-genai's builder
-writes it, multiplies prepacked weights in 8-bit integers, and others in float32: 0.05 of the
-largest output apart (onnxruntime 1.31.1). A MatMul of a weight that is dequantized in blocks
-becomes such a node in a session.
+writes it, multiplies prepacked weights in 8-bit integers, and others in float32. The results differ
+by 0.05 of the largest output (onnxruntime 1.31.1). A MatMul of a weight that is dequantized in
+blocks becomes such a node in a session.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DRAWS: Final = frozenset(
 _IN_TRAINING: Final = frozenset(
     {"BiasDropout", "BitmaskBiasDropout", "BitmaskDropout", "Dropout", "TrainableDropout"}
 )
-"""Ops that draw where an input, `training_mode`, says so."""
+"""Ops that draw random numbers if their input `training_mode` is true."""
 
 
 def may_draw(model: onnx.ModelProto) -> bool:
@@ -45,7 +45,7 @@ def may_draw(model: onnx.ModelProto) -> bool:
 
 def draws(op_type: str, inputs: int) -> bool:
     """Tell whether a node of this op with this many inputs may draw random numbers."""
-    # A Dropout of inference has no input that says otherwise.
+    # A Dropout for inference has no input `training_mode`.
     return op_type in _DRAWS or (op_type in _IN_TRAINING and inputs > 2)
 
 

@@ -21,7 +21,7 @@ PLACES = "places.json"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Path of a file, and its identity, by which a change is noticed (files.identity)."""
+    """Path of a file, and its identity, which reveals a change (files.identity)."""
 
     path: str
     identity: str
@@ -31,7 +31,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """Return the place of a file that was just read.
 
         Raises:
-            ModelError: it is gone.
+            ModelError: the file is gone.
         """
         with ModelError.if_refused(
             "is gone, and was there when it was read",
@@ -88,7 +88,7 @@ def read(folder: Path) -> list[Place | None]:
 
 
 def write(folder: Path, sources: Mapping[str, Path]) -> None:
-    """Write the places of the model's sources, given as digest, as text, to path.
+    """Write the places of the model's sources; `sources` has their paths by digest, as text.
 
     The caller has verified their content before their stat is taken here.
 
@@ -106,7 +106,7 @@ def write(folder: Path, sources: Mapping[str, Path]) -> None:
 
 
 def made(folder: Path) -> Mapping[str, Path]:
-    """Return the files in `folder` that passes made, by digest as text. Pieces of the model refer
+    """Return the files in `folder` that passes made, by digest, as text. Pieces of the model refer
     to them. Raises as `sources`.
     """
     files = read_record(folder).files
@@ -114,7 +114,7 @@ def made(folder: Path) -> Mapping[str, Path]:
 
 
 def sources(folder: Path) -> Mapping[str, Path]:
-    """Return the written places of the model's sources: digest, as text, to path.
+    """Return the recorded paths of the model's sources, by digest, as text.
 
     Raises:
         OSError, msgspec.MsgspecError: the folder has no optimized model, or is damaged.

@@ -1,8 +1,8 @@
 """Verdicts of onnx's checker and of ONNX Runtime on a model before anything is built.
 
-ONNX Runtime decides: its CPU EP loads a model or does not. onnx.checker's verdict is another one:
-it knows neither ONNX Runtime's own operators nor what ONNX Runtime overlooks. It is cheap, so it is
-asked first. ONNX Runtime decides where it objects.
+ONNX Runtime decides: its CPU EP loads a model or does not. onnx.checker's verdict may differ: it
+knows neither ONNX Runtime's own operators nor the faults that ONNX Runtime ignores. The checker is
+cheap, so it is asked first. ONNX Runtime decides if the checker objects.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def objection(model: onnx.ModelProto) -> str | None:
     """Return onnx.checker's objection to a model without its weights; None if it has none.
 
     The checker runs by path, in a private folder that holds the small proto and an empty file,
-    which every external tensor names. It asks only whether an external data file exists and is
-    regular, never for size or content (measured, onnx 1.23.2); epctx has checked that more strictly
+    which every external tensor names. The checker only tests that an external data file exists and
+    is regular, and never its size or content (measured, onnx 1.23.2). epctx tested all of these
     when it resolved the references. So no weight is read or copied.
 
     Raises:
-        StorageError: there is no place for temporary files.
+        StorageError: temporary files cannot be written.
     """
     with (
         StorageError.if_refused(
@@ -197,10 +197,10 @@ def _refusal(domain: str, version: int) -> str | None:
 
 
 _FRUGAL: Final = {"session.disable_prepacking": "1"}
-"""Prepacking copies every weight."""
+"""Session entries that save memory: prepacking copies every weight."""
 _LACKS_EP: Final = (
     "is not compatible with any execution provider added to the session",
-    "Failed to find kernel for com.microsoft.EPContext(1)",  # of one that takes float16
+    "Failed to find kernel for com.microsoft.EPContext(1)",  # for a node that takes float16
 )
 """Errors about EPContext nodes in a model that ONNX Runtime otherwise accepts."""
 _DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
@@ -240,11 +240,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
 def try_loading(model: OnnxFile) -> Verdict:
     """Let ONNX Runtime load a model.
 
-    ONNX Runtime itself maps initializers and Constants; it gets other tensors in attributes as raw
-    data.
+    ONNX Runtime itself maps initializers and Constants in the folder that has most of the data. It
+    gets all other tensors as raw data.
 
     Args:
-        model: the model as it was read, or with other nodes; it is used up.
+        model: the model as it was read, or with other nodes; the call changes it.
     """
     folders = Counter[Path]()
     for weight in model.weights:

@@ -1,8 +1,8 @@
 """An optimized model on disk: its graph, and references to weights that stay where they are.
 
     graph.onnx      the graph in canonical form; weights refer to files of the record
-    record.json     name, passes, digest, and of each file size and digests; no path
-    places.json     where files outside the folder are on this host, and what stat said of them
+    record.json     name, passes, digest, and size and digests of each file; no path
+    places.json     paths of files outside the folder on this host, and their identities
 
 Weights that passes made are in files beside them (`graph.passes.scratch`). Weights that no pass
 touched are references to the source (digest, offset, length), never copied (design section 9).

@@ -1,7 +1,8 @@
-"""Structure of a graph that onnx.checker takes for granted or leaves: limits, names and order.
+"""Checks of a graph that onnx.checker does not make: limits, names and order of nodes.
 
 ONNX Runtime sorts the nodes of a model itself, onnx.checker refuses an unsorted one, and neither
-says which nodes a cycle goes through. `normalize` sorts, and names what is wrong.
+says which nodes a cycle goes through. `normalize` sorts the nodes, and its errors name the nodes at
+fault.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes of nodes and graphs that cost what they change.
+"""Changes of nodes and graphs whose cost depends on the size of the change alone.
 
 onnx_ir 1.1.0 rebuilds all inputs of a node to replace one, and looks at all outputs of a graph to
 remove a node. Its public methods have no other way.
@@ -11,7 +11,7 @@ from typing import Final
 import onnx_ir as ir
 
 _WIDE: Final = 64
-"""Inputs of a node from which onnx_ir's public methods are not used."""
+"""Number of a node's inputs from which on onnx_ir's public methods are not used."""
 
 
 def replace_all(old: ir.Value, new: ir.Value) -> None:
@@ -26,7 +26,7 @@ def replace_all(old: ir.Value, new: ir.Value) -> None:
 
 
 def detach(node: ir.Node) -> None:
-    """End the use of every value by a node that is to be removed."""
+    """Remove a node from the users of its inputs, before the node itself is removed."""
     if _is_wide(node):
         for place, value in enumerate(node.inputs):
             if value is not None:

@@ -1,7 +1,7 @@
-"""Wiring of a composition: who feeds which input, what the whole takes and gives.
+"""Wiring of a composition: the source of each input, and the whole's inputs and outputs.
 
-It knows names and types alone and touches no graph: `graph.join` does that. Code that runs the
-parts one after the other follows the same wiring.
+This module knows only names and types; `graph.join` changes the graphs. Code that runs the parts
+one after the other follows the same wiring.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Port(Struct, frozen=True, kw_only=True):
 
 
 class Interface(Struct, frozen=True, kw_only=True):
-    """Inputs and outputs of a part, and what the manifest says of them.
+    """Inputs and outputs of a part, and the manifest's settings for them.
 
     Attributes:
         inputs: inputs without an initializer.
@@ -164,7 +164,7 @@ def _require_output(maker: Interface, output: Port, where: str) -> None:
 def _require_one_input(
     outer: str, ports: Sequence[Port], parts: Mapping[str, Interface], where: str
 ) -> None:
-    """Raise an error unless parts that share an input all say so, and agree on its type."""
+    """Raise an error unless the manifest gives the input to all of these parts, with one type."""
     if len(ports) == 1:
         return
     first, *others = ports

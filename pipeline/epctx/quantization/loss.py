@@ -59,8 +59,8 @@ def measure(
 def _activations(
     model: Path, values: dict[str, Array], wanted: Collection[str], augmented: Path
 ) -> dict[str, Array]:
-    """Run a model; return the wanted float tensors, flat, by name. Its outputs are added to
-    `values`, its inputs.
+    """Run a model; return the wanted float tensors, flat, by name. The model's outputs are added to
+    `values`, which holds its inputs.
     """
     qdq_loss_debug.modify_model_output_intermediate_tensors(
         model, augmented, save_as_external_data=model.with_suffix(".onnx.data").exists()
@@ -89,7 +89,9 @@ def _losses(
 
 
 def sqnr(right: Array, actual: Array) -> float | None:
-    """Return the signal-to-quantization-noise ratio in decibels; None without noise or signal."""
+    """Return the signal-to-quantization-noise ratio in decibels; None if there is no noise or
+    signal, or one of them is not finite.
+    """
     expected = right.astype(np.float64).ravel()
     noise = np.linalg.norm(expected - actual.astype(np.float64).ravel())
     signal = np.linalg.norm(expected)

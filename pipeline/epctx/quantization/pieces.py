@@ -54,14 +54,16 @@ _FOLLOWING: Final = frozenset(
         kind, (QDQDirect8BitOp, QDQGather, QDQPad, QDQRemovableActivation, QDQSplit, QDQWhere)
     )
 )
-"""Op types that onnxruntime quantizes if what makes their input is, or fuses with that."""
+"""Op types that onnxruntime quantizes if the node that makes their input is quantized, or that it
+fuses with this node.
+"""
 
 
 def cut(model: ir.Model, wanted: Pieces | None) -> list[Partition]:
-    """Return the pieces in which a float model is quantized, none if whole. Its nodes are put in
-    the order of the pieces.
+    """Return the pieces in which a float model is quantized; none if it is quantized whole. The
+    model's nodes are put in the order of the pieces.
 
-    With `count` or `at` there are as many pieces as for the compile; with `max_memory` as many as
+    `count` and `at` give as many pieces as for the compile. `max_memory` gives as many pieces as
     keep to it, as far as the model can be cut.
     """
     if wanted is None:

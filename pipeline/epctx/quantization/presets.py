@@ -1,11 +1,11 @@
 """Settings of a manifest as configurations of `onnxruntime.quantization`.
 
 The presets are onnxruntime's own: `get_qnn_qdq_config` for the NPUs of Qualcomm, `get_qdq_config`
-for the rest. With 16-bit activations a ResNet-50 has 18 dB with weights as uint8, and 26 with a
-scale for each channel, which is none of onnxruntime's defaults; as int8 it has 27, but QNN 2.7.0
-then takes no LayerNormalization, and of a BERT 430 of 463 nodes in nine pieces (measured on x86).
-OpenVINO's plugins compute 8-bit integers with symmetric weights, a scale for each channel
-(https://docs.openvino.ai, "Basic Quantization Flow").
+for the rest. A ResNet-50 with 16-bit activations and uint8 weights has 18 dB, and 26 dB with a
+scale for each channel, which no default of onnxruntime has. It has 27 dB with int8 weights. But QNN
+2.7.0 then takes no LayerNormalization, and takes 430 of a BERT's 463 nodes, in nine pieces
+(measured on x86). OpenVINO's plugins compute 8-bit integers with symmetric weights, a scale for
+each channel (https://docs.openvino.ai, "Basic Quantization Flow").
 """
 
 from __future__ import annotations

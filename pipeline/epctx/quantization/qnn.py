@@ -1,19 +1,20 @@
 """Float models rewritten so that QNN computes them right once they are quantized.
 
 Constants: each node gets its own. Where nodes share quantized constants, QNN 2.7.0 can give wrong
-numbers, silently: of a Llama of 134 M whose equal constants were merged (weights of norms, scalars)
-cosine 0.50 to the quantized model from the second layer on, and 0.9993 with one for each node.
-Which of the constants it was has not been found; a model of three norms alone is right either way.
+numbers, silently. A Llama of 134 M whose equal constants were merged (weights of norms, scalars)
+had a cosine of 0.50 to the quantized model from the second layer on, and 0.9993 with a constant for
+each node. The constant at fault has not been found; a model of three norms alone is right either
+way.
 
 BatchNormalization goes into the weights before it, or becomes Mul and Add. QNN 2.7.0 computes a
 quantized BatchNormalization wrongly for some parameters: alone with cosine 0.04, in a classifier of
-PaddleOCR with 0.98. Mul and Add of the same constants are right. onnxruntime's own preprocessing
-does not do: it leaves what follows a Gemm, and gives a ConvTranspose of several groups a bias, on
-which onnxruntime's quantizer fails.
+PaddleOCR with 0.98. Mul and Add of the same constants are right. onnxruntime's own preprocessing is
+not enough: it leaves a BatchNormalization that follows a Gemm, and gives a ConvTranspose of several
+groups a bias, on which onnxruntime's quantizer fails.
 
 Norms: torch (dynamo) writes RMSNorm as `x * Reciprocal(Sqrt(..))`. A quantized Reciprocal is wrong,
-with 8 and 16 bits, also where only what is around it is quantized: of 0.0201 QNN 2.7.0 makes 1.045,
-not 49.8. `x / Sqrt(..)` is right, with the same ranges.
+with 8 and 16 bits, even if only the nodes around it are quantized: for 0.0201, QNN 2.7.0 computes
+1.045, not 49.8. `x / Sqrt(..)` is right, with the same ranges.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: name of the model, for messages.
-        plain: the float model, in a folder for any files.
+        plain: the float model, in a folder that may get any other files.
     """
 
     name: str
@@ -104,7 +104,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
 
     def _bare(self) -> tuple[Path, dict[str, str]]:
         """Prepare the model for onnxruntime's preprocessing for QNN: BatchNormalization is replaced
-        if possible, and metadata removed, on which it fails (1.32.0). Return model and metadata.
+        if possible. Metadata, on which the preprocessing fails (1.32.0), is removed. Return model
+        and metadata.
         """
         model = onnx.load(self.plain, load_external_data=False)
         metadata = {each.key: each.value for each in model.metadata_props}
@@ -399,7 +400,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
     @contextmanager
     def _blamed(self, doing: str) -> Iterator[None]:
         """Turn any error of the tools into a ModelError; silence their advice, which does not apply
-        here, and let their temporary files lie in the model's folder.
+        here, and keep their temporary files in the model's folder.
         """
         logging.disable(logging.WARNING)
         before, tempfile.tempdir = tempfile.tempdir, str(self.plain.parent)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _DEQUANTIZED = re.compile(r"_DequantizeLinear_Output(_\d+)?$")
 _SCALE = re.compile(r"(_quantized)?_scale(_convert)?$")
-"""Ends of the names that onnxruntime makes of a tensor's (1.31.1)."""
+"""Endings that onnxruntime adds to a tensor's name for its scale (1.31.1)."""
 Ranges = Mapping[str, tuple[float, float]]
 """Name of a tensor to its lowest and highest value."""
 
@@ -76,7 +76,7 @@ def below(ranges: Ranges, floor: float) -> list[str]:
 
 
 def raised(ranges: Ranges, floor: float | None) -> dict[str, tuple[float, float]]:
-    """Return the ranges, raised to a floor."""
+    """Return the ranges, with every end below a floor raised to it."""
     least = -math.inf if floor is None else floor
     return {name: (max(low, least), max(high, least)) for name, (low, high) in ranges.items()}
 

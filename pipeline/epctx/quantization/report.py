@@ -11,7 +11,8 @@ class TensorLoss(Struct, frozen=True, kw_only=True):
     Attributes:
         name: name of the tensor in the float model.
         op_type: op type of the node that computes it; empty for a weight.
-        sqnr: signal-to-quantization-noise ratio, in decibels; None if there is no noise.
+        sqnr: signal-to-quantization-noise ratio, in decibels; None if there is no noise or signal,
+            or one of them is not finite.
     """
 
     name: str

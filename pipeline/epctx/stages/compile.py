@@ -67,7 +67,8 @@ def run(
     session_group: SessionGroupSpec,
     started: SessionStarted = _unheard,
 ) -> Iterator[CompiledGroup]:
-    """Compile a session group's models, in its order, one session each, into one workspace an EP.
+    """Compile a session group's models, in its order, with one session for each model and one
+    workspace for each EP.
 
     Nodes that an EP leaves are partitioned again among the later EPs. The last session writes the
     binary. The workspaces are closed at the end in any case. The models are changed in place.
@@ -183,7 +184,7 @@ def _leaves(partitions: Sequence[Partition], made: Sequence[Replacement]) -> boo
 def nothing_compiled(
     model: PartitionedModel | ModelReport, graph: ir.Graph
 ) -> CompileError | ModelError:
-    """Return the error of a model of which no EP takes a node."""
+    """Return the error of a model from which no EP takes a node."""
     if not model.nodes:
         return ModelError(
             "has no node to compile",
@@ -228,11 +229,11 @@ def dump(
     The new files depend on nothing of the source (design section 6). A file is written before the
     models that refer to it. External initializers are written here, never by an EP: ONNX Runtime
     lets two models overwrite each other's (real-eps.md section 15). Tensors that shape inference
-    reads stay in the model, whatever the threshold. Without `external_initializers`, large ones
-    that several models of the session group share go into one file.
+    reads stay in the model, whatever the threshold. Large initializers that several models of the
+    session group share go into one file if `external_initializers` is None.
 
     Raises:
-        StorageError: the disk refuses, or a file of that name exists.
+        StorageError: a file cannot be written, or a file of that name exists.
         CompileError: a model exceeds protobuf's 2 GB.
     """
     files = [_binary(folder, binary) for binary in compiled.binaries]

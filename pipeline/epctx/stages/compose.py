@@ -118,7 +118,7 @@ class JoinedFiles:
         """Copy the files.
 
         Raises:
-            StorageError: the disk refuses, or a file has changed since it was built.
+            StorageError: a file cannot be written, or a file has changed since it was built.
         """
         for name, file in self._files.items():
             if file.merge is not None:
@@ -155,7 +155,7 @@ def run(
     Raises:
         ManifestError: names clash (the remedy is a prefix), or parts cannot be in one model.
         ModelError: types, shapes or opsets of connected parts differ.
-        StorageError: the disk refuses, or a file of a part has changed since it was built.
+        StorageError: a file cannot be written, or a file of a part has changed since it was built.
     """
     composition = composed.composition
     place = where(composition)
@@ -253,7 +253,7 @@ class _Contexts:
             )
 
     def merge(self) -> None:
-        """Merge binaries of EPs of which a session reads only one."""
+        """Merge the binaries of each EP whose sessions read only one."""
         of_provider: dict[int, list[str]] = {}
         for name, uses in self._uses.items():
             of_provider.setdefault(id(uses[0][1]), []).append(name)

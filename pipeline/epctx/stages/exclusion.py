@@ -44,7 +44,7 @@ class Exclusion:
     """Matches nodes against `partition.exclude`.
 
     An op type is `Op` or `ai.onnx::Op` for the default domain, `domain::Op` for any other. A node
-    pattern is matched against the whole name, case and all: `*` is any run of characters, `/`
+    pattern is matched against the whole name, case included: `*` is any run of characters, `/`
     included, `?` is one character, `[...]` one of several.
     """
 

@@ -30,8 +30,8 @@ def read(source: ModelSource) -> onnx.ModelProto:
 
 
 def require_source(proto: onnx.ModelProto, *, where: str) -> None:
-    """Raise ModelError for a model beyond a limit, with names that are not text, or not as
-    exported.
+    """Raise ModelError if a model exceeds a limit, has names that are not UTF-8, or is optimized
+    for a CPU or compiled already.
     """
     structure.require_bounded(proto, where=where)
     reader.require_utf8(proto, where=where)

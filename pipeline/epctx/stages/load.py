@@ -29,11 +29,11 @@ def run(source: ModelSource) -> LoadedModel:
     Every reference to data is checked before use. Tensors of 1 KiB or more, in the model file or
     beside it, are `MappedTensor`, not in memory. onnx.checker or ONNX Runtime has accepted the
     model. It has no local functions, no sparse tensors and no unsorted graphs. `dimensions` and
-    `shapes` are fixed, and shapes inferred from them; a dynamic shape is no error here.
+    `shapes` are fixed, and shapes inferred from them; a dynamic shape is not an error.
 
     Raises:
-        ModelError: the model or its data is missing or broken, or `dimensions` and `shapes` do
-            not fit it; the message names the file and the tensor, node or input.
+        ModelError: the model or its data is missing or broken, or `dimensions` and `shapes` do not
+            fit it; the message names the file and the tensor, node or input.
     """
     with about(file=str(source.path), model=source.name):
         return _load(source)
@@ -82,7 +82,7 @@ class _Verdict:
     """ONNX Runtime's verdict on a model, obtained on demand: an undisputed model needs no session.
 
     Attributes:
-        notes: objections to a model that ONNX Runtime takes.
+        notes: objections to the model that ONNX Runtime does not share.
     """
 
     def __init__(self, read: Callable[[], OnnxFile], where: str) -> None:
@@ -166,7 +166,7 @@ def _prepare(
         contradictions.append,
         lambda probe: soundness.output_types(replace(loaded, proto=probe)),
     )
-    if contradictions:  # onnx finds some where there are none
+    if contradictions:  # onnx may report some that do not exist
         try:
             soundness.require_resolvable(proto, where=where)
         except ModelError as error:

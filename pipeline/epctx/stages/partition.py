@@ -25,7 +25,7 @@ from epctx.stages.exclusion import Exclusion, Unmatched
 from epctx.stages.report import ModelReport
 
 Reasons = tuple[tuple[str, str | Refusal], ...]
-"""Labels of EPs with their reasons to leave a node."""
+"""Labels of EPs, with their reasons for leaving a node."""
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
@@ -37,8 +37,9 @@ def run(
     """Ask the EPs in priority order, each for the maximal subgraphs that it can take.
 
     Partitions make no cycle. Only types that an EPContext node accepts cross their borders, and
-    each has an output that is used. The default EP takes the rest, so the result is complete. The
-    model's main graph is sorted; nothing else changes. Source: design section 7, "partition".
+    each partition has an output that is used. The default EP takes the rest, so the result is
+    complete. The model's main graph is sorted; nothing else changes. Source: design section 7,
+    "partition".
 
     `require_coverage` and `require` check the manifest's limits.
 
@@ -58,7 +59,7 @@ def foresee(
     """Partition as `run`, without nodes that EPs would leave inside their partitions.
 
     Returns:
-        The partitions, and the places of EPs that do not foresee what they leave.
+        The partitions, and the indices of EPs that cannot foresee which nodes they leave.
 
     Raises:
         ModelError: the default EP has no kernel for a node that is left to it.
@@ -261,7 +262,7 @@ def _decline(node: ir.Node, reasons: Reasons) -> Decline:
 
 
 def reasons_of(declined: Decline, labels: Collection[str]) -> Reasons:
-    """Return the reasons of EPs with these labels to leave a node."""
+    """Return the reasons of EPs with these labels for leaving a node."""
     more = dict(declined.refusals)
     return tuple(
         (label, more.get(label, why)) for label, why in declined.reasons if label in labels

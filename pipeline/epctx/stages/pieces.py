@@ -57,7 +57,7 @@ def cut(
 
     Args:
         models: models in the session group's order; the first determines the cuts.
-        memory: memory of a compile; None if it was not measured: then the weights count.
+        memory: memory of a compile; None if it was not measured, and sizes of weights count.
         embed: true if the contexts must fit into the models.
 
     Raises:
@@ -114,7 +114,7 @@ def _size(value: ir.Value) -> int:
 
 
 def _require_embeddable(model: OptimizedModel) -> None:
-    """Refuse contexts that exceed an ONNX file; an EP may keep floats in two bytes."""
+    """Refuse contexts that do not fit into an ONNX file; an EP may keep floats in two bytes."""
     held = (value for value in model.model.graph.initializers.values())
     size = sum(min(_size(value), 2 * kind_and_count(value)[1]) for value in held)
     if size >= _MOST_EMBEDDED:

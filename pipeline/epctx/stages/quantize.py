@@ -34,7 +34,7 @@ from epctx.quantization.samples import Samples
 FILE: Final = "model.onnx"
 _PLAIN: Final = "float.onnx"
 _MASK: Final = -1e4
-"""Greatest value that exporters add to what a softmax is to ignore; the least is the least
+"""Greatest value that exporters add to elements that a softmax ignores; the least one is the least
 float.
 """
 _ONE_FILE: Final = 1 << 30
@@ -70,7 +70,7 @@ def run(
     Raises:
         ManifestError: the settings or the samples do not fit the model.
         ModelError: onnxruntime's tools fail on it; a sample cannot be read.
-        StorageError: the disk refuses.
+        StorageError: a file cannot be written.
     """
     output, model = folder / FILE, optimized.model
     outputs_, nodes = [value.name or "" for value in model.graph.outputs], len(model.graph)

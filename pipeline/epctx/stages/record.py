@@ -1,9 +1,9 @@
 """Stage record: the sessions that compiled a group run while they hold its models in memory.
 
 This is how a shared QNN context can be checked without an NPU (real-eps.md section 6), and is done
-only where this host cannot load what was written, or the manifest asks for it: a run in a simulator
-takes as long as all else together. What they compute is kept, one input set after the other, and
-judged by verify, so a tolerance can change without a compile.
+only if this host cannot load the written files, or the manifest asks for it: a run in a simulator
+takes as long as all else together. The outputs are kept, one input set after the other. verify
+judges them, so a tolerance can change without a compile.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     """One of several devices for which a group is run, one after the other.
 
     Attributes:
-        name: the device in words; empty if there is one, and the sessions that compiled run.
+        name: the device in words; empty if there is only one, on which the sessions that compiled
+            run.
     """
 
     name: str = ""
@@ -99,13 +100,13 @@ def run(
         given: for pieces, folder of the sources' values, which the pieces get.
 
     Returns:
-        Failures of models that a session cannot run; None if none can run on this host, or the
-        files can be loaded here, which proves more.
+        Failures of models that a session cannot run. None if the sessions of an EP in use cannot
+        run on this host, or if the files can be loaded here, which proves more.
 
     Raises:
         ModelError: an input file cannot be read.
         ManifestError: a range does not fit its input.
-        StorageError: the disk refuses.
+        StorageError: a file cannot be written.
     """
     used = {p.provider for model in compiled.partitioned for p in model.partitions}
     workspaces = {
@@ -184,8 +185,8 @@ def _keep_outputs(
 def _keep_pieces(
     models: Mapping[str, GeneratingModel], given: Path, recorded: Path, compute: Compute
 ) -> tuple[Failure, ...]:
-    """Run pieces on the values that their sources computed; keep their outputs and the right ones.
-    A piece for which the source has no values is skipped.
+    """Run pieces on the values that their sources computed; keep their outputs and the expected
+    ones. A piece for which the source has no values is skipped.
     """
     failures: list[Failure] = []
     for label, model in models.items():
@@ -246,7 +247,7 @@ def _outputs(
 
     def run(partition: Partition, feeds: Values) -> Values:
         made = run_partition(partition, feeds)
-        # Out of the EP's own memory: QNN's simulator takes OpenVINO's for its own, and fails.
+        # Copy the values: QNN's simulator takes OpenVINO's memory for its own, and fails.
         return {key: values.to_value(values.to_python(made[key])) for key in made}
 
     computed = model.run({key: values.to_value(array) for key, array in feeds.items()}, run)
@@ -256,14 +257,16 @@ def _outputs(
 
 
 def _turns(workspaces: Sequence[Workspace]) -> list[Turn]:
-    """Return a turn for each device of the files, if no session runs a compile for all of them."""
+    """Return a turn for each device that the EPs compile for separately; one turn without a name if
+    there are none.
+    """
     names = [name for each in workspaces for name in each.variants()]
     turns = [Turn(name=name, index=index, of=len(names)) for index, name in enumerate(names)]
     return turns or [Turn()]
 
 
 def _choose(workspaces: Sequence[Workspace], turn: Turn) -> str | None:
-    """Compile for one device; return how its graphs in the files differ, None if they do not."""
+    """Compile for one device; return the difference of its graphs in the files, or None."""
     for each in workspaces:
         if turn.name in each.variants():
             return each.choose(turn.name)
@@ -290,7 +293,7 @@ def _tell_variants(
     turns: Sequence[Turn],
     variants: Sequence[Variant],
 ) -> None:
-    """Keep the progress of the devices; nothing if there is one."""
+    """Keep the progress of the devices, if the turns have device names."""
     for source in sources if turns[0].name else ():
         placed = [
             replace(variant, place=turn.place(source.name))

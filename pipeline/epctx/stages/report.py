@@ -65,7 +65,7 @@ class ModelReport(Struct, frozen=True, kw_only=True):
         declined: nodes left to the default EP, with reasons.
         outline: the optimized model's nodes with their partitions; None if not compiled.
         placement: counts of the published model; None if not compiled.
-        notes: notes of load on what ONNX forbids in the source and ONNX Runtime takes.
+        notes: notes of load on features of the source that ONNX forbids and ONNX Runtime accepts.
         quantized: report of the quantization; None if it was not quantized.
         unstable: reasons why its EPs may write other bytes at each build, with remedies.
         pieces: pieces in which it was compiled; none if it was compiled whole.

@@ -36,13 +36,13 @@ def opened(request: VerifyRequest) -> GroupFolder:
 
 
 def run(request: VerifyRequest) -> FolderReport:
-    """Verify one folder; no model is run. What is wrong with it is a finding, whatever the bytes in
-    it.
+    """Verify one folder; no model is run. Any fault of the folder is a finding, whatever bytes it
+    has.
 
     Raises:
         ModelError: there is no such folder; input files of the manifest cannot be read.
         ManifestError: the manifest's input files or ranges do not fit its models.
-        StorageError: what was computed cannot be read.
+        StorageError: kept outputs cannot be read.
     """
     folder = opened(request)
     all_found: list[Finding | OutputNumbers] = []

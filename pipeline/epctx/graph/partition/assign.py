@@ -1,4 +1,4 @@
-"""Partitioning, on graphs of integers: who takes which nodes, without ever making a cycle.
+"""Partitioning on graphs of integers: nodes are assigned to EPs, and no partitions make a cycle.
 
 A graph is the list of its nodes' predecessors, in topological order: every predecessor of node `i`
 is less than `i`. One execution provider supports some of the nodes. The *level* of a supported node
@@ -10,16 +10,16 @@ nodes and come back; the supported nodes of one level are one partition. Then
 - their number is the least possible: a path that comes back k times needs k + 1 partitions;
 - each is maximal: such a longest path runs through every level, so any two joined make a cycle.
 
-Parts of one level that do not touch each other stay one partition, since a context for each of
-them costs a file entry, a call and a copy at run time, and gains nothing. That is also how ONNX
-Runtime groups nodes (`CreateSupportedPartitions`).
+Parts of one level that do not touch each other stay one partition, since a context for each of them
+costs a file entry, a call and a copy at run time, and gains nothing. That is also how ONNX Runtime
+groups nodes (`CreateSupportedPartitions`).
 
 A bond is a value that may be inside a partition but may not cross its border, since the EPContext
 op does not accept its type. Nodes that a bond ties together are in one partition or in none. If
 they cannot be together, nodes are dropped from the EP until no such value crosses.
 
-EPs are asked in priority order: what an EP takes is fused to one node before the next is asked.
-Everything is linear in nodes and edges. Source: design section 7, "partition".
+EPs are asked in priority order: each partition of an EP is fused to one node before the next EP is
+asked. Everything is linear in nodes and edges. Source: design section 7, "partition".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Bond(Struct, frozen=True, kw_only=True):
         consumers: the nodes that use it, each once.
         exposed: true for an output of the model.
         one_way: true if it may enter a partition, but not leave one.
-        reason: the reason for the user.
+        reason: the reason why the nodes are tied, for the user.
     """
 
     producer: int
@@ -52,8 +52,9 @@ class Bond(Struct, frozen=True, kw_only=True):
 def respect(bonds: Iterable[Bond], wanted: list[bool], dropped: dict[int, str]) -> None:
     """Drop from `wanted` every node that a bond ties to a node outside.
 
-    Afterwards each bond has all its nodes wanted, or none (or, if it is one way, its producer is
-    not). This is linear: a bond acts at most once, since it then has nothing left to drop.
+    Afterwards, all nodes of a bond are wanted, or none is. A one-way bond may also have an unwanted
+    producer and wanted consumers. The search is linear: a bond drops nodes at most once, since none
+    of its nodes is left then.
     """
     queue = list(bonds)
     of_node: dict[int, list[Bond]] = defaultdict(list)
@@ -83,17 +84,17 @@ def condense(
     wanted: list[bool],
     dropped: dict[int, str],
 ) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
-    """Contract nodes that are tied together; drop those between which a path outside runs.
+    """Contract nodes that are tied together; drop tied nodes that a path outside connects.
 
-    Nodes tied to each other, and supported nodes on paths between them, become one group. If such
-    a path runs through a node that is not wanted, its ends cannot be in one partition. Of several
-    conflicting ties the later half is dropped, and the rest is tried again.
+    Nodes tied to each other, and supported nodes on paths between them, become one group. If such a
+    path runs through a node that is not wanted, its ends cannot be in one partition. The later half
+    of conflicting ties is dropped, and the rest is tried again.
 
     Args:
         predecessors: an acyclic graph.
         bonds: bonds that `respect` has handled.
-        wanted: changed: nodes that are dropped become False.
-        dropped: changed: reasons of dropped nodes.
+        wanted: is changed; dropped nodes become False.
+        dropped: is changed; gets the reasons of dropped nodes.
 
     Returns:
         Groups in topological order, each ascending, all wanted or all not; and for each group the
@@ -246,8 +247,8 @@ class Border(Struct, frozen=True, kw_only=True):
     """Facts about a graph's nodes that follow from the whole model.
 
     Attributes:
-        constant: true for each node whose inputs are known before the model runs: initializers and
-            outputs of such nodes, or none.
+        constant: true for each node whose inputs are known before the model runs: they are
+            initializers or outputs of such nodes, or the node has no inputs.
         exposed: true for each node that makes an output of the model.
         must_stay_together: bonds, for values that may not cross a partition's border.
     """
@@ -396,7 +397,7 @@ def _drop_foreign_constants(
     exposed: Sequence[bool],
     dropped: dict[int, str],
 ) -> bool:
-    """Drop nodes that compute from constants for others alone: they get no context.
+    """Drop nodes that compute from constants and that only other EPs use: they get no context.
 
     Returns True if a node was dropped.
     """
@@ -455,8 +456,8 @@ def _fuse(
     level: Sequence[int],
     kept: Sequence[bool],
 ) -> Quotient:
-    """Return the quotient after one EP: partition 0, nodes that need no later one,
-    partition 1, ...
+    """Return the quotient after one EP, in this order: partition 0, the nodes that need no later
+    partition, partition 1, and so on.
     """
     count = max(level, default=0) + 1
     buckets: list[list[int]] = [[] for _ in range(2 * count + 1)]

@@ -1,8 +1,8 @@
-"""Borders where graphs meet: which values may cross, and names that stay unique.
+"""Borders where graphs meet: values that may cross, and names that stay unique.
 
-An EPContext node takes and gives only some types. Source: the EPContext op's schema in onnxruntime
-1.31.1 (`T`), and real-eps.md sections 14 and 15: another type is INVALID_GRAPH at load, and so is
-an output whose type and shape are not given.
+Inputs and outputs of an EPContext node may have only some types. Source: the EPContext op's schema
+in onnxruntime 1.31.1 (`T`), and real-eps.md sections 14 and 15: at load, ONNX Runtime refuses
+another type with INVALID_GRAPH, and also an output without type and shape.
 
 ONNX wants the values of a graph named apart from each other and from those of its subgraphs. The
 same graphs always get the same names.
@@ -44,8 +44,8 @@ UNKNOWN_RANK = "unknown rank of a value that would leave the partition"
 
 
 def border_of(flow: Dataflow) -> Border:
-    """Return the border of a model, with bonds for values that may not cross, or not leave, a
-    partition.
+    """Return the border of a model, with bonds for values that may not cross the border of a
+    partition, or may not leave one.
     """
     crossing = {v: uses for v, uses in flow.consumers.items() if not flow.is_constant(v)}
     for value in flow.producer:
@@ -160,7 +160,7 @@ class Names:
 
 
 def _inner_values(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that a node's subgraphs define, and that may have any name."""
+    """Yield the values that a node's subgraphs define, and that may be renamed."""
     bound = set(bound_by_name(node))
     for graph in subgraphs(node):
         made = (value for inner in graph for value in inner.outputs if value.name)

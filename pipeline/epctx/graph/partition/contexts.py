@@ -1,7 +1,7 @@
 """EPContext nodes that replace a partition, and the nodes that stayed beside them.
 
-ONNX Runtime gets a partition as a whole, and its EP may take it in pieces: each is one EPContext
-node of the published file, with nodes of the default EP between.
+ONNX Runtime gets a partition as a whole, but its EP may take only parts of it. Each part is one
+EPContext node of the published file, with nodes of the default EP between them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def is_one(replacement: Replacement) -> bool:
 def divide(
     flow: Dataflow, replacement: Replacement, left: Container[ir.Node]
 ) -> tuple[Partition, ...]:
-    """Divide the nodes that an EP took of a partition by the EPContext nodes that it made.
+    """Divide the nodes of a partition that an EP took among the EPContext nodes that it made.
 
     Args:
         flow: dataflow of the model before the replacement is spliced in.

@@ -26,11 +26,11 @@ from epctx.graph.serde.ordering import bodies
 from epctx.graph.weights.tensors import content_digest
 
 _LARGE: Final = 64 * 1024
-"""Least bytes of weights that are compared in sharing groups and never used by cheap nodes."""
+"""Weights of more bytes are compared in sharing groups, and cheap nodes never use them."""
 _CHEAP_SHARE: Final = 100
-"""Inverse of the share of nodes that a cheap node may depend on, itself included."""
+"""Inverse of a share of all nodes: a cheap node and all that it depends on are fewer."""
 _CHEAP_NODES: Final = 256
-"""Maximum number of these nodes, which bounds the time of the search."""
+"""A cheap node and all that it depends on are fewer nodes, which bounds the time of the search."""
 _KNOWN: Final = frozenset({"", "ai.onnx", "com.microsoft"})
 """Domains whose operators keep no state; operators of other domains may."""
 _HEAVY: Final = frozenset({"Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv"})
@@ -38,16 +38,16 @@ _HEAVY: Final = frozenset({"Conv", "ConvInteger", "ConvTranspose", "DeformConv",
 
 Cost = Callable[[ir.Value], int]
 _Span = tuple[int, int]
-"""Two nodes: the places after the first, up to the one before the second."""
+"""Two nodes, for the places from the one after the first node to the one before the second."""
 
 
 class Layout:
-    """The nodes of a model's main graph, which are put in this order, and the places between them.
+    """The nodes of a model's main graph in the order of its layers, and the places between them.
 
     Nodes are integers of `flow`; place `p` is the one before node `p`.
 
     Args:
-        model: changed: its nodes are put in order.
+        model: is changed; its nodes are put in order.
         following: op types whose nodes may not be cut from the nodes that make their inputs.
 
     Attributes:
@@ -57,7 +57,7 @@ class Layout:
         anchors: places after nodes that lead to an output and are not computed again; each piece
             needs such a node.
         candidates: anchors at which the model may be cut, except the last.
-        after: place right after the node that makes a value, by the value's name.
+        after: the place right after the node that makes a value, by the value's name.
         barriers: spans of places at which the model may not be cut, with the reason.
         toll: bytes that cross each place.
     """
@@ -96,7 +96,7 @@ class Layout:
         The input of a node that is computed again crosses to all uses of that node.
         """
         flow, again = self.flow, self.again
-        first, last = [*range(len(again))], [*range(len(again))]  # nodes that need each
+        first, last = [*range(len(again))], [*range(len(again))]  # users of each node
         for node in reversed(range(len(again))):
             users = [u for v in flow.nodes[node].outputs for u in flow.consumers.get(v, ())]
             if again[node] and users:
@@ -152,7 +152,7 @@ class Layout:
                 yield from ((node, weight) for weight in weights)
 
     def blocks(self, places: Sequence[int], cost: Cost) -> list[dict[Hashable, int]]:
-        """Return the costs of the initializers used between each two of these places."""
+        """Return the costs of the initializers that are used between neighbouring places."""
         cost_once = cache(cost)
         blocks: list[dict[Hashable, int]] = [{} for _ in range(len(places) + 1)]
         for node, weight in self._weights():
@@ -210,7 +210,7 @@ def _order(flow: Dataflow, graph: ir.Graph) -> list[int]:
     order: list[int] = []
     while stack:
         node = stack.pop()
-        if node < 0:  # all that it needs is in order
+        if node < 0:  # its makers are in order
             order.append(~node)
         elif node not in seen:
             seen.add(node)
@@ -223,7 +223,7 @@ def _order(flow: Dataflow, graph: ir.Graph) -> list[int]:
 def _computed_again(model: ir.Model, flow: Dataflow) -> list[bool]:
     """Return for each node whether every piece that needs it computes it again."""
     limit = min(len(flow.nodes) / _CHEAP_SHARE, _CHEAP_NODES)
-    cones: dict[int, set[int]] = {}  # of cheap nodes: each with all that it depends on
+    cones: dict[int, set[int]] = {}  # cheap nodes, each with its dependencies
     again: list[bool] = []
     for node, made in enumerate(flow.nodes):
         needs = flow.predecessors[node]

@@ -1,7 +1,7 @@
-"""Outline of a model for reports: its nodes, who took them, and where they are in the source.
+"""Outline of a model for reports: its nodes, their owners, and their places in the source.
 
 Exporters write the line of code that a node comes from into the node's metadata. torch (2.13)
-writes the trace of the module's code, and the scopes of its modules, by which a layer is known.
+writes the trace of the module's code, and the scopes of its modules, which identify a layer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Outlined:
         """Return the outline with the current partitions of the nodes.
 
         A node that an EP left may have become another object on its way to the next EP; it is found
-        by name. A node that an EP made itself is not the model's, and is in no outline.
+        by name. A node that an EP made does not belong to the model, and is left out.
         """
         owners = [-1] * len(self._names)
         for number, partition in enumerate(partitions):
@@ -66,10 +66,10 @@ _PACKAGES: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 
 
 def node_locations(path: Path, names: Collection[str]) -> Mapping[str, str]:
-    """Return places in the model at `path` of nodes with these names, as far as they are there.
+    """Return the places of nodes with these names in the model at `path`, as far as it has them.
 
     A node that a pass made from another has the other's name, followed by `/` and its own operator.
-    A node without a name is called after its outputs.
+    A node without a name is named by its outputs.
 
     Raises:
         ModelError: there is no model at `path`.

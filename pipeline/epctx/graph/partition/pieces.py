@@ -1,10 +1,10 @@
 """Cuts of models into pieces that are compiled one by one.
 
-`choose` decides; `divide` carries a decision out. `layout` has what a model offers: places and what
-crosses them. `balance` chooses among places: it cuts a row of blocks into runs, so that the largest
-run is small, and then the tolls of the cuts are few. A block holds items, each with a size. A run
-holds the items of its blocks, each once, so the size of a run never shrinks when the run grows at
-either end. Every search in `balance` relies on that.
+`choose` decides where to cut, and `divide` cuts. `layout` has the places of a model and the values
+that cross them. `balance` chooses among places: it cuts a row of blocks into runs so that, first,
+the largest run is small, and then the tolls of the cuts are low. A block holds items, each with a
+size. A run holds the items of its blocks, each once, so the size of a run never shrinks when the
+run grows at either end. Every search in `balance` relies on that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from epctx.text import did_you_mean, size_words
 
 SLACK: Final = 20
 """Inverse of the share (5 %) by which a run may exceed the smallest possible largest run to save
-tolls. No run is smaller than that share of it, unless there are too few blocks."""
+tolls. No run is smaller than this share of the smallest possible largest run, unless there are too
+few blocks.
+"""
 
 Blocks = Sequence[Mapping[Hashable, int]]
 """Items of each block, with their sizes."""
@@ -50,9 +52,9 @@ def balance(
 ) -> list[int]:
     """Cut `blocks` into exactly `count` runs.
 
-    The largest run is within `SLACK` of the smallest possible one, no run is next to nothing, and
-    the sum of tolls is minimal. Among equal sums the smaller largest run wins, then the cuts that
-    come first.
+    The largest run is within `SLACK` of the smallest possible one, no run is almost empty, and the
+    sum of tolls is minimal. Among equal sums the smaller largest run wins, then the cuts that come
+    first.
 
     Args:
         blocks: at least `count` blocks.
@@ -139,8 +141,9 @@ def _cheapest(
 _KEY: Final = "partition.pieces"
 _WHY: Final = "the fewest bytes cross, and no piece is 5 % larger than the largest must be"
 _UNLIKE: Final = 1.5
-"""Models are cut alike if the largest piece is at most so much larger than that of the first model
-alone."""
+"""Greatest ratio of the largest piece to that of the first model alone, at which models are still
+cut alike.
+"""
 
 
 def choose(
@@ -155,7 +158,7 @@ def choose(
 ) -> dict[str, CutPlan]:
     """Choose the cuts of models that share contexts, or of one model.
 
-    With `count` or `max_memory`, the largest piece is within 5 % of the smallest possible one, and
+    Under `count` or `max_memory`, the largest piece is within 5 % of the smallest possible one, and
     the fewest bytes cross. Places are chosen in the first model; a place in another model
     corresponds if the large weights used before it are the same, by content.
 
@@ -165,13 +168,14 @@ def choose(
         cost: bytes that the compile takes for one initializer.
         count: number of pieces.
         max_memory: bytes for the largest piece; the number of pieces is the smallest that fits.
-        at: values; each cut comes right after the node that makes one. They are used if neither
-            `count` nor `max_memory` is given.
+        at: names of values; each cut comes right after the node that makes the value. They are used
+            if neither `count` nor `max_memory` is given.
         following: op types whose nodes may not be cut from the nodes that make their inputs.
 
     Raises:
         ManifestError: the first model cannot be cut as asked.
-        ModelError: another model cannot be cut where the first one can, or in unequal pieces only.
+        ModelError: another model cannot be cut where the first one can, or only into unequal
+            pieces.
     """
     layouts = {name: Layout(model, following) for name, model in models.items()}
     first = next(iter(layouts.values()))
@@ -194,7 +198,7 @@ def choose(
         try:
             reasons = pick([*rows])
         except ManifestError as error:
-            pick(places)  # raises what is wrong with the first model alone
+            pick(places)  # raises the fault of the first model alone
             raise _unlike(layouts) from error
         if len(rows) < len(places) and largest(reasons) > _UNLIKE * largest(pick(places)):
             raise _unlike(layouts)
@@ -230,7 +234,7 @@ def divide(model: ir.Model, pieces: CutPlan) -> list[Partition]:
                 needed[need] |= needed[number]
     names = Names(model.graph, (), ())
     members: list[list[ir.Node]] = [[] for _ in range(len(places) + 1)]
-    instead: list[dict[ir.Value, ir.Value]] = [{} for _ in members]  # what each piece uses
+    instead: list[dict[ir.Value, ir.Value]] = [{} for _ in members]  # clones by piece
     for node, numbers in zip(layout.flow.nodes, needed, strict=True):
         first, *others = sorted(numbers)
         for piece in others:
@@ -241,7 +245,7 @@ def divide(model: ir.Model, pieces: CutPlan) -> list[Partition]:
                 if value is not None and value in instead[first]:
                     user.replace_input_with(place, instead[first][value])
         members[first].append(node)
-    model.graph.extend([node for piece in members for node in piece])  # moves those that are there
+    model.graph.extend([node for piece in members for node in piece])  # moves nodes that are there
     flow, ends = Dataflow(model), [0, *accumulate(map(len, members))]
     return [flow.cut(i, range(ends[i], ends[i + 1])) for i in range(len(members))]
 
@@ -315,8 +319,8 @@ def _named_places(layout: Layout, at: Sequence[str]) -> list[int]:
 
 
 def _named_place(layout: Layout, name: str) -> int:
-    """Return the place after the last node, up to the maker of a value, that is not computed again;
-    nodes between them go to the pieces that use them.
+    """Return the place after the last node that is not computed again, up to the node that makes a
+    value. Nodes between the two go to the pieces that use them.
     """
     anchors = [0, *layout.anchors]
     place = anchors[bisect_right(anchors, layout.after.get(name, 0)) - 1]

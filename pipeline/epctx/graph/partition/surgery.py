@@ -1,4 +1,4 @@
-"""Cutting a partition out of a model, and putting what its EP made in its place.
+"""Cutting a partition out of a model, and replacing it by the fragment that its EP made.
 
 Tensors are never copied: initializers on both sides are the same tensor objects. One model has one
 version of each operator set.
@@ -23,10 +23,10 @@ from epctx.graph.weights.tensors import content_digest
 
 
 def merge_opsets(model: ir.Model, fragment: ir.Model) -> None:
-    """Import in `model` what the nodes of `fragment` use.
+    """Import in `model` the operator sets that the nodes of `fragment` use.
 
     Raises:
-        CompileError: the model imports another version, in which an operator differs.
+        CompileError: the model imports another version, in which an operator differs or is unknown.
     """
     used: dict[str, set[str]] = defaultdict(set)
     for node in RecursiveGraphIterator(fragment.graph):
@@ -78,12 +78,12 @@ def extract(model: ir.Model, partition: Partition) -> ir.Model:
         name=model.graph.name,
     ).clone()
     for value in graph.inputs:
-        value.const_value = None  # a default of the source model is no default here
+        value.const_value = None  # no defaults in the extracted model
     return ir.Model(graph, ir_version=model.ir_version, functions=tuple(model.functions.values()))
 
 
 def splice(model: ir.Model, replacements: Sequence[Replacement]) -> None:
-    """Put each fragment in the place of its partition, in `model`, which changes.
+    """Replace each partition of `model` by its fragment, in place.
 
     Graph inputs and outputs keep names and order. Outputs of a fragment keep their names, and have
     the type and shape that the fragment or the model knows. Other names of a fragment get a number
@@ -148,7 +148,7 @@ def _check_interface(replacement: Replacement) -> None:
 
 
 def _merge_model(model: ir.Model, fragment: ir.Model) -> None:
-    """Take over what a fragment needs of its model: opsets, IR version, compatibility."""
+    """Copy opsets, IR version and compatibility info from a fragment's model."""
     merge_opsets(model, fragment)
     model.ir_version = max(model.ir_version, fragment.ir_version)
     for key, info in fragment.metadata_props.items():
@@ -230,7 +230,7 @@ def _describe(partition: Partition, new: ir.Value, given: ir.Value, old: ir.Valu
 
 
 def _initializer(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
-    """Return the model's initializer for a fragment's: the same tensor is one initializer."""
+    """Return the model's initializer for one of a fragment; equal tensors are one initializer."""
     name = value.name or ""
     own = graph.initializers.get(name)
     if own is not None and _same_tensor(own.const_value, value.const_value):

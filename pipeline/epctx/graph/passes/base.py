@@ -7,7 +7,7 @@ changes by kind; for any other pass the record only says whether it changed anyt
 
 A pass must keep the graph's meaning: the names and order of inputs and outputs, and every output's
 value. It must be a function of the graph alone, in any process: no time, no random numbers, no
-iteration over sets. A built-in's name cannot be taken.
+iteration over sets. A third party's pass cannot have the name of a built-in pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Passes that leave less of a graph: Constant nodes, decided Ifs, and what nothing uses.
+"""Passes that remove Constant nodes, decided Ifs, and unused nodes, initializers and opsets.
 
 Exporters guard squeezes and broadcasts by the rank or size of a dimension; once dimensions are
 fixed, only one branch is left, and no execution provider takes an If.
@@ -62,7 +62,7 @@ def _constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
 
 
 class ResolveBranchesPass(CountingPass):
-    """Put the taken branch in the place of each If with a constant condition."""
+    """Replace each If with a constant condition by the taken branch."""
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
         """Return the count of resolved Ifs.

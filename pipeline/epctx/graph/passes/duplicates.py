@@ -1,8 +1,8 @@
 """Duplicates merged: nodes that compute the same, initializers with the same content.
 
-onnx_ir's passes of this kind were tried and left (onnx-ir 1.1.0): its common subexpressions take
-Bernoulli and training Dropout for functions of their inputs, and an attribute of -0.0 for one of
-0.0; its deduplication hashes every weight anew, and copies those that are equal into memory.
+onnx_ir's passes of this kind were tried and not used (onnx-ir 1.1.0). Its pass for common
+subexpressions treats Bernoulli and training Dropout as functions of their inputs, and an attribute
+of -0.0 as 0.0. Its deduplication hashes every weight anew, and copies equal weights into memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _merge(node: ir.Node, first: ir.Node) -> bool:
 
 
 def _key(node: ir.Node) -> Hashable | None:
-    """Return a key for the function of a node's inputs that it computes; None if there is none."""
+    """Return a key that only nodes that compute the same share; None if a node has no such key."""
     if node.domain not in DOMAINS or node.op_type in RANDOM or _trains(node):
         return None
     attributes = []
@@ -92,7 +92,9 @@ def _trains(node: ir.Node) -> bool:
 
 
 def _attribute(attribute: ir.Attr) -> Hashable | None:
-    """Return a key that only equal attributes share, with floats by their bits; None if none."""
+    """Return a key that only equal attributes share, with floats by their bits; None if an
+    attribute has no such key.
+    """
     if attribute.is_ref():
         return None
     kind, value = attribute.type, attribute.value
@@ -137,7 +139,7 @@ class MergeInitializersPass(CountingPass):
 
 
 def _candidates(graph: ir.Graph) -> list[list[ir.Value]]:
-    """Return groups of initializers that may be equal and that nobody feeds or reads from outside.
+    """Return groups of initializers that may be equal and that the caller neither feeds nor reads.
 
     Dequantized ones are left out: QNN 2.7.0 can compute wrong numbers from quantized constants that
     nodes share (`quantization.qnn`).
@@ -155,7 +157,7 @@ def _is_dequantized(value: ir.Value) -> bool:
 
 
 def _digest(tensor: ir.TensorProtocol) -> Digest:
-    """Return BLAKE3 of a tensor's bytes; a view is never laid out whole."""
+    """Return BLAKE3 of a tensor's bytes; a view is never copied as a whole."""
     if isinstance(tensor, ir.Tensor) and tensor.dtype.bitwidth >= 8:
         return of_chunks(scratch.content_chunks(tensor.numpy()))
     return content_digest(tensor)

@@ -169,8 +169,8 @@ class Editor:
     def make_constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
         """Replace a node's output by an initializer of the same name; the caller removes the node.
 
-        A graph output becomes the output of an Identity: neither partitions nor all execution
-        providers know outputs that no node makes.
+        A graph output becomes the output of an Identity: partitions, and some execution providers,
+        do not support outputs that no node makes.
         """
         graph = graph_of(value)
         if value.is_graph_output():
@@ -187,7 +187,7 @@ class Editor:
         """Replace `old`, which a node makes, by `new`; return False if that is not possible.
 
         A graph output keeps its name. `new` takes the name if a node of the same graph makes it,
-        nothing else uses it, and it is no output itself; else an Identity stands between. If an
+        nothing else uses it, and it is not an output itself; else an Identity comes between. If an
         Identity makes `old` already, nothing changes. A value that is an output and is used by
         nodes, too, is not safe with ONNX Runtime: its fusion of Gemm and Transpose (1.31.1) removes
         the node that makes it, and the model cannot be loaded.

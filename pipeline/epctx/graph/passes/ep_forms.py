@@ -1,16 +1,15 @@
 """Forms of norms and gathers that more execution providers take.
 
-EPs know a sum and a norm, and not all of them the two in one: QNN 2.7.0 takes no
-SkipSimplifiedLayerNormalization, of which a decoder of onnxruntime-genai's builder has two in each
-layer, and is cut there. `split-norms` takes them apart. It is no part of a level, since it is not
-exact: the fused kernel of ONNX Runtime adds up squares in another order (4e-7 in float32, a step of
+EPs take a sum and a norm, but some do not take the two fused. QNN 2.7.0 takes no
+SkipSimplifiedLayerNormalization. A decoder of onnxruntime-genai's builder has two in each layer,
+and is cut at each. `split-norms` splits these nodes. It belongs to no level, since it is not exact:
+the fused kernel of ONNX Runtime adds up squares in another order (4e-7 in float32, a step of
 float16; 1.31.1).
 
-Exporters take attention masks apart by gathers with constant indices. QNN 2.7.0 takes no GatherND
-of booleans, none with batch dimensions, and none whose indices have more than four dimensions
-("Failed to create GatherND node"), which cuts a transformer in two. It takes Gather, Slice, Reshape
-and Tile of all of these. Every form is exact, and made only where indices are constants and sizes
-are known.
+Exporters slice attention masks by gathers with constant indices. QNN 2.7.0 takes no GatherND of
+booleans, none with batch dimensions, and none whose indices have more than four dimensions ("Failed
+to create GatherND node"), which cuts a transformer in two. It takes Gather, Slice, Reshape and Tile
+of all of these. Every form is exact, and is made only if indices are constants and sizes are known.
 """
 
 from __future__ import annotations
@@ -96,11 +95,13 @@ _X, _INDICES = Var("x"), Var("indices")
 _TILED = frozenset({ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64})
 """Types for which ONNX Runtime's CPU EP, in every version of the op, and QNN have a Tile."""
 _OPEN = frozenset({None, ir.DataType.STRING})
-"""Types that stay: Gather of ONNX Runtime 1.31.1 copies only the first string of each slice."""
+"""Types that are not rewritten: Gather of ONNX Runtime 1.31.1 copies only the first string of each
+slice.
+"""
 
 
 def _flat(match: Match, batches: int) -> ir.Value | None:
-    """Return a Gather from a table whose rows are what one index points to; None if that fails."""
+    """Return a Gather from a table with a row for each possible index; None if that fails."""
     shape, given = edit.static_shape(match["x"]), edit.array(match["indices"])
     if shape is None or given is None or match.root.attributes.get_int("batch_dims", 0) != batches:
         return None

@@ -1,14 +1,15 @@
 """Folding of constants: nodes whose inputs are constants become initializers.
 
-`fold-constants` folds what is bit-exact on every machine; `fold-float-arithmetic` elementwise IEEE
-arithmetic (design section 7). Weights that nodes make must reach an execution provider as
-initializers (real-eps.md section 14).
+`fold-constants` folds nodes that are bit-exact on every machine, and `fold-float-arithmetic` folds
+elementwise IEEE arithmetic (design section 7). Weights that nodes make must reach an execution
+provider as initializers (real-eps.md section 14).
 
-numpy evaluates, not onnxruntime (`arithmetic` says why) and not onnx's reference evaluator, which
-for some ops goes through float64 and which holds every result in memory. Bit-exact means what
-onnxruntime's CPU kernels compute at ORT_DISABLE_ALL (tests/fuzz/graphs checks it), with one
-exception: between float16 nodes the CPU EP leaves out roundings, so a Cast of a weight to float16
-before such a node rounds when it is folded, and does not when it is run (measured on 1.31.1).
+numpy evaluates the nodes. onnxruntime does not (`arithmetic` says why). Nor does onnx's reference
+evaluator: it computes some ops in float64, and holds every result in memory. Bit-exact means equal
+to the results of onnxruntime's CPU kernels at ORT_DISABLE_ALL (tests/fuzz/graphs checks it), with
+one exception. The CPU EP leaves out roundings between float16 nodes, so a Cast of a weight to
+float16 before such a node rounds when it is folded, and does not when it is run (measured on
+1.31.1).
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class _FoldPass(CountingPass):
 
 
 class FoldConstantsPass(_FoldPass):
-    """Integers, booleans, movement, fills, casts."""
+    """Fold integers, booleans, movement, fills and casts."""
 
     _kernels: ClassVar[Kernels] = {
         **movement.KERNELS,
@@ -109,7 +110,7 @@ class FoldConstantsPass(_FoldPass):
 
 
 class FoldFloatArithmeticPass(_FoldPass):
-    """Elementwise arithmetic of float32 and float64."""
+    """Fold elementwise arithmetic of float32 and float64."""
 
     _kernels = arithmetic.FLOAT_KERNELS
 
@@ -157,8 +158,8 @@ def _final(node: ir.Node) -> bool:
 
 
 def _expands(value: ir.Value) -> bool:
-    """Tell whether a value is the shape of an Expand. For a computed -1, ONNX Runtime 1.31.1 keeps
-    the size; from a constant -1 it infers the size -1, and may not load the model.
+    """Tell whether a value is the shape of an Expand. ONNX Runtime 1.31.1 keeps the size for a
+    computed -1, but infers the size -1 from a constant -1, and may refuse the model.
     """
     return any(edit.is_op(use.node, "Expand") and use.idx == 1 for use in value.uses())
 

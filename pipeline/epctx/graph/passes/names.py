@@ -1,4 +1,4 @@
-"""`unique-names`: while passes run, no value of a subgraph has another graph's name."""
+"""`unique-names`: keeps names of values apart between graphs while passes run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from epctx.graph.passes.base import CountingPass
 from epctx.graph.serde.ordering import bodies
 
 _GIVEN: Final = "epctx.names"
-"""Key in the `meta` of a body of the earlier names of its inputs and outputs."""
+"""Key in the `meta` of a body, for the earlier names of its inputs and outputs."""
 
 
 class UniqueNamesPass(CountingPass):
-    """Rename values of subgraphs whose names other graphs have too.
+    """Rename values of subgraphs whose names values of other graphs also have.
 
     ONNX finds a value by its name, innermost graph first. So a pass that moves a value could make a
     name mean another one. The main graph's names stay. If an operator finds a body's inputs and
@@ -60,7 +60,7 @@ def _named(node: ir.Node) -> Iterator[ir.Graph]:
 
 
 def _keep_apart(node: ir.Node, graph: ir.Graph, editor: edit.Editor) -> None:
-    """Rename outer values that have a name of the body: passes may have moved them."""
+    """Rename outer values whose name the body also defines: passes may have moved them."""
     own = {value.name for value in _values(graph)}
     inside = set(dataflow.subgraphs(node))
     for value in dict.fromkeys(dataflow.captured(node)):

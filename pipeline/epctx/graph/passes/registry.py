@@ -48,7 +48,8 @@ class Loop(Struct, frozen=True, kw_only=True):
 
     Attributes:
         passes: passes that run in turn.
-        follow: pass that runs after them if something has changed; if it changes more, they go on.
+        follow: pass that runs after them if they changed something; if it changes something too,
+            they run again.
     """
 
     passes: tuple[str, ...]
@@ -98,7 +99,7 @@ def names() -> tuple[str, ...]:
 
 
 def check(wanted: Iterable[str], *, where: str | None = None) -> None:
-    """Raise for the first name in `wanted` that is not a pass.
+    """Raise an error for the first name in `wanted` that is neither a pass nor a level.
 
     Raises:
         ManifestError: there is no such pass, or two packages have one of this name.
@@ -128,7 +129,7 @@ def create(name: str, scratch: Scratch) -> ir.passes.InPlacePass:
     """Make a pass.
 
     Raises:
-        ManifestError: there is no such pass, or its package cannot be loaded.
+        ManifestError: there is no such pass, two packages have it, or its package cannot be loaded.
     """
     check((name,))
     if name not in _BUILT_IN:
@@ -143,7 +144,7 @@ def of_others(wanted: Iterable[str]) -> Mapping[str, EntryPoint]:
     """Return the third-party passes in `wanted`, with their entry points.
 
     Raises:
-        ManifestError: there is no such pass.
+        ManifestError: there is no such pass, or two packages have it.
     """
     chosen = [name for name in wanted if name not in _BUILT_IN and name not in LEVELS]
     check(chosen)

@@ -27,7 +27,7 @@ from epctx.graph.passes.shapes import NodeInference
 
 
 class Var(Struct, frozen=True):
-    """Matches any value, under a name; equal names must be equal values."""
+    """Matches any value, under a name; the same name matches the same value."""
 
     name: str
 

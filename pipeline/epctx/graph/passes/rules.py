@@ -25,7 +25,7 @@ def _input(match: Match) -> ir.Value:
 
 
 def _dropout(match: Match) -> ir.Value | None:
-    """Dropout does nothing in inference: always from opset 7 to 11, else by a constant."""
+    """Remove a Dropout that drops nothing: any from opset 7 to 11, others by attribute or input."""
     node = match.root
     if match.version < 7:
         return match["x"] if node.attributes.get_int("is_test", 0) else None
@@ -190,7 +190,9 @@ def _dimensions(match: Match) -> ir.Value | None:
 
 
 def _places(node: ir.Node, version: int, count: int) -> Array | None:
-    """Return which of `count` dimensions a Gather or Slice takes; None if unknown."""
+    """Return the indices of dimensions, out of `count`, that a Gather or Slice takes; None if
+    unknown.
+    """
     if node.op_type == "Gather":
         indices = edit.array(node.inputs[1])
         if indices is None or not indices.size:
@@ -212,7 +214,7 @@ def _places(node: ir.Node, version: int, count: int) -> Array | None:
 def _norm(match: Match) -> ir.Value | None:
     """Put the weights of a norm second; exports of Llama and similar models have them first.
 
-    With the weights first QNN (2.7.0) fails to compile such a float32 norm:
+    QNN (2.7.0) fails to compile a float32 norm that has its weights first:
     "QNN_COMMON_ERROR_MEM_ALLOC".
     """
     weights = match["y"]

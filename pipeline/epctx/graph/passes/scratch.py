@@ -1,10 +1,11 @@
 """Weights that passes make: views while the passes work, a file when they are done.
 
-A fold hands on numpy views wherever it can: a fill is one element with strides of zero, a
-transposition another order of strides. What must be laid out anew goes to files in the scratch
-folder: what is large at once and block by block, the rest when some of it has come together. What
-is still a view at the end is written then. So no large weight is ever whole in memory, and their
-sum is not either (design section 7: "streamed to disk, not held in memory").
+A fold returns numpy views wherever it can: a fill is one element with strides of zero, a
+transposition another order of strides. Arrays that must be laid out anew go to files in the scratch
+folder. Large arrays are written at once, block by block; smaller ones are collected and written
+together. Arrays that are still views at the end are written then. So memory never holds a large
+weight as a whole, nor the sum of the weights (design section 7: "streamed to disk, not held in
+memory").
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ HELD = 1 << 26
 """Bytes (64 MiB) of larger tensors that stay in memory until they are written together."""
 
 MOST = 8 << 30
-"""Bytes (8 GiB) that passes may make of a model, beside `TIMES` the bytes of its source."""
+"""Bytes (8 GiB) of weights that passes may make, in addition to `TIMES` the bytes of the source."""
 
 TIMES = 8
 """Factor of the source's bytes: a weight may go through several nodes that lay it out anew."""
@@ -180,7 +181,9 @@ class Scratch:
 
     @property
     def is_full(self) -> bool:
-        """True if this model may get no more weights: a small model may make terabytes."""
+        """True if passes may make no more weights; without a limit, a small model may make
+        terabytes.
+        """
         return self._left < 0
 
     def lay_out(self, shape: tuple[int, ...], pieces: Iterable[memoryview], like: Array) -> Array:
@@ -258,7 +261,7 @@ class Scratch:
         for each in (pending, used, self._made, self._mapped, self._bases, self._known):
             each.clear()
         for path in dead:
-            with suppress(OSError):  # a view is left somewhere, on Windows: the folder goes later
+            with suppress(OSError):  # Windows: a view is alive; the folder is removed later
                 path.unlink()
 
     def _dead(
@@ -266,7 +269,7 @@ class Scratch:
         used: Mapping[DataFile, Mapping[int, MappedTensor]],
         pending: dict[int, ir.TensorProtocol],
     ) -> list[Path]:
-        """Return files to delete; tensors in use of them are added to `pending`."""
+        """Return files to delete; their tensors that are in use are added to `pending`."""
         dead = []
         for file, parts in self._made.items():
             tensors_of = used.get(file, {})

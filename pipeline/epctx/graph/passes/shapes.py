@@ -151,7 +151,7 @@ def _merge(value: ir.Value, found: onnx.TypeProto) -> bool:
     shape = None if protos.holds_map(found) else ir.serde.deserialize_type_proto_for_shape(found)
     if shape is None:
         return changed
-    if value.shape is None or len(value.shape) != len(shape):  # what is declared is wrong
+    if value.shape is None or len(value.shape) != len(shape):  # the declared rank is wrong
         value.shape = shape
         return True
     merged = [_better(known, dim) for known, dim in zip(value.shape, shape, strict=True)]

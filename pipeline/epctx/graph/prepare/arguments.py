@@ -1,8 +1,8 @@
 """Arguments that ONNX's shape inference and ONNX Runtime's kernels read differently.
 
-Shape inference from such an argument, also in ONNX Runtime's own optimizer, computes another model
-than the kernels do. So they are written in a form that both read alike: that of the kernels of
-onnxruntime 1.31.1 at ORT_DISABLE_ALL:
+Shape inference reads such an argument as another model than the kernels compute, even in ONNX
+Runtime's own optimizer. So these arguments are written in a form that both read alike: that of the
+kernels of onnxruntime 1.31.1 at ORT_DISABLE_ALL:
 
 - Slice: where a step is negative, an end of INT32_MAX or INT64_MAX means "to the front", which is
   written as the lowest integer. Steps beyond 2**30 take one element, as any step that is longer
@@ -39,7 +39,7 @@ Shape = tuple[int | None, ...]
 _MISFIT: Final = -1
 """Marker for sizes of one axis that do not fit each other."""
 _FORGETS_AXES: Final = (*map(int, ort.__version__.split(".")[:2]),) < (1, 32)
-"""True if reductions of nothing ignore axes from the back."""
+"""True if reductions of empty data ignore negative axes."""
 Integers = npt.NDArray[np.signedinteger[Any]]
 
 
@@ -176,25 +176,25 @@ def disputed(node: onnx.NodeProto, opset: int, shapes: Mapping[str, Shape]) -> D
         return None
     first = known[0]
     match node.op_type:
-        case "Squeeze" | "Unsqueeze" if opset < 11:  # axes from the back count as none
+        case "Squeeze" | "Unsqueeze" if opset < 11:  # negative axes are ignored
             negative = any(min(each.ints, default=0) < 0 for each in node.attribute)
             return Dispute() if negative else None
-        case "NonZero":  # of a scalar has a row for its one axis
+        case "NonZero":  # kernels make a row for a scalar
             return Dispute() if first == () else None
-        case "PRelu":  # of a wider slope
+        case "PRelu":  # the slope may be wider
             made = broadcast(known)
             return None if made is None or made == first else Dispute(shape=made)
-        case "Einsum":  # of an axis that one operand has with size 1
+        case "Einsum":  # kernels broadcast an axis of size 1
             return _einsum(node, known)
-        case "AveragePool" | "LpPool" | "MaxPool":  # whose last window lies in the padding
+        case "AveragePool" | "LpPool" | "MaxPool":  # the last window may lie in the padding
             return None if first is None else _pool(node, first)
     reduces = node.op_type.startswith("Reduce") or node.op_type in ("ArgMax", "ArgMin")
     return Dispute() if reduces and _FORGETS_AXES and first is not None and 0 in first else None
 
 
 def broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
-    """Return the shape of values of these shapes together; None if one of them is unknown, or if
-    they do not fit each other.
+    """Return the shape to which these shapes broadcast; None if one of them is unknown, or if they
+    do not fit each other.
     """
     known = [shape for shape in shapes if shape is not None]
     rank = max(map(len, known), default=0)

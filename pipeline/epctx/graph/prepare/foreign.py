@@ -1,4 +1,4 @@
-"""Types and shapes of operators that onnx cannot infer, as ONNX Runtime has them.
+"""Types and shapes of operators that onnx cannot infer, as ONNX Runtime infers or computes them.
 
 These are ONNX Runtime's own operators (com.microsoft) and some of classical machine learning. ONNX
 Runtime infers most of them when it loads a model. If it infers no shape, or another one than the
@@ -20,7 +20,8 @@ from epctx.graph.serde import protos
 
 Types = Mapping[str, onnx.TypeProto]
 Ask = Callable[[onnx.ModelProto], Types | None]
-"""Returns the types of a model's outputs as ONNX Runtime infers them; None if it refuses it."""
+"""Returns the types of a model's outputs as ONNX Runtime infers them; None if it refuses the model.
+"""
 
 _ROUNDS: Final = 8
 """Maximum number of inferences; each knows the shapes of the nodes that were run before."""
@@ -60,7 +61,7 @@ def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
             break
     unsure = {n for n in names if n in declared and _is_doubtful(inferred, declared, n)}
     result = {n: kind for n, kind in inferred.items() if n in names - unsure} | made
-    for node in nodes:  # where ONNX Runtime 1.32 knows this shape, it computes in place, and wrong
+    for node in nodes:  # ONNX Runtime 1.32 computes it in place, wrongly, if it knows the shape
         if node.op_type == "Normalizer" and any(each.s == b"L2" for each in node.attribute):
             result.pop(node.output[0], None)
     return result
@@ -87,7 +88,7 @@ def _probe(
 
 
 def _is_doubtful(inferred: Types, declared: Types, name: str) -> bool:
-    """Tell whether a tensor has no known shape, or another one is declared."""
+    """Tell whether a tensor's inferred shape is unknown, or contradicts the declared one."""
     if name not in inferred:
         return False
     shape = inferred[name].tensor_type.shape

@@ -59,7 +59,7 @@ def separate_names(model: onnx.ModelProto) -> Mapping[str, str]:
 
 
 def restore_names(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
-    """Undo `rename`, which returned `names`."""
+    """Undo `separate_names`, which returned `names`."""
     for graph in protos.graphs(model) if names else ():
         _rename(graph, names)
 
@@ -105,8 +105,8 @@ def infer(
     `native.reach` limits the extent of inference.
 
     If onnx infers other shapes than ONNX Runtime's kernels make (`arguments`), the result has the
-    node in another form, or the shape of its output and of what follows is unknown, whatever the
-    file declares.
+    node in another form. Without such a form, the shapes of its output and of the values that
+    follow are unknown, whatever the file declares.
 
     Inferred types win over declared ones, which may be older than the fixed dimensions. Declared
     types count where nothing is inferred, and more is inferred from them.
@@ -145,7 +145,7 @@ def _name_open(graph: onnx.GraphProto) -> None:
 
 
 def _inferred(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.ModelProto:
-    """Return the model as `infer` does, without asking."""
+    """Return the model as `infer` does, without its `ask`."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     arguments.write_alike(bare)
@@ -158,7 +158,7 @@ def _inferred(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> on
     is_believed = True
     while inferred is not None and (disputes := _hide_disputed(bare, inferred)):
         is_believed = is_believed and all(each.shape is not None for each in disputes)
-        said.clear()  # what contradicts a shape that is not known now
+        said.clear()  # they contradict shapes that are unknown now
         inferred = _infer(bare, said.append)
     for message in said:
         contradicted(message)
@@ -211,8 +211,8 @@ def _hide(bare: onnx.ModelProto, node: onnx.NodeProto) -> None:
 
 
 def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto) -> Sequence[arguments.Dispute]:
-    """Hide disputed nodes from onnx; declare the shapes of their outputs as kernels make them, or
-    none.
+    """Hide disputed nodes from onnx; declare the output shapes that kernels make, or no shapes if
+    these are unknown.
     """
     opset = max((each.version for each in bare.opset_import if not each.domain), default=0)
     shapes: dict[str, arguments.Shape] = {}
@@ -306,8 +306,8 @@ def _forget(graph: onnx.GraphProto) -> None:
 
 
 def _unknown(graph: onnx.GraphProto) -> frozenset[str]:
-    """Return the values of operators that onnx does not know, and values without type or rank of
-    domains other than ONNX's own and of nodes with an unknown operator in a body.
+    """Return the outputs of operators that onnx does not know. Outputs without type or rank count,
+    too, if their node is in another domain than ONNX's own, or has an unknown operator in a body.
     """
     known = {v.name for v in _made(graph) if v.type.WhichOneof("value") and _has_rank(v.type)}
     found: set[str] = set()
@@ -374,7 +374,7 @@ def _is_whole(kind: onnx.TypeProto) -> bool:
 
 
 def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.ModelProto | None:
-    """Return onnx's inference; None if it fails for the whole model, or is not allowed."""
+    """Return onnx's inference; None if it fails for the whole model, or if `native` forbids it."""
     reach = native.reach()
     if reach == "nothing":
         return None

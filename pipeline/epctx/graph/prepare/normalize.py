@@ -1,22 +1,25 @@
-"""Models that ONNX Runtime takes though ONNX forbids them, written as ONNX has it.
+"""Models that ONNX Runtime accepts though ONNX forbids them, rewritten as valid ONNX.
 
-ONNX Runtime decides what a model may be; onnx's own tools read it otherwise, or not at all. This is
-what onnxruntime 1.31.1 makes of such a model:
+ONNX Runtime decides whether a model is valid; onnx's own tools read such a model differently, or
+not at all. onnxruntime 1.31.1 reads it as follows:
 
-- ONNX's own domain has two names, "" and "ai.onnx". Of several opsets of one domain the last
-  counts; of a domain that nodes use and the model does not import, the newest that it supports.
-- Constants may have one name: initializers, then Constant nodes, then sparse initializers, of
-  which the last counts if they are small. Constant nodes may have the name of another node.
-- An initializer of one branch with the name of an outer value that another branch of the node
-  uses is not read: the outer value is, in both.
-- A local function with the name of an operator that ONNX Runtime has is not called: that is.
+- ONNX's own domain has two names, "" and "ai.onnx". The last of several opsets of one domain
+  counts. A domain that nodes use and the model does not import has the newest opset that ONNX
+  Runtime supports.
+- Several constants may have one name. The last one counts if they are small; initializers come
+  first, then Constant nodes, then sparse initializers. Constant nodes may have the name of another
+  node.
+- An initializer of one branch is not read if another branch of the node uses an outer value of its
+  name. Both branches then read the outer value.
+- A local function is not called if ONNX Runtime has an operator of its name: the operator runs.
 - A Constant node with the name of a graph input is that input's default.
 - A node of the main graph with neither inputs nor outputs does nothing, whatever it is.
-- Of a tensor with values in several fields raw_data counts, else the field of its type.
-- Of several metadata properties of one key the last counts.
-- Before IR 4 every initializer had to be an input, too; it is a constant all the same. Exporters
-  kept to that later: so it is where all initializers are inputs, and most inputs are initializers.
-- Sparse tensors are made dense. onnx_ir drops sparse initializers without a word and refuses sparse
+- A tensor may have values in several fields: raw_data counts, else the field of its type.
+- The last of several metadata properties of one key counts.
+- Before IR 4 every initializer had to be an input, too; it is a constant all the same. Some
+  exporters still do so later. So initializers are also constants if all of them are inputs, and
+  most inputs are initializers.
+- Sparse tensors are made dense. onnx_ir drops sparse initializers silently and refuses sparse
   attributes, and every execution provider gets dense weights anyway.
 """
 
@@ -61,7 +64,7 @@ _TYPES: Final = {
     "value_string": onnx.AttributeProto.STRING,
     "value_strings": onnx.AttributeProto.STRINGS,
 }
-"""Attributes that hold a Constant's value; it has one of them."""
+"""Attributes that hold a Constant's value; a Constant has one of them."""
 _KINDS: Final = {
     "value_float": TensorProto.FLOAT,
     "value_int": TensorProto.INT64,
@@ -69,14 +72,16 @@ _KINDS: Final = {
 }
 """Element types of a Constant's attributes other than tensors; lists have an `s` at the end."""
 _LARGE: Final = 128
-"""Least bytes of initializers that ONNX Runtime stores apart, where it confuses equal names."""
+"""Least bytes of initializers that ONNX Runtime stores separately; it confuses equal names among
+them.
+"""
 
 
 def normalize_ort_quirks(found: OnnxFile, *, where: str) -> Iterator[str]:
-    """Write a model as ONNX has it, in place; yield notes on changes that a user may not know.
+    """Rewrite a model as valid ONNX, in place; yield notes on changes that a user may not expect.
 
     Raises:
-        ModelError: different constants have one name, and it is an accident which one counts.
+        ModelError: different constants have one name, and none of them reliably counts.
     """
     model = found.proto
     _defaults(model.graph)
@@ -207,7 +212,7 @@ def _values(tensor: onnx.TensorProto) -> None:
 
 
 def _constants(found: OnnxFile, where: str) -> Iterator[str]:
-    """Keep one constant for each name, and give no Constant another node's name."""
+    """Keep one constant for each name; clear the name of a Constant that another node has."""
     graph = found.proto.graph
     made: list[tuple[str, _Constant]] = [(tensor.name, tensor) for tensor in graph.initializer]
     made += [(name, n) for n in graph.node if _is_constant(n) for name in n.output]

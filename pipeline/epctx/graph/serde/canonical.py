@@ -6,13 +6,13 @@ whichever field a tensor's data was in, and whether it is in memory or mapped:
 - nodes in the order of `ordering`; attributes, initializers, value_info, opset imports, metadata
   and quantization annotations sorted by name;
 - tensors as raw data; those that are external and not mapped keep their reference;
-- only opset imports in use, the lowest IR version that has all that is used (so that an older
-  ONNX Runtime on a device reads it), producer name `epctx` and no producer version;
-- no doc strings; no metadata but the model's own, for exporters put stack traces with paths into
-  that of nodes; no device configurations; no initializers that nothing uses; no training.
+- only opset imports in use, the lowest IR version that has all used features (so that an older ONNX
+  Runtime on a device reads it), producer name `epctx` and no producer version;
+- no doc strings; no metadata but the model's own, since exporters put stack traces with paths into
+  the metadata of nodes; no device configurations; no initializers that nothing uses; no training.
 
-Nothing of that changes a result. `digest` is over the same form with each large tensor replaced
-by the digest of its content, so two models with one digest have one serialization.
+None of this changes a result. `digest` covers the same form, with each large tensor replaced by the
+digest of its content, so two models with one digest have one serialization.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""External data written: which tensors leave a model, and into which planned file.
+"""External data to be written: tensors move out of a model into a planned file.
 
 Source: spec/onnx-external-data: one file for all, a size threshold, aligned offsets. `basepath` is
 never written (ONNX Runtime refuses it, real-eps.md section 15).
@@ -101,7 +101,7 @@ T = TypeVar("T")
 THRESHOLD: Final = 1024
 """Least bytes of tensors that onnx itself moves out."""
 _INFERENCE_READS: Final = 1024
-"""Bytes of the largest tensor that holds a shape or the like: 128 dimensions."""
+"""Maximum bytes of a tensor that holds a shape or the like: 128 dimensions."""
 
 
 def place(
@@ -113,8 +113,8 @@ def place(
 ) -> PlannedFile | None:
     """Move large initializers of a model into a planned file, to which the model then refers.
 
-    The file is a function of the graph: tensors come in its canonical order. A content that
-    several values share is there once. Tensors of strings stay, since they have no external form.
+    The file is a function of the graph: tensors come in its canonical order. A content that several
+    values share is written once. Tensors of strings stay, since they have no external form.
 
     Args:
         location: the file.

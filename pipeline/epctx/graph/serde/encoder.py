@@ -1,8 +1,8 @@
 """Canonical encoding of a model: see `canonical` for its form.
 
-Fields come in ascending order of their numbers, as protobuf writes them; what is small passes
-through protobuf, what may be large is referred to (`wire.Message`). The IR version is the lowest
-that has the opsets and data types in use.
+Fields come in ascending order of their numbers, as protobuf writes them; small parts pass through
+protobuf, and parts that may be large are only referred to (`wire.Message`). The IR version is the
+lowest that has the opsets and data types in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, bug, order
 from epctx.graph.weights.tensors import MappedTensor, chunks, strings
 
 BASE: Final = 8
-"""IR version of 2021: what every ONNX Runtime since 1.10 reads."""
+"""IR version of 2021, which every ONNX Runtime since 1.10 reads."""
 
 _DATA_TYPES: Final = {
     "FLOAT8E4M3FN": 9,
@@ -80,7 +80,7 @@ def _data_types(ordered: OrderedGraph) -> Iterator[ir.DataType | None]:
 
 PRODUCER: Final = "epctx"
 CHECKSUM: Final = "epctx.checksum"
-"""Key in a tensor's `meta` of the checksum of its reference."""
+"""Key in a tensor's `meta`, for the checksum of its reference."""
 
 _TypeKey = tuple[ir.DataType, tuple[int | str | None, ...] | None]
 Encode = Callable[[wire.Message, ir.TensorProtocol], None]
@@ -107,8 +107,8 @@ def encode(model: ir.Model, *, tensor_data: Encode = data) -> wire.Message:
         tensor_data: writes a tensor's content.
 
     Raises:
-        EpctxError: no stage may hand on such a model: it has local functions, a cycle, an
-            initializer without value, or a domain that it does not import.
+        EpctxError: the model has local functions, a cycle, an initializer without value, or a
+            domain that it does not import; no stage may hand on such a model.
     """
     return _Encoder(tensor_data).model(model)
 

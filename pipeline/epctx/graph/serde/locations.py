@@ -17,11 +17,11 @@ from epctx.files.regular import open_regular
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DEEPEST: Final = 100
-"""Nesting that protobuf's own parser accepts."""
+"""Maximum nesting that protobuf's own parser accepts."""
 _LONGEST: Final = 4096
-"""Bytes of a location: no file system takes more."""
+"""Maximum bytes of a location: no file system takes more."""
 _MOST: Final = 1 << 16
-"""Files that a model can refer to."""
+"""Maximum number of files that a model can refer to."""
 _INNER: Final[Mapping[str, Mapping[int, str]]] = {
     "ModelProto": {7: "GraphProto", 25: "FunctionProto"},
     "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
@@ -39,13 +39,13 @@ _INNER: Final[Mapping[str, Mapping[int, str]]] = {
 }
 """Fields, by message type, that may hold tensors at any depth."""
 _TYPED: Final = {4: 5, 5: 6, 9: 10, 10: 11, 11: 22, 12: 23}
-"""Field of an attribute that counts, by the attribute's type."""
+"""Number of the field that holds an attribute's value, by the attribute's type."""
 _ATTRIBUTE_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 20, 13, 14
 _EXTERNAL: Final = 1
 _LOCATION: Final = b"location"
 _KEY, _VALUE = 1, 2
 _SMALL: Final = 1 << 16
-"""Bytes of a message that is looked through as a whole before it is walked."""
+"""Maximum bytes of a message that is searched as a whole before it is walked."""
 
 
 class _Malformed(ValueError):

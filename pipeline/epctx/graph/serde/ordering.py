@@ -24,8 +24,8 @@ class OrderedGraph(Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         nodes: all of its nodes, topologically sorted.
-        used: values that the nodes, their bodies, or the graph's outputs read, in order of reading:
-            the order of a body's outer values orders the nodes outside.
+        used: values that the nodes, their bodies, or the graph's outputs read, in order of reading.
+            The order of a body's outer values determines the order of the nodes outside.
         bodies: subgraphs of each node that has some, in the order of attribute names.
     """
 

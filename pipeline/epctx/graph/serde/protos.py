@@ -122,7 +122,7 @@ def sizes(shape: onnx.TensorShapeProto) -> str:
 
 
 def contradict(one: onnx.TensorShapeProto, other: onnx.TensorShapeProto) -> bool:
-    """Tell whether no tensor has both shapes."""
+    """Tell whether no tensor can have both shapes."""
     return len(one.dim) != len(other.dim) or any(
         {left.WhichOneof("value"), right.WhichOneof("value")} == {"dim_value"} and left != right
         for left, right in zip(one.dim, other.dim, strict=True)

@@ -1,7 +1,7 @@
 """ONNX files read without their weights.
 
-`read` and `read_mapped` leave the raw data of large tensors in the file, which is all that verify
-and inspect need, whatever the size.
+`read` and `read_mapped` leave the raw data of large tensors in the file. verify and inspect need no
+more, whatever the size of the model.
 
 `read_source` also checks every reference to external data. After it, every tensor of at least
 `INLINE` bytes, whether its data is in the file or beside it, is external in the proto and stands

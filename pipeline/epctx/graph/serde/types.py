@@ -1,8 +1,8 @@
-"""Models between protos and onnx_ir, values of map type included, which onnx_ir does not know.
+"""Conversion of models between protos and onnx_ir; it adds map types, which onnx_ir lacks.
 
 While onnx_ir reads or writes a model, a stand-in takes the place of each type that holds a map: a
-tensor type whose denotation is no other type's. Of a map ONNX Runtime has scalars as values only,
-so that there is no shape to keep.
+tensor type with a unique denotation. ONNX Runtime's maps have only scalars as values, so there is
+no shape to keep.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MapType:
 
 
 def from_proto(proto: onnx.ModelProto) -> ir.Model:
-    """Return the model of a proto, which stays as it is. Raises what onnx_ir's reader raises."""
+    """Return the model of a proto, which stays as it is. Raises the errors of onnx_ir's reader."""
     if not any(protos.holds_map(value.type) for value in protos.values(proto)):
         return ir.serde.deserialize_model(proto)
     bare = onnx.ModelProto()

@@ -5,7 +5,7 @@ A `.onnx` file may hold gigabytes of raw data inside. Protobuf would copy all of
 reference where a tensor's raw data was. `Message` is the other direction: a message put together
 from small encoded parts and payloads that stay where they are until they are written.
 
-Only the wire format is known here (tags, varints, lengths); field numbers come from onnx.
+This module knows only the wire format (tags, varints, lengths); field numbers come from onnx.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JOIN: Final = 1 << 16
 LARGEST: Final = 2**31 - 1
 """Maximum bytes of a protobuf message."""
 _MAX_DEPTH: Final = 100
-"""Nesting that protobuf's own parser accepts."""
+"""Maximum nesting that protobuf's own parser accepts."""
 
 
 class Malformed(ValueError):
@@ -195,7 +195,7 @@ class _Walk:
             copied = end
         result.encoded(self._data[copied:stop])
         result.encoded(external(self._location, offset=len(self.spans)))
-        _, payload, end = raw[-1]  # of a field given twice the last one counts
+        _, payload, end = raw[-1]  # the last one counts if a field is given twice
         self.spans.append(Span(payload, end - payload))
         return result
 

@@ -1,8 +1,7 @@
 """A file of weights, or a model, as bytes: opened once, mapped, hashed, compared.
 
-Nothing here knows of tensors. Nothing is read before it is asked for, and nothing is asked for
-twice: digests of the file and of its parts are computed once, in one pass over the bytes (design
-section 9).
+This module knows nothing of tensors. Bytes are read only when a caller needs them. Digests of the
+file and of its parts are computed once, in one pass over the bytes (design section 9).
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class DataFile:
         """Append a range to an unbuffered file, by the system if possible: a third of the time.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the bytes cannot be written.
         """
         done = self._copied(stream.fileno(), offset, length)
         for chunk in self.chunks(offset + done, length - done):
@@ -177,7 +176,7 @@ class DataFile:
                 end = position + len(chunk)
                 while pending and pending[-1][0] < end:
                     active.append((*pending.pop(), blake3.blake3()))
-                # On another core, if there is one idle; what is small is hashed before that begins.
+                # Use another core if one is idle. A small file is hashed before a thread starts.
                 both = thread.submit(whole.update, chunk) if self.size > SMALL else None
                 unfinished = []
                 for offset, length, hasher in active:
@@ -245,8 +244,8 @@ _COMPARED = 1 << 20
 
 
 def first_difference(old: memoryview, new: memoryview) -> int | None:
-    """Return the offset of the first byte that differs; None if there is none. If one side begins
-    with the other, it is the shorter length.
+    """Return the offset of the first byte that differs; None if there is none. The result is the
+    shorter length if one side begins with the other.
     """
     for start, differs in _differing(old, new):
         return start + int(differs.argmax())

@@ -103,7 +103,8 @@ class DataFolder:
         """Return the data file at `location`, a relative path with `/` inside the folder.
 
         Raises:
-            ModelError: not such a path; missing; not a regular file; a link that leads out.
+            ModelError: the location is not such a path; the file is missing, not regular, the model
+                itself, or a link that leads out.
         """
         relative = _relative(location, where=where)
         if relative in self._files:
@@ -119,7 +120,7 @@ class DataFolder:
                 code=Code.DATA_MISSING,
             ) from error
         real, descriptor = open_regular(path, where=f"{where}: external data {path}")
-        # What is its own real path has no link in it that could lead out.
+        # A path that is its own real path has no link that could lead out.
         if real != path and not real.is_relative_to(self.path.resolve()):
             os.close(descriptor)
             raise ModelError(

@@ -1,6 +1,6 @@
-"""Tensors of a model: mapped ones, whose bytes are parts of a file, and replacing them everywhere.
+"""Tensors of a model: mapped tensors, whose bytes are part of a file, and their replacement.
 
-A mapped tensor is read when somebody asks for its bytes, and never copied.
+A mapped tensor is read when a caller needs its bytes, and is never copied.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class MappedTensor(ir.ExternalTensor):
             file.write(chunk)
 
     def release(self) -> None:
-        """Give nothing back: the map belongs to the `DataFile`."""
+        """Do nothing: the map belongs to the `DataFile`."""
 
 
 def chunks(tensor: ir.TensorProtocol) -> Iterator[Buffer]:

@@ -1,8 +1,9 @@
 """Kernels that compute: integers and booleans exactly, floats where IEEE 754 fixes the result.
 
 numpy computes them, not onnxruntime: a result must not depend on which kernels a machine gets.
-Left out on purpose: whatever rounds more than once or in an order of its choice (MatMul, sums of
-floats, transcendentals), and DequantizeLinear, which execution providers want to see.
+Operators that round more than once, or in an order of their choice, are left out on purpose
+(MatMul, sums of floats, transcendentals). So is DequantizeLinear, which execution providers need to
+see.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from epctx.graph.passes.scratch import Array
 IEEE = (np.dtype(np.float32), np.dtype(np.float64))
 """Float types whose arithmetic is folded.
 
-Not float16 and bfloat16: onnxruntime's CPU EP computes them in float32 and leaves out the rounding
-between neighbouring nodes (1.31.1: Mul then Add of float16 differs in a quarter of the elements),
-so that a fold, right by the standard, would differ from the run.
+float16 and bfloat16 are not folded: onnxruntime's CPU EP computes them in float32 and leaves out
+the rounding between neighbouring nodes (1.31.1: Mul then Add of float16 differs in a quarter of the
+elements), so a fold, though right by the standard, would differ from the run.
 """
 
 
@@ -288,7 +289,7 @@ KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Sub": (7, _elementwise(np.subtract)),
     "Xor": (7, _elementwise(np.logical_xor, "b", "booleans")),
 }
-"""Op type to (the first opset whose form the kernel knows, kernel), exact on every machine."""
+"""Kernels by op type, with the first opset whose form they know; exact on every machine."""
 
 FLOAT_KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Add": (7, _float_kernel(np.add)),
@@ -297,4 +298,4 @@ FLOAT_KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Sqrt": (6, _float_kernel(np.sqrt)),
     "Sub": (7, _float_kernel(np.subtract)),
 }
-"""Kernels of elementwise IEEE arithmetic, for level `extended`; as KERNELS."""
+"""Kernels of elementwise IEEE arithmetic, for level `extended`, in the form of KERNELS."""

@@ -111,7 +111,7 @@ def expand(op: Operation) -> Sequence[Array]:
 
 
 def tile(op: Operation) -> Sequence[Array]:
-    """Compute Tile since opset 6: a view of more axes, in the shape that it has when written."""
+    """Compute Tile since opset 6: a view with more axes, then reshaped."""
     data, repeats = op.input(0), [int(count) for count in op.input(1).reshape(-1)]
     if len(repeats) != data.ndim:
         raise Declined("one repeat for each axis")
@@ -249,7 +249,7 @@ def gather(op: Operation) -> Sequence[Array]:
     last = along + indices.ndim
 
     def block(index: Index) -> Array:
-        # not numpy.take, which lays out all of `data` first where it is a transposition
+        # numpy.take would first lay out all of `data` if it is a transposition.
         where: tuple[slice | Array, ...] = (indices[index[along:last]],)
         picked: Array = data[index[:along] + where + index[last:]]
         return picked
@@ -278,7 +278,7 @@ def gather_nd(op: Operation) -> Sequence[Array]:
 
 
 def scatter_nd(op: Operation) -> Sequence[Array]:
-    """Compute ScatterND without a reduction; later updates win as in the order of the indices."""
+    """Compute ScatterND without a reduction; later updates win, in the order of the indices."""
     data, indices, updates = op.input(0), op.input(1), op.input(2)
     depth = indices.shape[-1]
     if op.text("reduction", "none") != "none" or not 1 <= depth <= data.ndim:
@@ -373,7 +373,7 @@ SHAPE_KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Shape": (1, shape),
     "Size": (1, size),
 }
-"""Kernels that need the shape of their input, not its elements; as KERNELS."""
+"""Kernels that need the shape of their input, not its elements, in the form of KERNELS."""
 
 KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Compress": (9, compress),
@@ -403,4 +403,4 @@ KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Unsqueeze": (1, unsqueeze),
     "Where": (9, where),
 }
-"""Op type to (the first opset whose form the kernel knows, kernel)."""
+"""Kernels by op type, with the first opset whose form they know."""

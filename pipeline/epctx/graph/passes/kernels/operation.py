@@ -32,7 +32,9 @@ class Declined(Exception):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """A node, its constant inputs (None: left out), and the opset version of its domain."""
+    """A node, its constant inputs (None for one that is left out), and the opset version of its
+    domain.
+    """
 
     node: ir.Node
     version: int
@@ -79,7 +81,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     def grows(self, size: int) -> None:
         """Decline a result of `size` bytes that would make the model too large."""
-        given = dict(zip(self.node.inputs, self.inputs, strict=True))  # what is given twice, once
+        given = dict(zip(self.node.inputs, self.inputs, strict=True))  # repeated inputs count once
         held = sum(scratch.held_bytes(each) for each in given.values() if each is not None)
         if size - held > MAX_GROWTH or self.scratch.is_full:
             raise Declined("the result is too large")
