@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):
-    """A file that an action made: `name` in its folder, with `/`; BLAKE3 `digest`."""
+    """A file that an action made: `name` is its path in the action's folder, with `/`; `digest` is
+    its BLAKE3.
+    """
 
     name: str
     size: int
@@ -27,12 +29,12 @@ class StoredAction(Struct, Generic[T], frozen=True, kw_only=True):
     """Result of an action.
 
     Attributes:
-        kind: which action.
-        record: the key's record as JSON, of which the key is the digest (epctx.keys).
-        result: what it told, apart from files.
-        files: what it made, as objects of the cache.
-        signatures: who vouches for it (cache.remote.signing).
-        fetched: it came from a shared cache: it is as good as its signatures.
+        kind: kind of the action.
+        record: the key's record as JSON; the key is the digest of this record (epctx.keys).
+        result: the action's result, apart from files.
+        files: files that the action made, as objects of the cache.
+        signatures: signatures of the action (cache.remote.signing).
+        fetched: the action came from a shared cache, so it counts only if a trusted key signed it.
     """
 
     kind: str
@@ -47,9 +49,9 @@ class Origin(Struct, frozen=True, kw_only=True):
     """Origin of a result that was not computed in this build.
 
     Attributes:
-        remote: the URL of the shared cache that it, or a file of it, came from now; None: it was
-            in the local cache.
-        signer: the name of the trusted key that signed it; None: none did.
+        remote: URL of the shared cache from which this build fetched the result or one of its
+            files; None if all was in the local cache.
+        signer: name of the trusted key that signed the result; None if no trusted key did.
     """
 
     remote: str | None = None
@@ -60,12 +62,12 @@ class RemoteReport(Struct, frozen=True, kw_only=True):
     """Use of a shared cache in a build.
 
     Attributes:
-        url: without credentials.
-        records: action records that came from it.
-        objects: files that came from it, `fetched` bytes.
-        pushed: actions that were put there.
-        not_pushed: actions that were to be put there.
-        refused: what was not believed or did not work, in words: how often.
+        url: URL of the shared cache, without credentials.
+        records: action records that were fetched.
+        objects: files that were fetched, `fetched` bytes together.
+        pushed: actions that were pushed.
+        not_pushed: actions that should have been pushed and were not.
+        refused: how often each kind of refusal or failure occurred, by its description.
     """
 
     url: str
@@ -78,7 +80,7 @@ class RemoteReport(Struct, frozen=True, kw_only=True):
 
 
 def key_of(record: msgspec.Raw) -> Digest | None:
-    """Return the key of a record; None if the record is no JSON."""
+    """Return the key of a record; None if the record is not JSON."""
     try:
         return digest.of_json(msgspec.json.decode(record))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
 """Contents of the cache: objects by their BLAKE3, and small records by name.
 
-Both are written to a temporary folder of the process and moved into place, and checked when they
-are read. Corrupt ones go to the quarantine.
+Objects and records are written to a temporary folder of the process, moved into place, and checked
+when they are read. Corrupt ones go to the quarantine.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _LOCK = ".lock"
 class Temporary:
     """A folder of this process on the cache's file system, made at first use. Thread-safe.
 
-    An OS lock tells the others that its process lives; it goes when the process does, however that
-    ends, and the next build removes what is left. Otherwise the folder goes with `close`, with the
-    object, or at the end of the process.
+    An OS lock shows other processes that this one lives. The lock ends with the process, even if
+    that is killed; then the next build removes the folder. Otherwise the folder is removed by
+    `close`, with the object, or at the end of the process.
     """
 
     def __init__(self, location: Location) -> None:
@@ -53,7 +53,7 @@ class Temporary:
         self._remove: Callable[[], object] = lambda: None
 
     def path(self) -> Path:
-        """A path that no file has, for one that is moved to its place with `move_into_place`."""
+        """An unused path for a new file, which `move_into_place` then moves to its place."""
         with self._guard:
             if self._folder is None:
                 with refusing(self._parent):
@@ -62,7 +62,7 @@ class Temporary:
             return self._folder / str(next(self._numbers))
 
     def close(self) -> None:
-        """Remove the folder; it is made again if it is needed again."""
+        """Remove the folder; the next `path` makes it again."""
         with self._guard:
             self._remove()
             self._folder = None
@@ -84,10 +84,10 @@ def _remove(folder: Path, held: filelock.BaseFileLock) -> None:
 
 
 def sweep(parent: Path) -> None:
-    """Remove the folders of processes that are gone.
+    """Remove the temporary folders of processes that have ended.
 
     Raises:
-        StorageError: the cache cannot be looked at.
+        StorageError: the cache cannot be read.
     """
     with refusing(parent):
         entries = list(parent.glob(f"*{_LOCK}"))
@@ -100,7 +100,7 @@ def sweep(parent: Path) -> None:
 
 
 def _release(lock: filelock.BaseFileLock) -> None:
-    """Give up a lock whose file nobody will want again, and remove the file."""
+    """Release a lock whose file is not needed any more, and remove the file."""
     path = Path(lock.lock_file)
     if sys.platform == "win32":
         lock.release()  # an open file cannot be removed there, and a name is never used twice
@@ -111,7 +111,7 @@ def _release(lock: filelock.BaseFileLock) -> None:
 
 
 def move_into_place(temporary: Path, place: Path) -> None:
-    """Move a whole file to its place, over what is there."""
+    """Move a complete file to its place, and replace the file there."""
     try:
         try:
             temporary.replace(place)
@@ -133,11 +133,11 @@ def move_into_place(temporary: Path, place: Path) -> None:
 R = TypeVar("R")
 
 Notice = Callable[[str], None]
-"""Hears of what was found corrupt or unreadable: one clause for people. From any thread."""
+"""Receives one clause for people about each corrupt or unreadable file; called from any thread."""
 
 
 class Quarantine(Struct, frozen=True, kw_only=True):
-    """Sets aside what cannot be trusted. Never raises: who reads on takes it as missing."""
+    """Sets aside untrustworthy files. Never raises; readers treat a quarantined file as missing."""
 
     location: Location
     notice: Notice
@@ -148,13 +148,13 @@ class Quarantine(Struct, frozen=True, kw_only=True):
         return self.location.root / "quarantine"
 
     def take(self, path: Path, found: os.stat_result | None, why: str) -> None:
-        """Set a file aside, if it still is the one that was `found`; say `why`."""
+        """Set a file aside if it still is the one with the status `found`, and report `why`."""
         name = path.relative_to(self.location.root).as_posix()
         if self.location.readonly:
             self.notice(f"{name} {why}; the cache is read-only, it stays and is not used")
             return
         with contextlib.suppress(OSError):
-            # Another process may have made it again meanwhile: that one is good.
+            # Another process may have replaced the file meanwhile; the new file is good.
             if found is None or os.path.samestat(found, path.lstat()):
                 self.folder.mkdir(exist_ok=True)
                 path.replace(
@@ -163,10 +163,10 @@ class Quarantine(Struct, frozen=True, kw_only=True):
         self.notice(f"{name} {why}; set aside, it will be made again")
 
     def read(self, path: Path, read: Callable[[FileIO], R]) -> tuple[os.stat_result, R] | None:
-        """Return a file's status, and what `read` makes of it; None if there is no file.
+        """Return a file's status and the result of `read`; None if no file can be read.
 
-        Nor is one that is no regular file, which is set aside, or that cannot be read, of another
-        user for example: that is said.
+        An entry that is not a regular file is set aside. A file that cannot be read, for example of
+        another user, is reported.
         """
         try:
             with open_entry(path) as stream:
@@ -196,10 +196,10 @@ class Objects(Struct, frozen=True, kw_only=True):
         return self.location.root / "objects" / content.hex[:2] / content.hex
 
     def adopt(self, source: Path, *, content: Digest, size: int) -> None:
-        """Take in a file whose BLAKE3 is known, as it was hashed when it was written.
+        """Copy a file into the cache, whose BLAKE3 was taken when it was written.
 
-        It is not hashed again: if it is not what it was, that is found when the object is read.
-        Nothing happens in a read-only cache, or where an object of this size is already.
+        The file is not hashed again: a change since then is detected when the object is read.
+        Nothing happens in a read-only cache, or if an object of this digest and size exists.
 
         Raises:
             StorageError: the cache cannot be written, or the file is not `size` bytes long.
@@ -220,7 +220,7 @@ class Objects(Struct, frozen=True, kw_only=True):
         self.put_in_place(temporary, content)
 
     def put_in_place(self, temporary: Path, content: Digest) -> None:
-        """Put a whole file in its place, which is known to have this content.
+        """Move a complete file, whose content is known to have this digest, to its place.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -233,7 +233,8 @@ class Objects(Struct, frozen=True, kw_only=True):
     def fetch(self, content: Digest, *, size: int, target: Path) -> bool:
         """Copy an object to the new file `target`, checking it on the way.
 
-        False: there is none, or it was corrupt and is set aside; then `target` does not exist.
+        Return False if there is no such object, or it was corrupt and is set aside; `target` does
+        not exist then.
 
         Raises:
             StorageError: `target` cannot be written.
@@ -259,7 +260,7 @@ class Objects(Struct, frozen=True, kw_only=True):
         return whole
 
     def check(self, content: Digest) -> bool:
-        """Return whether an object is there and whole; a corrupt one is set aside."""
+        """Return whether an object exists and has its digest; a corrupt one is set aside."""
         place = self.path(content)
         read = self.quarantine.read(place, digest.of_stream)
         if read is None:
@@ -270,7 +271,7 @@ class Objects(Struct, frozen=True, kw_only=True):
         return got == content
 
     def all(self) -> Iterator[tuple[Digest, os.stat_result]]:
-        """Every object by its name, with its size and times."""
+        """Yield the digest and the status of every object."""
         folder = self.location.root / "objects"
         if not folder.is_dir():
             return
@@ -279,7 +280,7 @@ class Objects(Struct, frozen=True, kw_only=True):
                 yield Digest("blake3", entry.name), entry.lstat()
 
     def holds(self, content: Digest, size: int) -> bool:
-        """Return whether an object of this size is there."""
+        """Return whether an object of this digest and size exists; its content is not read."""
         try:
             status = self.path(content).lstat()
             return stat.S_ISREG(status.st_mode) and status.st_size == size
@@ -307,12 +308,14 @@ class Records(Struct, frozen=True, kw_only=True):
         return self.location.root / kind / name[:2] / name
 
     def read(self, kind: Kind, name: str, form: type[T], *, used: bool = False) -> T | None:
-        """A record; None where there is none, or none to be trusted, which is told and set aside.
+        """Return a record; None if it does not exist, is corrupt, or has another form.
 
-        A record of another form, which another version of epctx wrote, is none either.
+        A corrupt record is reported and set aside. Another version of epctx may have written a
+        record of another form.
 
         Args:
-            used: note, to the hour, that it was of use now: gc removes what was not for long.
+            used: note the use in the record's time, at most once an hour. gc removes records that
+                were not used for long.
         """
         path = self.path(kind, name)
         read = self.quarantine.read(path, lambda file: file.read(limits.RECORD_BYTES.value))
@@ -332,11 +335,11 @@ class Records(Struct, frozen=True, kw_only=True):
             return None
 
     def refuse(self, kind: Kind, name: str, why: str) -> None:
-        """Set aside a record that is whole, and cannot be right."""
+        """Set aside a record whose digest is right and whose content cannot be."""
         self.quarantine.take(self.path(kind, name), None, why)
 
     def write(self, kind: Kind, name: str, value: object) -> None:
-        """Put a record in its place, whole or not at all; nothing in a read-only cache."""
+        """Write a record completely or not at all; do nothing in a read-only cache."""
         if self.location.readonly:
             return
         payload = codec.encode(value)
@@ -353,5 +356,5 @@ class Records(Struct, frozen=True, kw_only=True):
 
 
 def _sum(kind: Kind, name: str, payload: bytes) -> bytes:
-    # The place is hashed too: a record that was moved or renamed is not this one.
+    # The digest covers kind and name, so a record that was moved or renamed is corrupt.
     return digest.of_chunks((f"{kind}/{name}\n".encode(), payload)).hex.encode()

@@ -1,4 +1,4 @@
-"""Digests of files: taken anew, or remembered while the file is unchanged (design section 9)."""
+"""Digests of files: taken anew, or read from the cache while the file is unchanged (section 9)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from epctx.files.identity import Identity
 
 _TRIES = 3
 _OFTEN = 1.0
-"""Seconds from one writing of what is new to the next."""
+"""Least number of seconds between two writes of new digests."""
 
 
 class FileDigests(Protocol):
-    """Tells the BLAKE3 of files. Thread-safe."""
+    """Source of the BLAKE3 of files. Thread-safe."""
 
     def of(self, path: Path) -> Digest:
         """BLAKE3 of the file at the absolute `path`, links followed.
 
         Raises:
-            OSError: it is missing, not a regular file, or cannot be read.
+            OSError: the file is missing, not a regular file, or cannot be read.
         """
         ...
 
     def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
-        """Digest of files below `root`: of their names in it, with `/`, and their contents.
+        """Digest of the paths and contents of files below `root`; paths are relative, with `/`.
 
         Raises:
             OSError: as `of`.
@@ -44,7 +44,9 @@ class FileDigests(Protocol):
 
 
 class FreshDigests:
-    """Reads each file, once: what `--locked`, `verify` and `reproduce` use."""
+    """Reads each file once, and never uses a remembered digest: for `--locked`, `verify`,
+    `reproduce`.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -73,8 +75,8 @@ _Known = dict[str, tuple[str, Digest]]
 
 
 class _Remembered(Struct, frozen=True, kw_only=True):
-    """Record of the files below a folder; or of all in it, which has no name, and whose state is
-    the digest of all identities.
+    """Remembered digests of the files below a folder. The digest of a whole tree has the name "",
+    and its state is the digest of all identities.
     """
 
     path: str
@@ -82,10 +84,11 @@ class _Remembered(Struct, frozen=True, kw_only=True):
 
 
 class RememberedDigests:
-    """Reads a file only if the cache does not remember it as it is now.
+    """Reads a file only if the cache does not remember a digest for its present identity.
 
-    What is new is written at once, or within a second of what was written before it, or by
-    `flush`: files come by the hundred, in folders beside each other, of which one record tells.
+    A new digest is written at once if the last write was more than a second ago; else with a later
+    digest, or by `flush`. Files come by the hundred, and one record holds the digests of sibling
+    folders.
     """
 
     def __init__(self, records: Records) -> None:
@@ -106,7 +109,7 @@ class RememberedDigests:
         return content
 
     def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
-        """See `FileDigests`. All files have one record: one look-up tells that nothing changed."""
+        """See `FileDigests`. One record holds the digest of the tree, so one look-up is enough."""
         found = {file: identity.of_path(file) for file in sorted(files)}
         names = [file.relative_to(root).as_posix() for file in found]
         name = digest.of_json([root.as_posix(), names]).hex
@@ -124,8 +127,8 @@ class RememberedDigests:
         return content
 
     def known(self, path: Path, now: Identity) -> Digest | None:
-        """Return the remembered digest of `path` if its identity is still the same; reads nothing
-        of it.
+        """Return the remembered digest of `path` for the identity `now`, without reading the file;
+        None if there is none.
         """
         folder, name = _place(path)
         with self._guard:
@@ -133,11 +136,12 @@ class RememberedDigests:
         return content if state == now.text else None
 
     def remember(self, path: Path, before: Identity, content: Digest) -> None:
-        """Remember a file that was hashed elsewhere, by its identity from before that.
+        """Remember the digest of a file that the caller hashed.
 
-        Whoever hashed it called `identity.show_writes` first. It is not, if it is not the same any
-        more, or had changed within the two seconds before its identity was taken, since a write
-        after the hashing might not show in its times.
+        The caller has called `identity.show_writes`, taken the identity `before`, and then hashed
+        the file. The digest is not remembered if the file has changed since, or had changed within
+        the two seconds before its identity was taken: a write after the hashing might not show in
+        its times.
         """
         if before.settled and _now(path) == before:
             self._write(path, before, content)
@@ -153,7 +157,7 @@ class RememberedDigests:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is new.
+        """Write the new digests.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -172,12 +176,12 @@ class RememberedDigests:
 
     def _read(self, name: str, path: str) -> _Known:
         record = self._records.read("digests", name, _Remembered)
-        # The path is compared as well: nobody is to find a way to make two paths one name.
+        # The path is compared, too, so two paths with one name cannot be confused.
         return record.files if record is not None and record.path == path else {}
 
 
 def remembered_files(records: Records, name: str) -> dict[Path, str]:
-    """The files that a record remembers digests of, and the text of their identities then."""
+    """The files whose digests a record holds, with the text of their identities at that time."""
     record = records.read("digests", name, _Remembered)
     if record is None:
         return {}
@@ -185,7 +189,9 @@ def remembered_files(records: Records, name: str) -> dict[Path, str]:
 
 
 def _place(path: Path) -> tuple[str, str]:
-    """The folder whose record tells of a file, which is the one above its own; the path from it."""
+    """The folder whose record holds a file's digest, which is the parent of its own folder; and the
+    file's path from there.
+    """
     return path.parent.parent.as_posix(), f"{path.parent.name}/{path.name}"
 
 
@@ -201,7 +207,7 @@ def _now(path: Path) -> Identity | None:
 
 
 def _hash(path: Path) -> tuple[Identity, Digest]:
-    """BLAKE3 of a file and its identity, which did not change meanwhile."""
+    """Identity and BLAKE3 of a file whose identity did not change while it was hashed."""
     # `Path.open` takes no flags, and a pipe must not be waited for.
     with open(os.open(path, open_flags.READ), "rb", buffering=0) as stream:  # noqa: PTH123
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):

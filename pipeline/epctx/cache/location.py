@@ -20,7 +20,7 @@ FOLDER_VARIABLE = "EPCTX_CACHE_DIR"
 READONLY_VARIABLE = "EPCTX_CACHE_READONLY"
 SHARED_VARIABLE = "EPCTX_CACHE_SHARED"
 FORMAT = "v2"
-"""Changes with the form of what is stored; the folders of other versions are left alone."""
+"""Version of the storage format; the folders of other versions are left alone."""
 BEFORE = "v1"
 
 _TAG = """\
@@ -34,31 +34,31 @@ _FALSE = frozenset({"", "0", "false", "no", "off"})
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """A cache's place. `folder` is absolute; with `readonly` nothing in it is ever changed."""
+    """Location of a cache. `folder` is absolute; if `readonly`, nothing in it is ever changed."""
 
     folder: Path
     readonly: bool = False
 
     @cached_property
     def root(self) -> Path:
-        """The folder of this version's form."""
+        """Folder of this version of the storage format."""
         return self.folder / FORMAT
 
     @property
     def record_mode(self) -> int:
-        """The mode of a new record: its user's alone, but for those who may write to the folder.
+        """Mode of a new record: only the user, and those who may write to the folder, may use it.
 
         Raises:
-            OSError: there is no folder.
+            OSError: the folder does not exist.
         """
         mode = self.root.stat().st_mode
         return 0o600 | (mode & 0o022) << 1
 
     def make(self) -> None:
-        """Make the folder where it is missing, and mark it as a cache.
+        """Make the folder if it is missing, and mark it as a cache.
 
         Raises:
-            StorageError: the system refuses; the message names the two ways out.
+            StorageError: the folder cannot be made; the message names the two ways out.
         """
         with refusing(self.folder):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,8 @@ def locate(environment: Mapping[str, str] = os.environ) -> Location:
 
     Raises:
         UsageError: `$EPCTX_CACHE_READONLY` or `$EPCTX_CACHE_SHARED` is neither true nor false.
-        StorageError: others can write to it, and `$EPCTX_CACHE_SHARED` does not say that they may.
+        StorageError: other users can write to the cache, and `$EPCTX_CACHE_SHARED` does not allow
+            it.
     """
     named = environment.get(FOLDER_VARIABLE, "")
     location = Location(
@@ -91,19 +92,19 @@ def locate(environment: Mapping[str, str] = os.environ) -> Location:
 
 
 def _require_own(location: Location) -> None:
-    """Refuse a cache that others can write to: what is in it is as good as who writes there.
+    """Refuse a cache that other users can write to: its contents are as trustworthy as they are.
 
-    A digest tells that a file is what its writer meant it to be, not who that was. On Windows the
-    access control of the folder is not looked at.
+    A digest shows that a file is as it was written, not who wrote it. On Windows the access control
+    of the folder is not checked.
 
     Raises:
-        StorageError: another user's, or writable by everybody.
+        StorageError: the folder belongs to another user, or others can write to it.
     """
     for folder in (location.folder, location.root):
         try:
             reason = _of_others(folder.stat())
         except OSError:
-            return  # it will be made, or refused when it is used
+            return  # the folder is made, or refused, at its first use
         if reason is not None:
             raise StorageError(
                 "the cache is not used",
@@ -127,10 +128,10 @@ def _of_others(status: os.stat_result) -> str | None:
 
 @contextlib.contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """An OSError inside means that the cache cannot be written.
+    """Turn an OSError of the block into StorageError: the cache cannot be written.
 
     Raises:
-        StorageError: there was one.
+        StorageError: the block raised an OSError.
     """
     try:
         yield
@@ -139,7 +140,7 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def refused(path: Path, error: Exception) -> StorageError:
-    """The error for a cache that the system does not let us write or lock."""
+    """Error for a cache that cannot be written or locked."""
     return StorageError(
         "the cache cannot be written",
         file=str(path),

@@ -1,6 +1,6 @@
-"""OS locks of the cache: one that users share and gc takes alone, and one for each action.
+"""OS locks of the cache: one that users share and gc takes exclusively, and one for each action.
 
-They are the system's own, so they end with the process that holds them, however it ends.
+The system releases a lock when the process that holds it ends, even if that is killed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if sys.platform != "win32":
     import fcntl
 
 Waiting = Callable[[], None]
-"""Called again and again, about every second, while somebody else holds a lock; what it raises ends
-the wait."""
+"""Called about every second while another process or thread holds a lock; an exception that it
+raises ends the wait."""
 _STEP = 1.0
 _POLL = 0.05
 
 
 @contextmanager
 def shared(location: Location, waiting: Waiting) -> Iterator[None]:
-    """Use the cache beside others, and not beside gc."""
+    """Use the cache together with other users, but not while gc runs."""
     with _users(location) as lock:
         _wait(lambda timeout: lock.acquire_read(timeout=timeout), location.root, waiting)
         yield
@@ -41,7 +41,7 @@ def shared(location: Location, waiting: Waiting) -> Iterator[None]:
 
 @contextmanager
 def alone(location: Location, waiting: Waiting) -> Iterator[None]:
-    """Use the cache alone."""
+    """Use the cache exclusively."""
     with _users(location) as lock:
         _wait(lambda timeout: lock.acquire_write(timeout=timeout), location.root, waiting)
         yield
@@ -49,7 +49,7 @@ def alone(location: Location, waiting: Waiting) -> Iterator[None]:
 
 @contextmanager
 def of_action(location: Location, name: str, waiting: Waiting) -> Iterator[None]:
-    """Carry out an action while no other process, and no other thread, carries out the same."""
+    """Keep all other processes and threads from carrying out the same action."""
     folder = location.root / "locks"
     if not folder.is_dir():
         location.make()
@@ -72,7 +72,9 @@ if sys.platform == "win32":
 else:
 
     def _held(path: Path, waiting: Waiting) -> AbstractContextManager[object]:
-        """Take a lock as `filelock` does, in an eighth of the time: a build takes hundreds."""
+        """Take a lock as `filelock` does, in an eighth of the time: a build takes hundreds of
+        locks.
+        """
         stream = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | open_flags.NO_LINK, 0o666), "r+")
         try:
             _wait(lambda timeout: _lock(stream, timeout), path, waiting)
@@ -82,7 +84,7 @@ else:
         return stream
 
     def _lock(stream: FileIO, timeout: float) -> None:
-        """Wait for a lock. Raises filelock.Timeout if somebody else has it all the time."""
+        """Wait for a lock. Raises filelock.Timeout if the lock stays taken until the timeout."""
         end = time.monotonic() + timeout
         while True:
             try:
@@ -100,7 +102,7 @@ def _users(location: Location) -> Iterator[filelock.ReadWriteLock]:
     location.make()
     path = location.root / "users.db"
     with refusing(path):
-        # Of an SQLite database only the locks are used, so it is empty; whatever else wrote to it.
+        # Only the locks of the SQLite database are used, so the file is emptied before its use.
         _empty(path)
         try:
             lock = filelock.ReadWriteLock(str(path), is_singleton=False)
@@ -113,7 +115,7 @@ def _users(location: Location) -> Iterator[filelock.ReadWriteLock]:
 
 
 def _empty(path: Path) -> None:
-    """Empty a file, if it is one: what a link names is somebody else's. Raises OSError."""
+    """Empty a regular file; never follow a link. Raises OSError, also for any other entry."""
     try:
         status = path.lstat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Maintenance of the cache: contents in numbers, a check of all of them, and garbage collection."""
+"""Maintenance of the cache: statistics, a check of all contents, and garbage collection."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from epctx.files import identity
 from epctx.files.entries import discard
 
 _TOLD: Final = ("optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose")
-"""The kinds of actions that are told of even if there is none."""
+"""The kinds of actions that are listed even if the cache has none."""
 
 
 class Info(Struct, frozen=True, kw_only=True):
-    """A cache in numbers; sizes in bytes.
+    """Statistics of a cache; sizes in bytes.
 
     Attributes:
-        actions: how many results of each kind of action.
-        remembered: files whose digest is remembered.
-        quarantined: files that were found corrupt.
-        remote: the shared cache behind it, without credentials; None: there is none.
+        actions: number of results, by kind of action.
+        remembered: number of files whose digest is remembered.
+        quarantined: number of files that were found corrupt.
+        remote: URL of the shared cache, without credentials; None if no shared cache is used.
         trusts: the names of the keys whose signatures count.
-        signs: there is a signing key, so what is built is pushed.
+        signs: a signing key is named, so results are signed and pushed.
     """
 
     folder: str
@@ -51,14 +51,14 @@ class Checked(Struct, frozen=True, kw_only=True):
     """Result of a check.
 
     Attributes:
-        objects: objects read.
-        size: of these, in bytes.
-        records: records read.
-        corrupt: what was corrupt; it was set aside, unless the cache is read-only.
-        incomplete: actions that had lost an object; they will be carried out again.
-        elsewhere: actions of which the shared cache gave the record alone; their files come from
-            there when they are needed, or they are carried out.
-        readonly: nothing was set aside.
+        objects: number of objects that were read.
+        size: bytes of these objects.
+        records: number of records that were read.
+        corrupt: corrupt objects and records; they were set aside, unless the cache is read-only.
+        incomplete: number of actions that lack an object; they will be carried out again.
+        elsewhere: number of actions whose record was fetched, and not all of their files. The files
+            are fetched when they are needed; if that fails, the action is carried out again.
+        readonly: the cache is read-only, so nothing was set aside.
     """
 
     folder: str
@@ -72,7 +72,7 @@ class Checked(Struct, frozen=True, kw_only=True):
 
 
 def info(cache: Cache) -> Info:
-    """Count what is in the cache."""
+    """Return statistics of the cache."""
     actions = dict.fromkeys(_TOLD, 0)
     for name in cache.records.names("actions"):
         action = cache.records.read("actions", name, StoredAction[msgspec.Raw])
@@ -97,9 +97,9 @@ def info(cache: Cache) -> Info:
 
 
 def check(cache: Cache) -> Checked:
-    """Read everything. What is corrupt is set aside and told, and will be made again.
+    """Read all objects and records. Corrupt ones are set aside, reported, and made again later.
 
-    Needs no lock: what is there is whole, whoever writes beside it.
+    No lock is needed beside writers, since files are moved into place complete.
     """
     corrupt: list[str] = []
     size = objects = 0
@@ -131,15 +131,15 @@ def check(cache: Cache) -> Checked:
 
 
 _LEFT = ("quarantine", "locks", "latest", "unchanged")
-"""They go as a whole; the last two are records of former versions."""
+"""Folders that gc removes as a whole; the last two have records of former versions."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Limits for what no lock file keeps. Without a limit, everything usable stays.
+    """Limits for actions that no lock file names. Without a limit, every readable action stays.
 
     Attributes:
-        max_size: of all objects, in bytes; those used longest ago go first.
-        max_age: since the last use, in seconds.
+        max_size: bytes of all objects; the actions used longest ago are removed first.
+        max_age: seconds since the last use.
     """
 
     max_size: int | None = None
@@ -151,7 +151,7 @@ class Collected(Struct, frozen=True, kw_only=True):
 
     Attributes:
         actions: action records removed.
-        objects: objects removed, `size` is theirs.
+        objects: objects removed, `size` bytes together.
         records: other records removed.
         leftovers: files of dead processes and of the quarantine.
         kept: bytes of objects that stay.
@@ -167,7 +167,7 @@ class Collected(Struct, frozen=True, kw_only=True):
 
 
 class _Used(Struct, frozen=True, kw_only=True):
-    """An action record: when it was used last, and its objects by name with their sizes."""
+    """An action record: the time of its last use, and the sizes of its objects by name."""
 
     name: str
     used: float
@@ -177,15 +177,15 @@ class _Used(Struct, frozen=True, kw_only=True):
 def collect(
     cache: Cache, *, keep: Collection[str], limits: Limits, dry_run: bool = False
 ) -> Collected:
-    """Remove what is beyond `limits` and not kept, what nothing refers to, and leftovers.
+    """Remove actions beyond `limits`, unreferenced objects, stale records and leftovers.
 
-    The caller has the cache alone (`locks.alone`).
+    The caller holds `locks.alone`.
 
     Args:
         cache: not read-only.
-        keep: names of actions that stay whatever the limits: those of lock files.
-        limits: for all others.
-        dry_run: remove nothing, only tell.
+        keep: names of actions that stay regardless of the limits: those of lock files.
+        limits: limits for all other actions.
+        dry_run: remove nothing; only count.
     """
     stored = {content: status.st_size for content, status in cache.objects.all()}
     sizes = {content.hex: size for content, size in stored.items()}
@@ -200,7 +200,7 @@ def collect(
     records = [*_stale_digests(cache), *_old_records(cache, limits)]
     leftovers = list(_leftovers(cache))
     if not dry_run:
-        # Records before their objects: a record without its objects would be a broken promise.
+        # Records before their objects, so that no record is left without its objects.
         for path in (*gone, *map(cache.objects.path, objects), *records):
             discard(path)
         _remove_leftovers(cache)
@@ -220,18 +220,20 @@ def _actions(cache: Cache, sizes: Mapping[str, int]) -> Iterator[_Used]:
         action = cache.records.read("actions", name, StoredAction[msgspec.Raw])
         with contextlib.suppress(FileNotFoundError):
             used = cache.records.path("actions", name).stat().st_mtime
-            # One that cannot be read is of no use: it goes first, and keeps no object.
+            # An unreadable record is removed first, and keeps no object.
             files = action.files if action is not None else ()
             yield _Used(
                 name=name,
                 used=used if action is not None else 0.0,
-                # What only the shared cache has takes no room here.
+                # Objects that only the shared cache has take no room here.
                 objects={file.digest.hex: sizes.get(file.digest.hex, 0) for file in files},
             )
 
 
 def _within(actions: list[_Used], limits: Limits, stored: dict[str, int]) -> list[_Used]:
-    """Choose those of `actions`, used last first, that may stay beside what is `stored` anyway."""
+    """Choose those of `actions`, the most recently used first, that fit beside the objects `stored`
+    anyway.
+    """
     if limits.max_age is not None:
         oldest = time.time() - limits.max_age
         actions = [action for action in actions if action.used >= oldest]
@@ -250,7 +252,10 @@ def _within(actions: list[_Used], limits: Limits, stored: dict[str, int]) -> lis
 
 
 def _stale_digests(cache: Cache) -> Iterator[Path]:
-    """Remembered digests of folders all of whose files are gone or not what they were."""
+    """Yield the digest records whose files have all changed or are gone.
+
+    The record of a whole tree is always among them: its state is not the identity of a file.
+    """
     for name in cache.records.names("digests"):
         files = remembered_files(cache.records, name)
         if not any(_is_still(path, text) for path, text in files.items()):
@@ -258,7 +263,7 @@ def _stale_digests(cache: Cache) -> Iterator[Path]:
 
 
 def _is_still(path: Path, text: str) -> bool:
-    """Return whether a file still has an identity."""
+    """Return whether a file still has the identity `text`."""
     try:
         return identity.of_path(path).text == text
     except OSError:

@@ -1,4 +1,4 @@
-"""Looking after a shared cache: what it has, to and from the local one, and what may go."""
+"""Maintenance of a shared cache: list, push, pull and garbage collection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from epctx.transfer.attempts import StoreError
 
 _BESIDE: Final = 8
 _DAY: Final = 86_400.0
-"""Seconds that an object stays that nothing refers to: its record may be on its way."""
+"""Seconds for which an unreferenced object is kept: its record may still be written."""
 _ACTIONS: Final = "v1/actions/"
 _OBJECTS: Final = "v1/objects/"
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -36,11 +36,12 @@ class Listed(Struct, frozen=True, kw_only=True):
     """An action of a cache.
 
     Attributes:
-        key: in hex.
-        kind: which action; None: its record cannot be read.
-        files: how many, `size` bytes together.
-        signers: the names of the keys that signed it; whether they did is not looked at.
-        age: seconds since it was put there; in the local cache since it was used.
+        key: key of the action, in hex.
+        kind: kind of the action; None if its record cannot be read.
+        files: number of its files, `size` bytes together.
+        signers: names of the keys in its signatures, which are not verified.
+        age: seconds since it was put into the shared cache, or since it was last used in the local
+            one.
     """
 
     key: str
@@ -55,9 +56,10 @@ class Moved(Struct, frozen=True, kw_only=True):
     """Result of a push or a pull.
 
     Attributes:
-        actions: records that are there now, with all of their files.
-        failed: that are not, and why, in words.
-        objects: files that were moved, `size` bytes together; of a push those of its actions.
+        actions: number of actions that are there now, with all of their files.
+        failed: the other actions, each with the reason.
+        objects: after a pull the files that were fetched, after a push all files of the pushed
+            actions; `size` bytes together.
     """
 
     url: str
@@ -68,8 +70,8 @@ class Moved(Struct, frozen=True, kw_only=True):
 
 
 class Removed(Struct, frozen=True, kw_only=True):
-    """Objects and actions that gc removed of a shared cache, or with `dry_run` would remove; sizes
-    in bytes.
+    """Objects and actions that gc removed from a shared cache, or with `dry_run` would remove;
+    sizes in bytes.
     """
 
     url: str
@@ -81,15 +83,15 @@ class Removed(Struct, frozen=True, kw_only=True):
 
 
 Actions = Mapping[str, StoredAction[msgspec.Raw]]
-"""Actions by the names of their keys."""
+"""Actions by their keys in hex."""
 
 
 def related(actions: Actions, names: Iterable[str]) -> set[str]:
-    """The names, and those of what belongs to them: what was recorded and verified of a compile,
-    the models that it was made of, and what those were made of.
+    """The given names, and those of all related actions: the recording and the verification of a
+    compile, the actions that made its models, and the actions before those.
 
-    An action belongs to another if its key's record names the other's key, or if it made what the
-    other's names. So this is at worst too much.
+    An action is related to another if its key's record names the other's key, or if it made a file
+    or result that the other's record names. The answer may have too many names, never too few.
     """
     naming, making = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     mentioned = {name: _digests(action.record) for name, action in actions.items()}
@@ -112,7 +114,7 @@ def _digests(text: msgspec.Raw) -> set[str]:
 
 
 def local(cache: Cache) -> dict[str, StoredAction[msgspec.Raw]]:
-    """The actions of the local cache."""
+    """The readable actions of the local cache, by name."""
     found = {
         name: cache.records.read("actions", name, StoredAction[msgspec.Raw])
         for name in cache.records.names("actions")
@@ -121,7 +123,7 @@ def local(cache: Cache) -> dict[str, StoredAction[msgspec.Raw]]:
 
 
 def ls(cache: Cache) -> list[Listed]:
-    """List the actions of the local cache, used last first."""
+    """List the actions of the local cache, the most recently used first."""
     found = [
         _listed(name, action, cache.records.path("actions", name).stat().st_mtime)
         for name, action in local(cache).items()
@@ -130,7 +132,7 @@ def ls(cache: Cache) -> list[Listed]:
 
 
 def ls_remote(store: Store) -> list[Listed]:
-    """List the actions of a shared cache, the newest first; nothing of them is verified.
+    """List the actions of a shared cache, the newest first; no signature is verified.
 
     Raises:
         StorageError: the store does not answer.
@@ -154,12 +156,12 @@ def _listed(key: str, action: StoredAction[msgspec.Raw] | None, since: float) ->
 
 
 def push(cache: Cache, remote: Tier, names: Collection[str] | None) -> Moved:
-    """Sign what is in the local cache, and put it into the shared one.
+    """Sign the actions of the local cache, and push them to the shared one.
 
-    What came from there, and what has lost a file, is left out.
+    Actions that were fetched, or that lack a file, are left out.
 
     Args:
-        names: of the actions that go there with all that belongs to them; None: all.
+        names: actions to push with all related ones; None for all actions.
 
     Raises:
         StorageError: the store does not answer.
@@ -192,7 +194,7 @@ def pull(cache: Cache, remote: Tier, names: Collection[str] | None) -> Moved:
     """Get actions with their files from the shared cache into the local one, each verified.
 
     Args:
-        names: of the actions that are got with all that belongs to them; None: all.
+        names: actions to fetch with all related ones; None for all actions.
 
     Raises:
         StorageError: the store does not answer; the cache cannot be written.
@@ -222,19 +224,19 @@ def collect(
     """Remove actions that are not kept and were put there longer ago than `max_age` seconds, then
     objects that no action refers to.
 
-    An object that is younger than a day stays: its record may be on its way. Nothing is removed
-    unless every record was read that stays.
+    An object that is younger than a day stays: its record may still be written. If a request for a
+    record fails, nothing is removed. A damaged record keeps no object.
 
     Args:
-        keep: names of actions that stay, and what was recorded and verified of what they compiled.
-        max_age: None: every action stays that can be read.
+        keep: names of actions that stay with all related ones.
+        max_age: None if every readable action stays.
 
     Raises:
         StorageError: the store does not answer.
     """
     now = time.time()
     with _refusing(store):
-        # Objects first: one whose record comes meanwhile is referred to.
+        # Objects are listed before records: an object whose record comes meanwhile is referred to.
         objects = [each for each in store.list(_OBJECTS) if _is_hex(each, _OBJECTS)]
         records = _records(store)
         known = {name: action for name, _, action in records if action is not None}
@@ -250,7 +252,7 @@ def collect(
         }
         loose = [o for o in objects if o.name not in referred and o.modified < now - _DAY]
         if not dry_run:
-            # Records before their objects: a record without them would be a broken promise.
+            # Records before their objects, so that no record is left without its objects.
             store.delete([f"{_ACTIONS}{name}" for name in sorted(gone)])
             store.delete([each.name for each in loose])
     size = sum(each.size for each in loose)
@@ -265,7 +267,7 @@ def collect(
 
 
 def _records(store: Store) -> list[tuple[str, Stored, StoredAction[msgspec.Raw] | None]]:
-    """The records of a store, by the names of their keys; None: of no use to anybody."""
+    """The records of a store: the key in hex, the blob, and the action; None if it is damaged."""
     listed = [each for each in store.list(_ACTIONS) if _is_hex(each, _ACTIONS)]
     with ThreadPoolExecutor(_BESIDE) as threads:
         actions = list(threads.map(lambda each: _record(store, each), listed))

@@ -1,4 +1,4 @@
-"""The cache as a build uses it: results of actions, digests, the shared cache behind it."""
+"""The cache of a build: results of actions, digests of files, and the shared cache behind it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,19 @@ from epctx.files.digest import Digest
 
 T = TypeVar("T")
 _BESIDE = 8
-"""Files of an action that are fetched at a time."""
+"""Number of files of an action that are fetched at a time."""
 
 
 class Cache:
-    """A cache, opened. Thread-safe; many processes at once.
+    """An open cache. Thread-safe; many processes may use it at once.
 
     Args:
-        location: where it is; nothing is made there before something is stored.
-        notice: hears of what was found corrupt.
-        voucher: signs what is put there, and knows who is trusted; None: nobody signs, and nothing
-            that came from a shared cache is believed.
-        remote: the shared cache behind it; None: there is none.
-        signed: nothing is used but what somebody who is trusted has signed, or was put there by
-            this very object.
+        location: location of the cache; nothing is made there before something is stored.
+        notice: receives a message about each corrupt file.
+        voucher: signs new results, and has the trusted keys. None if nothing is signed, and no
+            result from a shared cache counts.
+        remote: the shared cache behind it; None if no shared cache is used.
+        signed: only use entries signed by a trusted key or written by this object.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Cache:
 
     @contextmanager
     def shared(self, waiting: Waiting) -> Iterator[None]:
-        """Keep gc away meanwhile. What only reads does without: a miss is never wrong."""
+        """Keep gc from running meanwhile. Readers need no lock: a cache miss is never an error."""
         if self.location.readonly:
             yield
             return
@@ -85,9 +84,9 @@ class Cache:
 
     @contextmanager
     def alone_on(self, key: Digest, waiting: Waiting) -> Iterator[None]:
-        """Keep everybody else from carrying out the action `key`; then look again with `find`.
+        """Keep all others from carrying out the action `key`; the caller then calls `find` again.
 
-        In a read-only cache nobody could see what the other has made, so nobody waits.
+        A read-only cache is not locked: no process could see the result of another.
         """
         if self.location.readonly:
             yield
@@ -98,10 +97,11 @@ class Cache:
     def find(self, key: Digest, form: type[T], *, here: bool = False) -> StoredAction[T] | None:
         """Return the stored result of the action `key` as a `form`; None if there is none.
 
-        Of what only the shared cache has the record is kept; its files come when they are fetched.
+        If only the shared cache has the action, its record is stored here; `fetch` downloads its
+        files.
 
         Args:
-            here: that is not asked.
+            here: do not ask the shared cache.
         """
         stored = self._local(key) or (None if here else self._shared_record(key))
         if stored is None:
@@ -160,10 +160,10 @@ class Cache:
 
     @property
     def trusts(self) -> tuple[str, ...]:
-        """The names of the keys whose signatures count.
+        """Names of the trusted keys.
 
         Raises:
-            UsageError: what names them is no good.
+            UsageError: the trusted keys cannot be read.
         """
         return () if self._voucher is None else self._voucher.trust.names
 
@@ -174,8 +174,8 @@ class Cache:
 
     @property
     def signers(self) -> dict[Digest, str]:
-        """Signers of the results that were found and not computed here since, by key, as far as
-        known.
+        """Verified signers of the results that were found and not computed again, by key of the
+        action.
         """
         return dict(self._signers)
 
@@ -188,13 +188,13 @@ class Cache:
         )
 
     def refuse(self, key: Digest, why: str) -> None:
-        """Set aside an action whose form is right, and which cannot be what was put there."""
+        """Set aside a well-formed action whose content cannot be what was stored."""
         self.records.refuse("actions", key.hex, why)
 
     def put(self, key: Digest, action: StoredAction[T], folder: Path) -> None:
-        """Store what an action made in `folder`. The files are copied, never linked.
+        """Store the result of an action whose files are in `folder`. They are copied, never linked.
 
-        With a signing key it is signed, and on its way to the shared cache when this returns.
+        If there is a signing key, the action is signed, and queued for the shared cache.
         """
         for file in action.files:
             self.objects.adopt(folder / file.name, content=file.digest, size=file.size)
@@ -205,14 +205,14 @@ class Cache:
         self._came.discard(key)
         if signed is not None and self.remote is not None:
             self.remote.push(key, signed, self._sources(action, folder))
-            if self.location.readonly:  # nobody keeps the files but their folder
+            if self.location.readonly:  # the files are in their folder alone
                 self.remote.finish(lambda: None)
 
     def vouched(self, key: Digest, action: StoredAction[T]) -> StoredAction[msgspec.Raw] | None:
-        """The action, signed; None: nobody signs here.
+        """The action with its signature; None if there is no signing key.
 
         Raises:
-            UsageError: the signing key is no good.
+            UsageError: the signing key cannot be used.
         """
         signing = None if self._voucher is None else self._voucher.key
         if signing is None:
@@ -233,13 +233,13 @@ class Cache:
     def fetch(
         self, action: StoredAction[T], folder: Path, proceed: Callable[[], None] = lambda: None
     ) -> bool:
-        """Copy an action's files into `folder`, each checked on the way.
+        """Copy an action's files into `folder`, and check the digest of each.
 
-        What only the shared cache has comes from there, several files at a time; `proceed` is
-        called meanwhile, and ends it with what it raises.
+        Files that only the shared cache has are downloaded, several at a time. `proceed` is called
+        meanwhile; an exception that it raises ends the download.
 
-        False: one was missing or corrupt; then none of them is there, and the action is to be
-        carried out again.
+        Return False if a file was missing or corrupt. No file is left in `folder` then, and the
+        action has to be carried out again.
 
         Raises:
             StorageError: the folder cannot be written.
@@ -264,9 +264,10 @@ class Cache:
         return True
 
     def gather(self, action: StoredAction[T], proceed: Callable[[], None] = lambda: None) -> bool:
-        """Get from the shared cache those of an action's files that are not here.
+        """Download the files of an action that the local cache lacks.
 
-        False: one is nowhere. In a read-only cache each comes when it is fetched.
+        Return False if a file cannot be had. In a read-only cache nothing is downloaded before
+        `fetch`.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -275,7 +276,7 @@ class Cache:
         return not missing or self._download(list(missing.values()), proceed)
 
     def holds(self, file: StoredFile) -> bool:
-        """Return whether a file is here; its content is checked when it is fetched."""
+        """Return whether the local cache has a file; `fetch` checks its content."""
         return self.objects.holds(file.digest, file.size)
 
     def _copied(self, file: StoredFile, target: Path, proceed: Callable[[], None]) -> bool:
@@ -290,18 +291,18 @@ class Cache:
         )
 
     def _download(self, files: list[StoredFile], proceed: Callable[[], None]) -> bool:
-        """Get files from the shared cache into this one; whether all of them came."""
+        """Download files from the shared cache into this one; return whether all of them came."""
         remote = self.remote
         if remote is None or not remote.reads:
             return False
         if self.location.readonly:
-            return True  # each comes when it is copied
+            return True  # `_copied` downloads each file
 
         def download(file: StoredFile) -> bool:
             with self._guard:
                 alone = self._coming.setdefault(file.digest, threading.Lock())
             with alone:
-                if self.holds(file):  # of another action, too, and here meanwhile
+                if self.holds(file):  # another action needed the same file
                     return True
                 temporary = self._temporary.path()
                 if not remote.fetch(file, temporary, proceed):
@@ -320,15 +321,15 @@ class Cache:
             self._came.add(key)
 
     def finish(self, proceed: Callable[[], None]) -> None:
-        """Wait, for a bounded time, for what is pushed to the shared cache."""
+        """Wait, for a bounded time, until all queued actions are pushed to the shared cache."""
         if self.remote is not None:
             self.remote.finish(proceed)
 
     def ready(self) -> None:
-        """Look, before something is carried out, whether it can be signed and put where it is to.
+        """Check keys and the URL of the shared cache before an action is carried out.
 
         Raises:
-            UsageError: what names keys or the shared cache is no good.
+            UsageError: a key cannot be read, or the URL is not valid.
         """
         if self._voucher is not None:
             _ = self._voucher.trust, self._voucher.key
@@ -336,12 +337,12 @@ class Cache:
             _ = self.remote.store
 
     def sweep(self) -> None:
-        """Remove what processes that were killed have left, also where nothing is to be stored."""
+        """Remove the temporary folders of processes that were killed."""
         if not self.location.readonly:
             sweep(self.location.root / "temporary")
 
     def close(self) -> None:
-        """Remove what is temporary."""
+        """Remove this process's temporary folder."""
         with contextlib.suppress(OSError):
             self._temporary.close()
 
@@ -351,13 +352,13 @@ _KEYS: Final = ("EPCTX_CACHE_SIGNING_KEY", "EPCTX_CACHE_TRUST")
 
 
 class Shared(Struct, frozen=True, kw_only=True):
-    """Shared cache as a command line names it; None for what the environment says.
+    """Shared cache that a command line names; None in a field if the environment decides.
 
     Attributes:
-        url: of the store; empty: there is none.
-        trust: a file with the public keys of those who are believed.
-        jobs: the environment names it for the jobs of other machines, too: that nobody is believed
-            is no mistake then, and goes without saying.
+        url: URL of the store; empty if no shared cache is used.
+        trust: file of the trusted public keys.
+        jobs: the environment names the shared cache for jobs of other machines, too. Then a lack of
+            trusted keys is no mistake, and is not reported.
     """
 
     url: str | None = None
@@ -372,15 +373,15 @@ def open_cache(
     signed: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Cache:
-    """The user's cache. Of the shared one nothing is imported, asked or read before it is needed.
+    """Open the user's cache. The shared cache is neither imported nor asked before it is needed.
 
     Args:
-        notice: hears of what was found corrupt, or not signed.
-        signed: use nothing that nobody who is trusted has signed.
+        notice: receives a message about corrupt files, and results without a trusted signature.
+        signed: only use entries signed by a trusted key or written by this process.
 
     Raises:
-        UsageError: an environment variable that names the cache is no good.
-        StorageError: others can write to it.
+        UsageError: an environment variable that names the cache has an invalid value.
+        StorageError: other users can write to the cache.
     """
     shared, location = shared or Shared(), locate(environment)
     url = shared.url if shared.url is not None else environment.get(REMOTE_VARIABLE, "").strip()

@@ -1,1 +1,1 @@
-"""Files: opened, digested, copied, replaced and listed so that what is checked is what is used."""
+"""Files: open, digest, copy, replace and list them so that the checked content is used."""

@@ -1,4 +1,4 @@
-"""A file put in place of another whole or not at all: written beside it, flushed, renamed."""
+"""Atomic replacement of a file: a new one is written beside it, flushed and renamed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if sys.platform != "win32":
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content is `path` when all is written; if that fails, `path` is as it was.
+    """Give a stream whose content replaces `path` at the end; after a failure `path` is unchanged.
 
-    What processes wrote that were killed before they could put it in place is removed.
+    Temporary files of killed processes are removed.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the file cannot be written or replaced.
     """
     stream = _create(path)
     temporary = Path(stream.name)
@@ -35,31 +35,31 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-            if sys.platform != "win32":  # where an open file cannot be moved
+            if sys.platform != "win32":  # Windows cannot rename an open file
                 temporary.replace(path)
         if sys.platform == "win32":
             temporary.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):  # what is in the way is told, not what comes of it
+        with contextlib.suppress(OSError):  # report the first error only
             temporary.unlink()
         raise
     _discard_abandoned(path)
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put a small file in place of another.
+    """Replace a file by a small one, or write it.
 
     Raises:
-        StorageError: the system refuses.
+        StorageError: the file cannot be written or replaced.
     """
     with writing(path), replacing(path) as stream:
         stream.write(content)
 
 
 def _create(path: Path) -> BinaryIO:
-    """A new file beside `path`, locked as long as it is open: nobody takes it for abandoned.
+    """Create a file beside `path`, locked while it is open: others see that it is in use.
 
-    By a number of the process it could not be told: another container has the same ones.
+    A process id in its name would not do: processes of other containers have the same ids.
     """
     while True:
         stream = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp").open("xb")
@@ -69,14 +69,14 @@ def _create(path: Path) -> BinaryIO:
             alone = True
         if alone and os.path.lexists(stream.name):
             return stream
-        stream.close()  # it was found in the moment before it was locked
+        stream.close()  # another process removed the file before it was locked
 
 
 def _discard_abandoned(path: Path) -> None:
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}.tmp"):
         with contextlib.suppress(OSError):
             if sys.platform == "win32":
-                left.unlink()  # refused for a file that is open
+                left.unlink()  # fails if the file is open
             else:
                 with open_entry(left) as stream:
                     if _lock(stream):
@@ -84,7 +84,7 @@ def _discard_abandoned(path: Path) -> None:
 
 
 def _lock(stream: BinaryIO | FileIO) -> bool:
-    """Lock it, if nobody else has; on Windows there is no need to."""
+    """Lock a file; return False if another process has locked it. On Windows no lock is needed."""
     if sys.platform != "win32":
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

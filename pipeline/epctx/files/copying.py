@@ -1,8 +1,8 @@
 """Copies of files into and out of the cache: clones where the file system makes them, never links.
 
 A clone (FICLONE: btrfs, XFS, bcachefs) shares blocks until one side is written to, so an edit of an
-output cannot reach the cache. Where there are none, bytes are moved, by the kernel if nobody needs
-to see them. On Windows the system's copy makes clones by itself where it can (ReFS, Dev Drive).
+output cannot reach the cache. Without clones, bytes are copied, by the kernel if they need not be
+hashed. On Windows the system's copy makes clones by itself where it can (ReFS, Dev Drive).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_CLONE = frozenset(
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy content to the new file `target`, without looking at it. Raises OSError."""
+    """Copy content to the new file `target` without hashing it. Raises OSError."""
     if sys.platform == "win32":
         shutil.copyfile(source, target)
         return
@@ -49,9 +49,9 @@ def copy(source: Path, target: Path) -> None:
 
 
 def copy_hashed(source: FileIO, target: Path) -> Digest:
-    """Copy a file to the new file `target`; return the BLAKE3 of what is there. Raises OSError.
+    """Copy a file to the new file `target`; return the BLAKE3 of the copy. Raises OSError.
 
-    A byte is read once: in the copy, or from the clone.
+    Each byte is read once: during the copy, or from the clone.
     """
     hasher = blake3.blake3()
     buffer = memoryview(bytearray(min(os.fstat(source.fileno()).st_size + 1, _CHUNK)))
@@ -66,7 +66,7 @@ def copy_hashed(source: FileIO, target: Path) -> Digest:
 
 
 def _clone(source: int, target: int) -> bool:
-    """Try to make `target` a clone of `source`; leave both as they were if that cannot be."""
+    """Try to make `target` a clone of `source`; leave both unchanged if that fails."""
     if sys.platform == "linux":
         try:
             fcntl.ioctl(target, _FICLONE, source)
@@ -84,7 +84,7 @@ def _move(source: int, target: int) -> None:
         with contextlib.suppress(OSError):
             while os.copy_file_range(source, target, 1 << 30):
                 pass
-    # What the kernel would not do, or has left: both descriptors stand where it stopped.
+    # The rest that the kernel did not copy: both descriptors stand where it stopped.
     while piece := os.read(source, _CHUNK):
         _write(target, memoryview(piece))
 

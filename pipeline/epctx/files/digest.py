@@ -1,7 +1,7 @@
 """Digests: a digest is a type, and bytes are hashed in the pass that moves them.
 
-BLAKE3 identifies content inside epctx (it runs at the speed of memory), SHA-256 goes with what is
-released (`SHA256SUMS`, lock). Source: design section 9.
+BLAKE3 identifies content inside epctx (it runs at the speed of memory), SHA-256 identifies released
+files (`SHA256SUMS`, lock). Source: design section 9.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Digest(Struct, frozen=True, order=True):
     hex: str
 
     def __post_init__(self) -> None:
-        """Refuse what is no digest: records, reports and locks have some that become file names.
+        """Refuse invalid digests: digests from records, reports and locks become file names.
 
         Raises:
             ValueError: `hex` is not 64 hex digits in lower case. msgspec calls this, too.
@@ -44,7 +44,7 @@ class Digest(Struct, frozen=True, order=True):
 
 
 def parsed(text: str, algorithm: Algorithm) -> Digest:
-    """The digest that is printed as `algorithm:hex`. Raises ValueError where it is none."""
+    """Parse a digest printed as `algorithm:hex`. Raises ValueError if the text is not one."""
     found, _, digits = text.partition(":")
     if found != algorithm:
         raise ValueError(f"{text[:100]!r} is no digest: {algorithm}: and 64 hex digits are one")
@@ -52,7 +52,7 @@ def parsed(text: str, algorithm: Algorithm) -> Digest:
 
 
 class HashingWriter:
-    """Writes to a binary stream and takes both digests of what goes through."""
+    """Writes to a binary stream and takes both digests of the bytes."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -95,7 +95,7 @@ def of_bytes(data: Buffer, algorithm: Algorithm = "blake3") -> Digest:
 
 
 class Stream(Protocol):
-    """Binary file, open for reading, that is digested."""
+    """Binary file, open for reading, to be digested."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
         """Fill `buffer` from its start; return the bytes read, 0 at the end."""
@@ -103,16 +103,17 @@ class Stream(Protocol):
 
 
 def of_stream(stream: Stream, algorithm: Algorithm = "blake3") -> Digest:
-    """Digest an open binary stream from where it stands to its end.
+    """Digest an open binary stream from its position to its end.
 
-    Through one buffer, after a small one: a new one for each piece costs a third more, in pages to
-    be cleared, and a large one more than to hash a small file.
+    A small buffer takes the first piece, and one large buffer all others. A new buffer for each
+    piece would cost a third more, to clear its pages, and a large buffer costs more than hashing a
+    small file.
     """
     return of_chunks((piece for size in _BUFFERS for piece in _pieces(stream, size)), algorithm)
 
 
 def _pieces(stream: Stream, size: int) -> Iterator[memoryview]:
-    """Give the bytes of a stream; only the first if they fill a buffer smaller than the largest."""
+    """Yield the bytes of a stream; stop after one full buffer if larger buffers follow."""
     buffer = memoryview(bytearray(size))
     while count := stream.readinto(buffer) or 0:
         yield buffer[:count]
@@ -127,10 +128,10 @@ def of_file(path: Path, algorithm: Algorithm = "blake3") -> Digest:
 
 
 def of_folder(files: Mapping[str, Digest]) -> Digest:
-    """The SHA-256 of what `sha256sum` prints of a folder's files, sorted by path.
+    """SHA-256 of the lines that `sha256sum` prints for a folder's files, sorted by path.
 
-    So it is the digest of a whole SHA256SUMS, ONNX Runtime's hash of a shared asset, and `dirHash`
-    of in-toto (Go's Hash1).
+    It equals the digest of a complete SHA256SUMS, ONNX Runtime's hash of a shared asset, and
+    `dirHash` of in-toto (Go's Hash1).
 
     Args:
         files: the SHA-256 of each file, by its path in the folder, with `/`.
@@ -140,7 +141,7 @@ def of_folder(files: Mapping[str, Digest]) -> Digest:
 
 
 def canonical_json(value: object) -> bytes:
-    """One byte string for one JSON value: sorted keys, no spaces, UTF-8, no NaN.
+    """Encode a JSON value, always as the same bytes: sorted keys, no spaces, UTF-8, no NaN.
 
     Raises:
         ValueError: a number is not finite.

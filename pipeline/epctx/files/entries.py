@@ -1,6 +1,6 @@
-"""Entries of the cache, opened so that nothing in their place is followed, waited for or believed.
+"""Entries of the cache, opened without following a link or waiting for a pipe.
 
-Whoever can write to a cache's folder could put a link, a pipe or a device where a file was.
+Users who can write to a cache's folder could put a link, a pipe or a device in place of a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 
 def entries(folder: Path) -> Iterator[Path]:
-    """The entries `ab/abcd…` of a folder, sorted; whatever else lies in it was not put by epctx."""
+    """Yield the entries `ab/abcd…` of a folder, sorted; epctx puts nothing else there."""
     for shard in sorted(folder.iterdir()) if folder.is_dir() else ():
         if not shard.is_symlink() and shard.is_dir():
             for entry in sorted(shard.iterdir()):
@@ -29,7 +29,7 @@ def entries(folder: Path) -> Iterator[Path]:
 
 
 class Irregular(OSError):
-    """Something is there that is no regular file."""
+    """An entry is not a regular file."""
 
     reason = "is no regular file"
 
@@ -38,7 +38,7 @@ class Irregular(OSError):
 
 
 def discard(path: Path) -> None:
-    """Remove an entry, whatever it is. Raises OSError."""
+    """Remove an entry of any type. Raises OSError."""
     try:
         path.unlink(missing_ok=True)
     except (IsADirectoryError, PermissionError):  # the latter on Windows and macOS
@@ -51,11 +51,11 @@ def open_entry(path: Path) -> FileIO:
     """Open a regular file for reading: no link is followed, no pipe waited for.
 
     Raises:
-        FileNotFoundError: there is none.
-        Irregular: it is a link, a folder, a pipe or a device.
-        OSError: it cannot be read.
+        FileNotFoundError: the entry does not exist.
+        Irregular: the entry is a link, a folder, a pipe or a device.
+        OSError: the file cannot be read.
     """
-    # Before it is opened: to open a device may do something. On Windows links are found only here.
+    # Checked before it is opened: opening a device may have effects. Only this finds Windows links.
     if not stat.S_ISREG(path.lstat().st_mode):
         raise Irregular(path)
     try:

@@ -1,4 +1,4 @@
-"""Names that become file names: safe on every system, and told apart on every system."""
+"""Names that become file names: valid and distinct on every system."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _FORBIDDEN = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 def problem(name: str, *, limit: int = MAX_LENGTH) -> str | None:
     """Return why `name` cannot be a file name everywhere; None if it can.
 
-    ASCII alone: letters that look alike, or one letter in two encodings, would make two names of
-    what reads as one. The manifest's schema says the same as a pattern, for editors.
+    Only ASCII is allowed: letters that look alike, or one letter in two encodings, would make two
+    names that read the same. The manifest's schema says the same as a pattern, for editors.
     """
     if not name:
         return "is empty"
@@ -64,7 +64,7 @@ def remedy(name: str) -> str:
 
 
 def character_text(character: str) -> str:
-    """A character for a message: itself if that can be seen, its code point and its name."""
+    """Describe a character for a message: itself if it is visible, its code point and its name."""
     shown = f'"{character}" ' if character.isprintable() and character != " " else ""
     name = unicodedata.name(character, "a control character")
     plain = shown and character.isascii()
@@ -72,5 +72,7 @@ def character_text(character: str) -> str:
 
 
 def fold(name: str) -> str:
-    """The same text for names that some file system takes for one: case and Unicode form."""
+    """Return one text for all names that a file system may treat as the same, by case or Unicode
+    form.
+    """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

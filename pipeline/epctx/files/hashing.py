@@ -1,4 +1,4 @@
-"""Many files hashed, or arrays compared, at once."""
+"""Parallel work on many files or arrays, such as hashing and comparing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 _Name = TypeVar("_Name")
 _Result = TypeVar("_Result")
 SMALL: Final = 1 << 18
-"""Bytes that are hashed in the time that a thread takes to begin."""
+"""Number of bytes that are hashed in the time that a thread takes to start."""
 _MOST: Final = 4
-"""Cores beyond which a disk is what files wait for."""
+"""Greatest number of threads; with more, the disk is the limit."""
 
 
 def of_each(
@@ -21,13 +21,13 @@ def of_each(
     """Call `work`, which hashes, copies or compares, for each name; return results in the order of
     names.
 
-    hashlib, blake3 and numpy release the interpreter's lock: it is done on several cores.
+    hashlib, blake3 and numpy release the interpreter's lock, so several cores do the work.
 
     Args:
-        size: of all that is read, in bytes, if known: few are hashed before a thread begins.
+        size: number of bytes of all inputs, if known; for few bytes no threads are started.
 
     Raises:
-        Exception: what `work` raised of the first name for which it did.
+        Exception: the exception of the first name for which `work` raised one.
     """
     listed = tuple(names)
     if size is not None and size <= SMALL:

@@ -1,9 +1,9 @@
 """Identities of files, which show that a file is unchanged without reading it (design section 9).
 
-A change of a file shows in its times, with two exceptions. A page that is mapped for writing, and
-was written to, can be written to again without a trace until the system has written it back:
-`show_writes` is called before a file is hashed that will be believed. And some file systems tell of
-no such write, or not at once: `tells` says which do.
+A change of a file shows in its times, with two exceptions. A mapped page that was written to can be
+written to again without a trace, until the system has written the page back. So `show_writes` is
+called before a file is hashed whose digest will be remembered. And some file systems show such a
+write late or never: `tells` returns whether a file system shows them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Identity:
     Attributes:
         text: device, inode, size, mtime and ctime (on Windows the change time, which is alike).
         changed: time of its last change of content or status, in seconds since 1970.
-        taken: that moment, likewise. Not compared.
+        taken: time when the identity was taken, likewise. Not compared.
     """
 
     text: str
@@ -41,19 +41,19 @@ class Identity:
 
     @property
     def settled(self) -> bool:
-        """Its last change was more than two seconds before, so that any later one shows in `text`.
+        """The last change was over two seconds before, so any later change shows in `text`.
 
         A file from the future never settles.
         """
         return self.settled_at(self.taken)
 
     def settled_at(self, moment: float) -> bool:
-        """The same at an earlier moment: since then nothing has changed."""
+        """Return whether the identity was settled at an earlier `moment`."""
         return self.changed + SETTLED < moment
 
 
 def of_content(status: os.stat_result) -> tuple[int, int, int, int]:
-    """Device, inode, size and time of the last write: the same after a renaming."""
+    """Device, inode, size and time of the last write; renaming does not change them."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -120,7 +120,7 @@ if sys.platform == "linux":
         return _type(path, text.partition(":")[0]) in _TELLING
 
     def _type(place: int | str | os.PathLike[str], device: str) -> int:
-        """The type of the file system of an open file or a path; 0 if it cannot be told."""
+        """The type of the file system of an open file or a path; 0 if unknown."""
         if device not in _types:
             status = (ctypes.c_long * 64)()  # struct statfs, which begins with it, has 15
             libc = ctypes.CDLL(None)
@@ -134,10 +134,10 @@ if sys.platform == "linux":
 else:
 
     def show_writes(descriptor: int) -> None:
-        """Nothing: there is no such call for who only reads."""
+        """Do nothing: the system has no such call for a file that is open for reading."""
 
     def tells(path: str | os.PathLike[str], text: str) -> bool:
-        """Taken as given: of a write through a map it is not known."""
+        """Return True, as an assumption: whether writes through a map show is not known."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""A file by its content: where it is copied from, or the text that it is."""
+"""A file by its digests: a source to copy, or the content itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Item(Struct, frozen=True, kw_only=True):
     """A file of a package.
 
     Attributes:
-        sha256: of what it must be; `size` in bytes.
-        blake3: likewise; None: it is not known.
-        source: where it is copied from; None: it is `content`.
+        sha256: digest that the file must have; `size` in bytes.
+        blake3: likewise; None if it is not known.
+        source: file to copy; None if the file has `content`.
     """
 
     size: int
@@ -29,7 +29,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 def made(content: bytes) -> Item:
-    """A file that is not copied."""
+    """Make a file of a package from its content."""
     return Item(
         size=len(content),
         sha256=digest.of_bytes(content, "sha256"),
@@ -39,10 +39,10 @@ def made(content: bytes) -> Item:
 
 
 def found(path: Path) -> Item:
-    """A file of the user's.
+    """Describe a file of the user, and hash it.
 
     Raises:
-        ModelError: it cannot be read.
+        ModelError: the file cannot be read.
     """
     with ModelError.if_refused(
         "cannot be packaged",
@@ -58,10 +58,10 @@ def found(path: Path) -> Item:
 
 
 def below(path: Path) -> dict[str, Item]:
-    """A file, or every file of a folder, by path from it, with `/`.
+    """Describe a file, or every file of a folder, by relative path, with `/`.
 
     Raises:
-        ModelError: one cannot be read.
+        ModelError: a file cannot be read.
     """
     if path.is_file():
         return {path.name: found(path)}

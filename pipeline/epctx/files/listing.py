@@ -1,4 +1,4 @@
-"""Listing of a folder that somebody else made: of any depth, no link followed."""
+"""Listing of an untrusted folder of any depth; no link is followed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ if sys.platform != "win32":
 
 
 def below(folder: Path, *, into: Callable[[Path], bool] = lambda path: True) -> Iterator[Path]:
-    """Every entry below a folder, each folder's own sorted; links are entries, not entered.
+    """Yield every entry below a folder, sorted within each folder; links are yielded, not entered.
 
-    Not by recursion, as pathlib and `os.walk` do it: a thousand folders in each other would end it.
+    The listing is not recursive as in pathlib and `os.walk`, which fail at a thousand nested
+    folders.
 
     Args:
-        into: whether to look into a folder; it is asked once of each, when that was yielded.
+        into: returns whether to enter a folder; called once for each folder after it was yielded.
 
     Raises:
-        OSError: a folder cannot be read; one too deep for a path is told so by the system.
+        OSError: a folder cannot be read, or its path is too long for the system.
     """
     waiting = [folder]
     while waiting:
@@ -32,7 +33,7 @@ def below(folder: Path, *, into: Callable[[Path], bool] = lambda path: True) -> 
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether there is a folder, and no link to one."""
+    """Return whether a path is a folder, and not a link to one."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -41,7 +42,9 @@ def is_folder(path: Path) -> bool:
 
 
 def is_link(status: os.stat_result) -> bool:
-    """A symbolic link, or on Windows any reparse point (a junction, a mount)."""
+    """Return whether an entry is a symbolic link, or on Windows any reparse point (junction,
+    mount).
+    """
     attributes: int = getattr(status, "st_file_attributes", 0)
     return stat.S_ISLNK(status.st_mode) or bool(attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT)
 
@@ -49,13 +52,13 @@ def is_link(status: os.stat_result) -> bool:
 if sys.platform == "win32":
 
     def other_owner(status: os.stat_result) -> str | None:
-        """Nobody is known to own an entry on Windows."""
+        """Return None: the owner is not checked on Windows."""
         return None
 
 else:
 
     def other_owner(status: os.stat_result) -> str | None:
-        """The user who owns an entry, if that is neither root nor this process's user."""
+        """Return the user who owns an entry; None if that is root or this process's user."""
         if status.st_uid in (0, os.geteuid()):
             return None
         try:

@@ -1,5 +1,5 @@
-"""Flags of `os.open` for new files, and for reading what others may have put in a file's place, on
-each platform.
+"""Flags of `os.open` for each platform: for new files, and for reading files that others may have
+exchanged.
 """
 
 from __future__ import annotations

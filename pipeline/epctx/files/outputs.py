@@ -22,10 +22,10 @@ from epctx.files.identity import of_content
 
 SUMS = "SHA256SUMS"
 SIGNATURE = "model.sig"
-"""The signature of a folder, in it: of all else there, so that no list of its files names it."""
+"""Signature of a folder, stored in it. It covers all other files, so no list of files names it."""
 CONTEXT_SUFFIX = "_ctx.onnx"
 GOLDEN = "golden"
-"""The folder of golden inputs and outputs in a group's folder; it has sums of its own."""
+"""Folder of golden inputs and outputs in a group's folder; it has its own `SHA256SUMS`."""
 KIT = "kit.json"
 """Name of the file that makes a folder a kit for devices: it lists the models to load, and how."""
 BESIDE = (
@@ -59,7 +59,7 @@ def context_file(model: str) -> str:
 
 
 def data_file(first: str) -> str:
-    """The name of the weights that models of a sharing group have in common, by the first model."""
+    """Name of the file of weights that a sharing group has in common, after its first model."""
     return f"{first}_shared.data"
 
 
@@ -67,7 +67,7 @@ def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
     """Write a new file, hashing on the way, and flush it to the disk.
 
     Raises:
-        StorageError: the disk is full, the folder cannot be written, or the file is there already.
+        StorageError: the disk is full, the folder cannot be written, or the file exists already.
     """
     with writing(path), path.open("xb", buffering=0) as stream:
         writer = HashingWriter(stream)
@@ -78,13 +78,13 @@ def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
 
 
 class OwnFile:
-    """A finished file that nobody else needs any more, on its way to be an output.
+    """A finished file that is to become an output, and is not used for anything else.
 
-    Its digests are taken from now on, in threads: SHA-256 takes longer than all else, so whoever
-    looks at the file meanwhile costs nothing.
+    Threads start to take its digests at once. SHA-256 takes the longest, so other checks of the
+    file meanwhile cost no time.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,15 +97,15 @@ class OwnFile:
         threads.shutdown(wait=False)
 
     def take(self, path: Path) -> OutputFile | None:
-        """Make it the new file `path`, flush it to the disk, and wait for its digests.
+        """Move the file to the new `path`, flush it to the disk, and wait for its digests.
 
-        Those of what is there are taken anew if it is not as it was.
+        If the file has changed since the digests were begun, they are taken anew.
 
-        None: it cannot be moved (it is a link, has another name too, or lies on another disk); then
-        nothing has happened.
+        Return None, and change nothing, if the file cannot be moved: it is a link, has another hard
+        link, or is on another disk.
 
         Raises:
-            StorageError: the disk refuses, or a file of that name is there.
+            StorageError: the file cannot be flushed, or `path` exists.
         """
         with writing(path):
             status = self.path.lstat()
@@ -114,7 +114,7 @@ class OwnFile:
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, "it is there already")
             if sys.platform == "win32":
-                self._digests()  # what is open has to stay where it is
+                self._digests()  # Windows cannot rename an open file
             try:
                 self.path.rename(path)
             except OSError:
@@ -152,19 +152,19 @@ def write_sums(folder: Path, files: Sequence[OutputFile]) -> OutputFile:
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Make the content of files durable that were not written by `write`.
+    """Flush files that `write` did not write to the disk.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: a file cannot be flushed.
     """
     for path in paths:
-        # Windows flushes only what is open for writing.
+        # Windows flushes only files that are open for writing.
         with writing(path), path.open("r+b") as stream:
             os.fsync(stream.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a folder's entries durable; Windows has no such call and does it by itself."""
+    """Flush a folder's entries to the disk; Windows has no such call and needs none."""
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -175,12 +175,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Refuse to write into what somebody else can exchange: a link, or another user's entry.
+    """Refuse to write into a link, or another user's entry, which that user can exchange.
 
-    Root may write into the folders of others.
+    Root may write into the folders of others. `path` need not exist.
 
     Raises:
-        StorageError: `path` is one of both; it need not be there.
+        StorageError: `path` is a link or belongs to another user.
     """
     if not os.path.lexists(path):
         return
@@ -198,10 +198,10 @@ def refuse_foreign(path: Path) -> None:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn the system's refusals inside into StorageError.
+    """Turn an OSError of the block into StorageError if the system refused the operation.
 
-    A build writes in a hundred places: each folder made, file opened or renamed can be the one for
-    which the disk has no room. Other OSErrors (a file that must be there is not) pass.
+    A build writes in a hundred places, and the disk may be full at each of them. Other OSErrors
+    pass, such as a required file that is missing.
 
     Raises:
         StorageError: the disk is full or broken, a quota is reached, access is denied, the system
@@ -219,10 +219,10 @@ def refusals() -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """An OSError inside means that `path` cannot be written.
+    """Turn an OSError of the block into StorageError: `path` cannot be written.
 
     Raises:
-        StorageError: there was one.
+        StorageError: the block raised an OSError.
     """
     try:
         yield
@@ -231,7 +231,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def unwritable(path: Path, error: OSError) -> StorageError:
-    """The error for a write that the system refused."""
+    """Error for a write that the system refused."""
     remedy = _REMEDIES.get(error.errno or 0, "choose another folder with --out")
     return StorageError(
         "cannot be written", file=str(path), why=error.strerror or str(error), remedy=remedy
@@ -239,7 +239,7 @@ def unwritable(path: Path, error: OSError) -> StorageError:
 
 
 def changed(path: Path) -> StorageError:
-    """The error for an output that something else wrote to."""
+    """Error for an output that another program changed."""
     return StorageError(
         "was changed after it was built",
         file=str(path),

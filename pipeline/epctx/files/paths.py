@@ -1,7 +1,7 @@
-"""Paths in models and lists: relative, inside the folder, and made of no link.
+"""Paths in models and lists: relative, inside the folder, and without links.
 
-Execution providers follow what they are given: some accept `sub/../x`, all follow symbolic links,
-and OpenVINO waits for ever on a FIFO (real-eps.md section 5). So nothing is opened here.
+Execution providers check no path: some accept `sub/../x`, all follow symbolic links, and OpenVINO
+waits forever on a FIFO (real-eps.md section 5). This module opens no file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def fault(location: str) -> str | None:
-    """Return why a text is no location, on Linux or on Windows; None if it is one."""
+    """Return why a text is not a valid location on Linux and Windows; None if it is valid."""
     if not location:
         return "it is empty"
     if "\0" in location:
@@ -35,7 +35,7 @@ def fault(location: str) -> str | None:
 
 
 def normalize(location: str) -> str:
-    """One spelling for one location that has no fault."""
+    """Return the one normal spelling of a valid location."""
     return posixpath.normpath(location)
 
 
@@ -71,7 +71,7 @@ def is_bare(text: str) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether a text is the one spelling of a path below a folder, on any system."""
+    """Return whether a text is the normal spelling of a path below a folder, on any system."""
     # A colon would name a stream of a file on Windows.
     return objection(text) is None and not {"", "."} & set(text.split("/")) and ":" not in text
 
@@ -108,9 +108,9 @@ def missing(folder: Path, text: str) -> str | None:
 
 
 def entries(folder: Path) -> list[str]:
-    """Every entry below `folder` that is no folder, relative, with `/`, sorted; links not followed.
+    """Return the relative paths of all files and links below `folder`, sorted, with `/`.
 
-    An empty folder is an entry of its own, ending with `/`.
+    Links are not followed. An empty folder is an entry, too, and ends with `/`.
     """
     listed = list(listing.below(folder))
     filled = {path.parent for path in listed}

@@ -1,4 +1,4 @@
-"""Regular files, opened so that what is read is what was checked."""
+"""Regular files, opened so that the file that was checked is the one that is read."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if sys.platform != "win32":
 
 _T = TypeVar("_T")
 _SEARCHED: Final = 10_000
-"""Files of a folder that a misspelt name is compared with."""
+"""Greatest number of files that a misspelt name is compared with."""
 
 
 def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
-    """Open a regular file for reading: its real path, and a descriptor that is that very file.
+    """Open a regular file for reading; return its real path and a descriptor of the same file.
 
     Raises:
-        ModelError: missing, not a regular file, not readable, or exchanged while it was opened.
+        ModelError: the file is missing, not regular, not readable, or was exchanged meanwhile.
     """
     try:
         before = path.stat()
-        _must_be_regular(before, where)  # before open: to open a device may do something
+        _must_be_regular(before, where)  # opening a device may have effects
         descriptor = patiently(lambda: os.open(path, open_flags.READ))
     except OSError as error:
         raise _unopened(error, where) from error
@@ -70,7 +70,7 @@ def _unopened(error: OSError, where: str) -> ModelError:
 
 
 def changed(path: Path) -> ModelError:
-    """Return what is said of a source that is not what it was when it was hashed."""
+    """Return the error for a source that has changed since it was hashed."""
     return ModelError(
         "was changed while it was built",
         file=str(path),
@@ -79,10 +79,10 @@ def changed(path: Path) -> ModelError:
 
 
 def require_bounded(size: int, *, where: str) -> None:
-    """A file of this size may be read whole: a sparse one of any size is easily made.
+    """Refuse to read a file of this size completely: a sparse file may have any size.
 
     Raises:
-        ModelError: it may not.
+        ModelError: the file is too large.
     """
     if size > limits.FILE_BYTES.value:
         raise ModelError(
@@ -106,7 +106,7 @@ def absent(path: Path) -> ModelError:
 
 
 def _real(path: Path, descriptor: int, before: os.stat_result) -> Path | None:
-    """The real path of an open file; None: it is not what was looked at, or is there no longer."""
+    """The real path of an open file; None if the file was exchanged or removed."""
     status = os.fstat(descriptor)
     if not os.path.samestat(before, status):
         return None
@@ -120,7 +120,7 @@ def _real(path: Path, descriptor: int, before: os.stat_result) -> Path | None:
 
 
 def _opened(descriptor: int) -> str | None:
-    """The real path of an open file, as Linux has it; None where /proc does not tell."""
+    """The real path of an open file, from /proc; None if /proc does not have it."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - of every file, as text
     except OSError:
@@ -128,7 +128,7 @@ def _opened(descriptor: int) -> str | None:
 
 
 def patiently(call: Callable[[], _T]) -> _T:
-    """Call; where one-file-per-tensor models reach the limit of open files, raise it first."""
+    """Call; if the call reaches the limit of open files, raise the limit and call again."""
     try:
         return call()
     except OSError as error:
@@ -138,7 +138,7 @@ def patiently(call: Callable[[], _T]) -> _T:
 
 
 def _raise_file_limit() -> bool:
-    if sys.platform != "win32":  # it has no such limit on handles
+    if sys.platform != "win32":  # Windows has no such limit on handles
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         # macOS: a hard limit without end cannot be asked for
         with contextlib.suppress(ValueError, OSError):

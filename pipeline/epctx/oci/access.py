@@ -201,7 +201,7 @@ class Access:
         try:
             realm = urlsplit(challenge.get("realm", ""))
             safe = self._may_have_credentials(realm)
-        except ValueError:  # an IPv6 address that is none
+        except ValueError:  # an invalid IPv6 address
             safe = False
         if not safe:
             raise StoreError("it names a place for tokens that is not safe", lasting=True)
@@ -221,9 +221,9 @@ class Access:
     def _may_have_credentials(self, realm: SplitResult) -> bool:
         """Return whether credentials may go to the place that a registry names for tokens.
 
-        Registries have their tokens given by other hosts (Docker Hub, GitLab), so another host is
-        no fault. An address inside a network is: a registry could have this host ask what it cannot
-        reach itself.
+        Other hosts give the tokens of some registries (Docker Hub, GitLab), so another host is
+        allowed. An internal address is not: a registry could make this host send requests to hosts
+        that the registry cannot reach.
         """
         if not realm.hostname or "@" in realm.netloc or "\\" in realm.netloc:
             return False

@@ -1,9 +1,9 @@
-"""The manifests of artifacts: always the same bytes for the same files, and believed in nothing.
+"""The manifests of artifacts: always the same bytes for the same files; untrusted when read.
 
 A package is a CNCF ModelPack (model-spec 0.0.7): a layer is a file as it is, its path in two
-annotations, of which foreign clients read one or the other. Nothing in it tells of a time, a host
-or a user. What is said of it, its signature and its attestation, are artifacts of their own that
-refer to it. https://github.com/modelpack/model-spec, https://github.com/opencontainers/image-spec.
+annotations, since foreign clients read one or the other. It has no time, host or user. Its
+signature and its attestation are artifacts of their own that refer to it.
+https://github.com/modelpack/model-spec, https://github.com/opencontainers/image-spec.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DOCUMENTS: Final = re.compile(r"(LICENSE|NOTICE|README).*|.*\.md", re.IGNORECAS
 
 
 class Damaged(Exception):
-    """A manifest is none, or tells of what cannot be; the text is one clause."""
+    """A manifest cannot be decoded, or contradicts itself; the text is one clause."""
 
 
 class Descriptor(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,7 +86,7 @@ def blob_of(content: bytes) -> Blob:
 
 
 NOTHING: Final = b"{}"
-"""The configuration of what has none."""
+"""Configuration of an artifact that has none."""
 
 
 class Artifact(Struct, frozen=True, kw_only=True):
@@ -102,11 +102,11 @@ class Artifact(Struct, frozen=True, kw_only=True):
 
 
 def package(files: Mapping[str, Blob], *, name: str | None = None) -> Artifact:
-    """The artifact of a package.
+    """Make the artifact of a package.
 
     Args:
-        files: every file of it, by its path, with `/`.
-        name: what the package calls itself; None: it does not.
+        files: every file of the package, by path, with `/`.
+        name: name that the package gives itself; None if it has no name.
     """
     listed = [(path, files[path]) for path in sorted(files, key=str.encode)]
     config = digests.canonical_json(
@@ -122,12 +122,12 @@ def package(files: Mapping[str, Blob], *, name: str | None = None) -> Artifact:
 
 
 def referrer(kind: str, name: str, content: bytes, subject: Descriptor) -> Artifact:
-    """The artifact of a file that is about another artifact.
+    """Make the artifact of a file about another artifact, such as a signature.
 
     Args:
-        kind: its media type, and the artifact's.
-        name: of the file.
-        subject: the manifest that it is about.
+        kind: media type of the file and the artifact.
+        name: name of the file.
+        subject: the manifest that the file is about.
     """
     layer = _descriptor(kind, blob_of(content), {TITLE: name})
     config = _descriptor(EMPTY, blob_of(NOTHING))
@@ -135,20 +135,20 @@ def referrer(kind: str, name: str, content: bytes, subject: Descriptor) -> Artif
 
 
 def descriptor(content: bytes, *, artifact_type: str | None = None, name: str = "") -> Descriptor:
-    """Describe a manifest; `name` is that of the file in it, if it has one alone."""
+    """Describe a manifest; `name` is the name of its file if it has only one."""
     annotations = {TITLE: name} if name else {}
     made = _descriptor(MANIFEST, blob_of(content), annotations)
     return msgspec.structs.replace(made, artifactType=artifact_type)
 
 
 def index(manifests: Iterable[Descriptor]) -> bytes:
-    """The index of these, in their order."""
+    """Encode the index of manifests, in the given order."""
     made = Index(schemaVersion=2, mediaType=INDEX, manifests=tuple(manifests))
     return digests.canonical_json(msgspec.to_builtins(made))
 
 
 def fallback(subject: Digest) -> str:
-    """The tag with the index of what refers to a manifest, where a registry has no such list."""
+    """Tag of the index of referrers of a manifest, for registries without a Referrers API."""
     return f"sha256-{subject.hex}"
 
 
@@ -159,7 +159,7 @@ def replaces(new: Descriptor, old: Descriptor) -> bool:
 
 
 def read(content: bytes) -> Manifest:
-    """A manifest that somebody else may have written. Raises Damaged."""
+    """Decode an untrusted manifest. Raises Damaged."""
     try:
         found = codec.decode(content, Manifest)
     except msgspec.MsgspecError as error:
@@ -172,7 +172,7 @@ def read(content: bytes) -> Manifest:
 
 
 def read_index(content: bytes) -> tuple[Descriptor, ...]:
-    """The manifests of an index. Raises Damaged."""
+    """Decode an untrusted index, and return its manifests. Raises Damaged."""
     try:
         found = codec.decode(content, Index)
     except msgspec.MsgspecError as error:
@@ -183,7 +183,7 @@ def read_index(content: bytes) -> tuple[Descriptor, ...]:
 
 
 def blob(told: Descriptor) -> Blob:
-    """The blob that a descriptor tells of. Raises Damaged where there can be none."""
+    """Return the blob of a descriptor. Raises Damaged if no such blob can exist."""
     try:
         found = digests.parsed(told.digest, "sha256")
         if not 0 <= told.size <= limits.FILE_BYTES.value:
@@ -194,10 +194,10 @@ def blob(told: Descriptor) -> Blob:
 
 
 def files(manifest: Manifest) -> dict[str, Blob]:
-    """The files of a package, by path; of a foreign client's, too, whose layers are as ours are.
+    """Return the files of a package, by path, also of a foreign one with such layers.
 
     Raises:
-        Damaged: it is another artifact, or a file in it would lie elsewhere or be two.
+        Damaged: the artifact is not a package, or a path leads out of it or occurs twice.
     """
     if manifest.artifactType not in (None, MODEL):
         raise Damaged(f"is an artifact of another type, {manifest.artifactType[:100]!r}")
@@ -216,10 +216,10 @@ def files(manifest: Manifest) -> dict[str, Blob]:
 
 
 def attached(manifest: Manifest, subject: Digest) -> tuple[str, Blob] | None:
-    """The file that is about an artifact, and its name; None: it is none that a package may have.
+    """Return the name and the blob of a file about an artifact; None if packages have no such file.
 
     Raises:
-        Damaged: it is too large, or there can be none.
+        Damaged: the file is too large, or no such blob can exist.
     """
     about = manifest.subject is not None and manifest.subject.digest == str(subject)
     if not about or len(manifest.layers) != 1:
@@ -244,7 +244,7 @@ def _path(layer: Descriptor) -> str:
 
 
 def _refuse_collisions(found: Iterable[str]) -> None:
-    """No two are one file on some system, and no file is another's folder."""
+    """Raise Damaged if two paths are one file on some system, or a file is another's folder."""
     seen = {fold(path): path for path in found}
     folders = {parent for path in seen for parent in _parents(path)}
     if len(seen) < len(list(found)) or folders & seen.keys():

@@ -66,7 +66,7 @@ def parse(text: str) -> Reference:
     """Parse a reference; without tag and digest it means `latest`.
 
     Raises:
-        UsageError: it is no reference.
+        UsageError: the text is not a reference.
     """
     parts = _REFERENCE.fullmatch(text)
     if parts is None or len(f"{parts['host']}/{parts['repository']}") > _LONGEST:

@@ -45,7 +45,7 @@ _ACCEPTED: Final = {"Accept": f"{artifact.MANIFEST}, {artifact.INDEX}"}
 
 
 class _LostUpload(Passing):
-    """The registry has lost an upload, or has other bytes of it: the upload begins anew."""
+    """The registry has lost an upload, or has other bytes of it; the upload has to start again."""
 
 
 class Repository:
@@ -353,4 +353,4 @@ def _end(answer: requests.Response) -> int:
     last = answer.headers.get("Range", "").rpartition("-")[2]
     if not (last.isdecimal() and len(last) < 16):
         raise StoreError("it does not tell how much of an upload it has")
-    return int(last) + 1 if int(last) else 0  # some name the first byte where they have none
+    return int(last) + 1 if int(last) else 0  # `0-0` also means that it has none

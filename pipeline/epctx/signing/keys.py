@@ -141,7 +141,7 @@ class Trusted(Struct, frozen=True, kw_only=True):
             chain: certificates in DER: the signer's own, then its issuers'.
 
         Raises:
-            Refused: the chain ends at nobody who is trusted, is expired, or is not for signatures.
+            Refused: the chain ends at no trusted authority, is expired, or is not for signatures.
         """
         from cryptography import x509
         from cryptography.x509 import verification
@@ -193,7 +193,7 @@ def private_key(pem: bytes) -> object:
 
     try:
         return load_pem_private_key(pem, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # the error's text may be of the key
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # the error's text may quote the key
         return None
 
 

@@ -130,7 +130,7 @@ def verify(content: bytes, trusted: Trusted) -> tuple[str, dict[str, str]]:
     """Verify a bundle; return the signer's name, and the files as `sign` takes them.
 
     Raises:
-        Refused: it is no bundle, nobody who is trusted signed it, or it contradicts itself.
+        Refused: the content is not a bundle, no trusted key signed it, or it contradicts itself.
     """
     bundle, payload = _parse(content)
     try:

@@ -1,8 +1,8 @@
 """HTTP client: one attempt at a request, bounded in time, with errors in epctx's own words.
 
 It follows no redirect: the caller decides where credentials may go. What `requests` calls a timeout
-is the wait for the next byte, so a clock breaks the connection when a request has had its time,
-however steadily single bytes come or go.
+is the wait for the next byte. So a clock breaks the connection at the end of a request's time, even
+if single bytes still come or go.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ABSENT: Final = frozenset({404, 410})
 
 
 class Absent(StoreError):
-    """The server has nothing of that name, or not any more."""
+    """The server does not have the requested name, or not any more."""
 
     def __init__(self) -> None:
         super().__init__("it has nothing of that name")

@@ -7,7 +7,7 @@ import socket
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether what goes to a host, by its name or address, stays on this one."""
+    """Return whether a host, by its name or address, is this one."""
     address = _address(host or "")
     return host == "localhost" or (address is not None and address.is_loopback)
 

@@ -1,1 +1,1 @@
-"""The policies of verification: what a group folder must be, one module each (design section 7)."""
+"""The policies of verification: requirements on a group folder (design section 7)."""

@@ -1,9 +1,9 @@
-"""Compatibility: devices that a model fits, against what was asked, this host and the package.
+"""Compatibility of a model with devices, checked against the manifest, this host and the package.
 
 Source: real-eps.md section 7. onnxruntime's Python sessions do not act on `ep_compatibility_info`,
-whatever it says; so it is checked here. ONNX Runtime selects a variant of a package by its EP and
-its compatibility string: one that is not the model's own selects the model where it does not run,
-or nowhere.
+whatever it says, so this module checks it. ONNX Runtime selects a variant of a package by its EP
+and its compatibility string. A string other than the model's own selects the model on devices where
+it does not run, or on none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Compatibility:
-    """For each EP of each model: its compatibility info, as asked, and what onnxruntime says."""
+    """Check the compatibility info of each EP of each model: by the EP, and by onnxruntime."""
 
     name: PolicyName = field(default="compatibility", init=False)
 
@@ -75,14 +75,14 @@ def _info(
 
 
 def _unasked(verdict: Verdict) -> Verdict:
-    """Without a manifest nothing was asked: what does not fit defaults may fit what was."""
+    """Turn a failure into "not checkable": without a manifest, the EP's options are not known."""
     return replace(verdict, outcome="not checkable") if verdict.outcome == "fail" else verdict
 
 
 def _obstacle(
     provider: ExecutionProvider, nodes: Sequence[EPContextNode], folder: Path
 ) -> Verdict | None:
-    """A model for another host says nothing of the devices of this one."""
+    """Return why the model is for another host, so that devices of this one prove nothing."""
     try:
         reason = provider.cannot_load(nodes, folder, sharing=False)
     except (InvalidGraph, ProviderUnavailable) as error:
@@ -91,7 +91,7 @@ def _obstacle(
 
 
 def _devices(provider: ExecutionProvider, info: str) -> Verdict:
-    """Return what onnxruntime says of the devices of this host."""
+    """Return onnxruntime's verdict about the devices of this host."""
     name = provider.name
     try:
         devices = list(provider.ep_devices())
@@ -108,7 +108,7 @@ def _devices(provider: ExecutionProvider, info: str) -> Verdict:
             return _unknown(f"{message}, and this one has none", "check it on the device")
     try:
         answer = native.get_model_compatibility_for_ep_devices(devices, info)
-    except (RuntimeError, ValueError) as error:  # ValueError: an EP's message that is no UTF-8
+    except (RuntimeError, ValueError) as error:  # ValueError: an EP's message is not UTF-8
         message = f"{name} cannot tell on this host: {first_line(error)}"
         return _unknown(message, "check it on the device")
     word = answer.name.removeprefix("EP_").replace("_", " ").lower()
@@ -133,13 +133,13 @@ _REPACKAGE: Final = "package it again: ONNX Runtime selects by what the package 
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """Each claim: the EP has the model's nodes, and wrote the compatibility string."""
+    """Check each claim of a package: its EP and its compatibility string are those of the model."""
 
     claims: tuple[Claim, ...]
     name: PolicyName = field(default="compatibility", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Finding]:
-        """Look at each claim; a model that cannot be read was told before."""
+        """Check each claim; conformance reports models that cannot be read."""
         models = {model.file: model for model in folder.models}
         for claim in self.claims:
             model = models.get(claim.model)
@@ -176,7 +176,9 @@ def _faults(claim: Claim, model: ContextModel, folder: GroupFolder) -> Iterator[
 
 
 def _astray(claim: Claim, model: ContextModel) -> Iterator[str]:
-    """QNN 2.7.0 and OpenVINO 1.8.1 look for context binaries where external data is."""
+    """Find a model with external data in another folder: QNN 2.7.0 and OpenVINO 1.8.1 look for its
+    context binaries there.
+    """
     if claim.astray and model.contexts:
         yield (
             "has its external data elsewhere, and no `ep.context_file_path`: real EPs look for "

@@ -1,4 +1,4 @@
-"""Conformance: what spec/ep-context-design.md and design section 6 ask of the files; runs no model.
+"""Conformance of files to spec/ep-context-design.md and design section 6; no model is run.
 
 Checks of EPContext nodes are in `node_checks`. An EP may load a damaged context binary and compute
 wrong numbers, or end the process (real-eps.md section 5). Without SHA256SUMS only its EP can tell
@@ -36,9 +36,9 @@ from epctx.verification.node_checks import Check, Fault, Subject
 
 
 def well_formed(subject: Subject) -> Iterator[Fault]:
-    """Onnx's own checker, by path; where it objects, ONNX Runtime decides, if it may open the data.
+    """Check a model with onnx; if onnx refuses it and its data may be opened, ONNX Runtime decides.
 
-    Neither onnx nor ONNX Runtime without the EP knows what EPContext nodes hold.
+    Neither onnx nor ONNX Runtime without the EP can check the content of EPContext nodes.
     """
     if subject.proto.ir_version > onnx.IR_VERSION:
         yield Fault(
@@ -62,10 +62,9 @@ def well_formed(subject: Subject) -> Iterator[Fault]:
 
 @contextmanager
 def _data_beside(subject: Subject) -> Iterator[Path]:
-    """The model where its external data is beside it, as the checker wants it.
+    """Give the path of the model with external data beside it, as the checker of onnx requires.
 
-    Of external data it asks only whether the file is there (`graph.soundness`): an empty one
-    does.
+    The checker only tests that external data exists (`graph.soundness`), so empty files do.
     """
     path = subject.folder.path / subject.model.file
     if subject.folder.data_folder(subject.model) == subject.folder.path:
@@ -79,7 +78,7 @@ def _data_beside(subject: Subject) -> Iterator[Path]:
 
 
 def has_context(subject: Subject) -> Iterator[Fault]:
-    """An EP that took nothing leaves the source model, and says "ok" (real-eps.md section 9)."""
+    """Require an EPContext node: an EP without any node reports success (real-eps.md section 9)."""
     group = subject.folder.group
     asked = bool(group.execution_providers) if group is not None else not subject.model.ours
     if asked and not subject.model.nodes and not subject.model.broken:
@@ -90,7 +89,9 @@ def has_context(subject: Subject) -> Iterator[Fault]:
 
 
 def self_contained(subject: Subject) -> Iterator[Fault]:
-    """External data is in the folder, in reach, no link: the folder works wherever it is copied."""
+    """Require external data in the folder, without links, so that the folder can be copied
+    anywhere.
+    """
     folder = subject.folder.data_folder(subject.model)
     data = DataFolder(folder, model=subject.folder.path / subject.model.file)
     for place in subject.model.data:
@@ -120,10 +121,10 @@ def canonical_form(subject: Subject) -> Iterator[Fault]:
 
 
 def readable(subject: Subject) -> Iterator[Fault]:
-    """Every context file is one of its EP, and whole, as far as it can tell.
+    """Require that each context file is complete and of its EP, as far as the EP can tell.
 
-    What an EP checks by itself when it loads (the reference EP) is not read a second time where
-    SHA256SUMS, which integrity held it against, answers for its bytes.
+    The reference EP checks its files when it loads them. So they are not read a second time here if
+    integrity has checked them against SHA256SUMS.
     """
     seen: set[str] = set()
     for node in subject.model.nodes:
@@ -135,10 +136,10 @@ def readable(subject: Subject) -> Iterator[Fault]:
             continue
         seen.add(name)
         if paths.missing(subject.folder.path, name):
-            continue  # told by the check of `ep_cache_context`
+            continue  # the check of `ep_cache_context` reports it
         path = subject.folder.path / name
         if path.stat().st_size == 0:
-            continue  # told there, too
+            continue  # that check reports it, too
         with path.open("rb") as stream:
             head = stream.read(HEAD_SIZE)
         try:
@@ -157,20 +158,20 @@ def readable(subject: Subject) -> Iterator[Fault]:
 
 
 def _users(subject: Subject, path: str, sources: Collection[str]) -> list[ir.Node]:
-    """The nodes of the model whose graphs are in a context binary: each that names it, and those
-    of `main_context` 0 after it, until the next that names one.
+    """Return the nodes whose graphs are in a context binary: each node that names it, and the nodes
+    with `main_context` 0 after that, up to the next node that names a binary.
     """
     found: list[ir.Node] = []
     current: str | None = None
     try:
         graph = types.from_proto(subject.proto).graph
-    except Exception:  # whatever others' bytes make onnx_ir raise: whoever loads it will tell
+    except Exception:  # untrusted bytes may make onnx_ir raise anything; the load reports it
         return []
     for node in filter(is_epcontext, graph):
         try:
             context = EPContextNode.from_ir(node)
         except InvalidGraph:
-            continue  # told by the check of its attributes
+            continue  # the check of its attributes reports it
         if context.source not in sources:
             continue
         current = context.context_path if context.main_context else current
@@ -202,8 +203,8 @@ def _missing(folder: GroupFolder) -> Iterator[str]:
 
 
 def _cuts(folder: GroupFolder) -> Iterator[str]:
-    """Each model says that it has the pieces that the manifest asks for; those that share, as many
-    as the first.
+    """Find models with another number of pieces than the manifest asks for, or than the first of
+    their sharing group.
     """
     assert folder.group is not None and folder.group.pieces is not None
     asked, groups = folder.group.pieces, folder.group.sharing_groups.values()
@@ -225,7 +226,9 @@ def _sharing_words(folder: GroupFolder) -> str:
 
 
 def _sharing(folder: GroupFolder) -> Iterator[str]:
-    """Every binary is named for the first that shares; those who share use one an EP and piece."""
+    """Find binaries that are not named after the first model of their sharing group, and sharing
+    groups with several binaries for one EP and piece.
+    """
     if folder.group is None:
         return
     pieces = folder.group.pieces is not None
@@ -287,9 +290,9 @@ def _collect(word: str, words: str, faults: Iterator[str]) -> Iterator[Finding]:
 
 
 class ModelCheck(Struct, frozen=True):
-    """A check of one model: its word in findings, what a pass says, and when there is one to make.
+    """A check of one model: its name in findings, the message of a pass, and when it applies.
 
-    What does not apply (a prefix that nobody asked for) is no check; it leaves no finding.
+    A check that does not apply, such as of a prefix that was not asked for, leaves no finding.
     """
 
     word: str
@@ -321,18 +324,20 @@ CHECKS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Conformance:
-    """Every model as the op and section 6 want it; the folder whole and without leftovers."""
+    """Require models that conform to the op and to section 6, and a complete folder without other
+    files.
+    """
 
     name: PolicyName = field(default="conformance", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Finding]:
-        """Look at each model, then at the folder."""
+        """Check each model, then the folder."""
         for file, why in folder.unreadable:
             yield _finding("readable", file, Fault(message=why))
         for model in folder.models:
             try:
                 subject = Subject(folder=folder, model=model, proto=folder.load(model))
-            except Unreadable as error:  # it changed under our hands
+            except Unreadable as error:  # the file changed meanwhile
                 yield _finding("readable", model.file, Fault(message=str(error)))
                 continue
             for check in CHECKS:

@@ -1,7 +1,7 @@
 """Judgement of a device's results (`device_results`), on the host of epctx.
 
-Nothing that a device says of its own success counts: its outputs are compared anew with the golden
-ones, and they are outputs of just the files that are in the folder, as their digests say.
+A device's own verdict does not count. Its outputs are compared again with the golden ones, and the
+digests in the results must be those of the folder's files.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _device: Final = partial(Finding, "compatibility", "device", ".")
 
 @dataclass(frozen=True, kw_only=True)
 class OnDevice:
-    """The models of a folder, by what a device computed with them."""
+    """Judge the models of a folder by the results of a device."""
 
     results: Path
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
-        """Judge what there is of each model."""
+        """Judge the results of each model."""
         results = read(self.results)
         yield from _circumstances(results, folder)
         if any(f.outcome == "fail" and f.subject.startswith(f"{FOLDER}/") for f in earlier):
-            return  # nothing of them is believed, and integrity has told why
+            return  # integrity has reported why golden files are not used
         try:
             record = golden_files.read_record(folder.path / FOLDER).models
         except VerificationError as error:
@@ -90,7 +90,7 @@ class OnDevice:
     def _numbers(
         self, folder: GroupFolder, model: ContextModel, ran: DeviceModel, right: GoldenModel
     ) -> Iterator[Found]:
-        """Compare the outputs. Raises VerificationError where they cannot be read."""
+        """Compare the outputs. Raises VerificationError if they cannot be read."""
         labels = [each.label for each in ran.sets]
         if labels != [each.label for each in right.sets]:
             message = f"the device ran the input sets {labels}, not the golden ones"
@@ -130,7 +130,7 @@ class OnDevice:
 
 
 def _circumstances(results: DeviceResults, folder: GroupFolder) -> Iterator[Finding]:
-    """Driver and versions of the device, where this folder's models need one."""
+    """Report driver and versions of the device, if this folder's models need a driver."""
     used = {p.name for model in folder.models for p in folder.providers.of(model.sources)}
     wanted = results.expect_driver
     devices = [device for device in results.devices if device.ep in used]

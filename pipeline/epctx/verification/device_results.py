@@ -37,11 +37,12 @@ class DeviceModel(Struct, frozen=True, kw_only=True):
     """Results of one model, `<target>/<group>/<model>`.
 
     Attributes:
-        files: name to SHA-256 of what was loaded.
-        problems: what went wrong, in words.
-        compatibility: by EP, ONNX Runtime's verdict on the device.
-        load, first, median, p99: of loading and of inferences, in seconds; None: it was not run.
-        outputs: a `.npz` beside the results, and its `sha256`; None: it was not run.
+        files: SHA-256 of each loaded file, by name.
+        problems: failures, in words.
+        compatibility: ONNX Runtime's verdict on the device, by EP.
+        load, first, median, p99: seconds of loading and of inferences; None if the model was not
+            run.
+        outputs: a `.npz` beside the results, with its `sha256`; None if the model was not run.
     """
 
     model: str
@@ -59,9 +60,7 @@ class DeviceModel(Struct, frozen=True, kw_only=True):
 
 
 class DeviceResults(Struct, frozen=True, kw_only=True):
-    """Results file of check_device.py. `expect_driver`: the driver that the kit, or its user, asks
-    for.
-    """
+    """Results file of check_device.py. `expect_driver`: driver that the kit or user requires."""
 
     version: Literal[1]
     made: str
@@ -74,10 +73,10 @@ class DeviceResults(Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> DeviceResults:
-    """The results of a device.
+    """Read the results of a device.
 
     Raises:
-        UsageError: they cannot be read, or are none.
+        UsageError: the file cannot be read, or has other content.
     """
     most, remedy = limits.RECORD_BYTES, "name the file that check_device.py wrote"
     with (

@@ -44,14 +44,14 @@ Inputs = Literal["generated", "given", "golden"]
 NOT_CHECKED: Final = "not checked: "
 """Prefix of the reason why the numbers of a model were not run on an input set."""
 GENERATED: Final = "inputs"
-"""The check of a finding that says which values were generated for a model's inputs."""
+"""Name of the check whose finding lists the values that were generated for a model's inputs."""
 WRONG: Final = (
     "if the EP's precision explains it, set `verify.tolerance`; else `epctx bisect` finds the "
     "first wrong node, and what repairs it"
 )
 """The remedy of an output that is out of its tolerance."""
 REBUILD: Final = "build it again, or ask whoever made it to"
-"""The remedy of a finding that nothing but another build mends."""
+"""Remedy of a finding that only another build can fix."""
 
 
 DECADES: Final = tuple(10.0**power for power in range(-8, 1))
@@ -62,12 +62,12 @@ class Finding(Struct, frozen=True):
     """One check of one subject. A check is never skipped in silence: it is "not checkable".
 
     Attributes:
-        policy: the policy that looked.
-        check: what was checked, the same word everywhere: `ep_cache_context`, `sums`, `outputs`.
+        policy: policy that made the check.
+        check: name of the check, the same everywhere: `ep_cache_context`, `sums`, `outputs`.
         subject: a file of the folder; `.` is the folder itself.
-        outcome: "not checkable" and "not covered" have their reason in `message`.
-        message: what was found, one clause.
-        remedy: what to do about it; empty for a pass.
+        outcome: outcome; `message` has the reason of "not checkable" and "not covered".
+        message: result of the check, one clause.
+        remedy: remedy of a problem; empty for a pass.
     """
 
     policy: PolicyName
@@ -79,7 +79,7 @@ class Finding(Struct, frozen=True):
 
     @property
     def is_note(self) -> bool:
-        """Tell whether it passed and says something that a user should see."""
+        """Return whether the check passed and has a message that a user should see."""
         return self.check in ("headroom", "gain")
 
 
@@ -120,8 +120,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
         problem: a difference that no tolerance excuses: type, shape, NaN or infinity on one side,
             nothing but zeros where the right output has others.
         equal: every element is equal, NaN to NaN too.
-        max_abs: largest absolute difference, in the output's unit; None: not a number.
-        mean_abs: mean absolute difference, in the output's unit; None: not floating point.
+        max_abs: largest absolute difference, in the output's unit; None if it is undefined.
+        mean_abs: mean absolute difference, in the output's unit; None if not floating-point.
         max_rel: largest difference relative to the element's scale, which is the largest ordinary
             magnitude of the output or of its slice (docs/numbers.md); None: that is 0.
         cosine: cosine similarity of the ordinary elements, each divided by its scale, -1 to 1;
@@ -131,12 +131,12 @@ class Comparison(Struct, frozen=True, kw_only=True):
         gain: what the ordinary elements are of the right ones, by least squares over the same
             quotients: 1 where nothing is wrong; None: there is none but zero.
         power: sum of the squares of the right quotients, the weight of this gain beside others.
-        scale: the largest ordinary magnitude; None: not floating point.
+        scale: the largest ordinary magnitude; None if not floating-point.
         checkable: share of the elements that could have failed, 0 to 1.
         nan: elements that are NaN, where they should be.
         infinite: elements that are infinite, where they should be.
-        top_k: None: the output does not look like scores.
-        worst: where the difference is largest for its scale; None if there is none.
+        top_k: agreement of the largest elements; None if the output does not look like scores.
+        worst: element whose difference is largest for its scale; None if there is none.
         histogram: how many of the elements that were compared are that far off, relative to their
             scale: not at all, less than each of `DECADES`, more. Empty: not floating point.
     """
@@ -162,14 +162,14 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class OutputNumbers(Struct, frozen=True, kw_only=True):
-    """One output of one model on one input set, compared with what is right.
+    """One output of one model on one input set, compared with the right output.
 
     Attributes:
         model: the EPContext model's file name.
-        right: what it is compared with: the source model, its reference, parts, golden outputs.
-        input_set: which inputs: `seed 0, set 1` or the file's name.
-        inputs: where they come from.
-        tolerance: what was allowed; None in a field: not judged by it.
+        right: origin of the right output: the source model, its reference, parts, golden outputs.
+        input_set: label of the inputs: `seed 0, set 1` or the file's name.
+        inputs: origin of the inputs.
+        tolerance: the limits; None in a field if the output was not judged by it.
         passed: the comparison is within the tolerance.
     """
 
@@ -194,8 +194,8 @@ class FolderReport(Brief, frozen=True, kw_only=True):
     """Findings about one group folder, or about one model in it.
 
     Attributes:
-        folder: how the caller names it.
-        models: file names of the models looked at.
+        folder: the caller's name of the folder.
+        models: file names of the checked models.
     """
 
     folder: str
@@ -291,15 +291,15 @@ class VerifyReport(Brief, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Nothing failed and, if strict, everything could be checked."""
+        """Return whether no check failed and, if strict, all were possible."""
         bad: tuple[Outcome, ...] = ("fail", "not checkable") if self.strict else ("fail",)
         return not any(finding.outcome in bad for finding in self.findings())
 
 
 def largest_error(numbers: Iterable[OutputNumbers]) -> float | None:
-    """Return the largest error of any output, relative where that is defined; None: not run.
+    """Return the largest error of any output, relative if that is defined; None if none was run.
 
-    Infinite: an output cannot be compared at all, its type or shape is another one.
+    The error is infinite if an output cannot be compared: it has another type or shape.
     """
     found = [n.comparison for n in numbers]
     if not found:
@@ -317,7 +317,7 @@ def error_words(found: float | None) -> str:
 
 
 def error_of(found: Comparison) -> float:
-    """Return the error of an output, relative where that is defined; infinite: not comparable."""
+    """Return the error of an output, relative if that is defined; infinite if not comparable."""
     if found.problem is not None and found.max_abs is None:
         return math.inf
     return (found.max_abs or 0.0) if found.max_rel is None else found.max_rel

@@ -1,4 +1,4 @@
-"""Group folders as the policies see them: models in short, files, EPs, and what is expected."""
+"""Group folders as the policies see them: models, files, EPs, and the manifest's group."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Providers(Struct, kw_only=True):
     """EPs by the `source` that they accept.
 
     Attributes:
-        asked: the manifest's EPs, bound to their options, in priority order; None if there is no
-            manifest, then any installed EP counts with its default options.
-        missing: names of EPs of the manifest that this host does not have, and why.
+        asked: the manifest's EPs, bound to their options, in priority order. None if there is no
+            manifest; then any installed EP counts, with its default options.
+        missing: EPs of the manifest that this host lacks: the reason, by name.
     """
 
     asked: tuple[ExecutionProvider, ...] | None = None
@@ -50,7 +50,7 @@ class Providers(Struct, kw_only=True):
         return cls(asked=tuple(asked), missing=missing)
 
     def find(self, source: str) -> ExecutionProvider | None:
-        """The EP that takes nodes of this source; None if there is none here."""
+        """Return the EP that takes nodes of this source; None if this host has no such EP."""
         if source not in self._found:
             if self.asked is None:
                 self._found[source] = registry.accepting(source)
@@ -60,7 +60,7 @@ class Providers(Struct, kw_only=True):
         return self._found[source]
 
     def of(self, sources: Iterable[str]) -> tuple[ExecutionProvider, ...]:
-        """The EPs that there are for nodes of these sources, each once."""
+        """Return the available EPs for nodes of these sources, each once."""
         found = map(self.find, sources)
         return tuple({id(each): each for each in found if each is not None}.values())
 
@@ -81,24 +81,24 @@ PRODUCER = "epctx"
 
 
 class Unreadable(Exception):
-    """A file is no model that can be read; says why."""
+    """A file is not a readable model; the text says why."""
 
 
 class ContextModel(Struct, frozen=True, kw_only=True):
-    """An EPContext model of the folder, in short: neither weights nor payloads are kept.
+    """Summary of an EPContext model of the folder, without weights and payloads.
 
     Attributes:
         file: its name in the folder.
         producer: its producer name.
         nodes: its EPContext nodes, in bodies of control flow too; payloads are cut to 64 bytes.
-        broken: of EPContext nodes that break the op's schema: (node name, why).
+        broken: (node name, reason) of each EPContext node that breaks the op's schema.
         quantized: it has Quantize- or DequantizeLinear nodes.
-        inputs: what a run must be given.
+        inputs: inputs of a run.
         outputs: names of its outputs.
         contexts: paths of its context binaries, as written, each once.
         data: locations of its external data, as written, each once.
         metadata: its metadata properties.
-        cuts: where it was cut into pieces; None: it was not.
+        cuts: cuts between its pieces; None if it is whole.
     """
 
     file: str
@@ -140,12 +140,12 @@ class GroupFolder(Struct, frozen=True, kw_only=True):
         path: the folder.
         models: its readable EPContext models, in the group's order if there is a group.
         unreadable: (file, why) of models that cannot be read.
-        plain: `.onnx` files without an EPContext node that nobody asked for.
-        entries: all that lies in the folder, without golden inputs and outputs.
-        whole: the folder is looked at as a whole, not some models of it.
-        group: what the manifest asks for; None: unknown.
+        plain: `.onnx` files without an EPContext node that were not asked for.
+        entries: all entries of the folder, without golden inputs and outputs.
+        whole: the whole folder is checked, not only some of its models.
+        group: the manifest's group; None if unknown.
         providers: the EPs that the nodes' sources belong to.
-        data: models whose external data is in another folder.
+        data: folders of external data, by model, if it is in another folder.
     """
 
     path: Path
@@ -168,7 +168,7 @@ class GroupFolder(Struct, frozen=True, kw_only=True):
         return SUMS in self.entries or any(model.ours for model in self.models)
 
     def load(self, model: ContextModel) -> onnx.ModelProto:
-        """The model with its payloads, read again. Raises Unreadable."""
+        """Read a model again, with its payloads. Raises Unreadable."""
         return read_proto(self.path / model.file)
 
 
@@ -177,17 +177,17 @@ class Policy(Protocol):
 
     @property
     def name(self) -> PolicyName:
-        """Its word in findings."""
+        """Name of the policy in findings."""
         ...
 
     def check(
         self, folder: GroupFolder, earlier: Sequence[Finding]
     ) -> Iterator[Finding | OutputNumbers]:
-        """Look at a folder.
+        """Check a folder.
 
         Args:
-            folder: what to look at.
-            earlier: what the policies before found: nothing that failed there is loaded.
+            folder: folder to check.
+            earlier: findings of earlier policies; no file that failed there is loaded.
         """
         ...
 
@@ -200,17 +200,17 @@ def open_folder(
     models: Sequence[str] | None = None,
     data: Mapping[str, Path] | None = None,
 ) -> GroupFolder:
-    """Read a folder's models in short.
+    """Summarize the models of a folder.
 
     Args:
         path: the folder.
-        providers: the EPs to look for.
-        group: what the manifest asks for: its models come in its order, also those of no EP.
-        models: only these files of the folder; None: all of it.
-        data: models whose external data is in another folder.
+        providers: the EPs of the models.
+        group: the manifest's group: its models come in its order, also models without an EP.
+        models: names of the model files to read; None for the whole folder.
+        data: folders of external data, by model, if it is in another folder.
 
     Raises:
-        ModelError: it is no folder that can be read.
+        ModelError: `path` is not a readable folder.
     """
     with ModelError.if_refused(
         "cannot be read as a group folder",
@@ -252,10 +252,10 @@ def open_folder(
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """A model without its weights' bytes (`graph.serde.reader`).
+    """Read a model without the bytes of its weights (`graph.serde.reader`).
 
     Raises:
-        Unreadable: whatever the reason.
+        Unreadable: the model cannot be read, for any reason.
     """
     reason = paths.missing(path.parent, path.name)
     if reason is not None:
@@ -294,7 +294,7 @@ def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
 
 
 def read_node(proto: onnx.NodeProto) -> EPContextNode | str:
-    """An EPContext node, or why its attributes cannot be read."""
+    """Return an EPContext node, or the reason why its attributes cannot be read."""
     try:
         node = EPContextNode.from_proto(proto)
         _ = node.context_path
@@ -311,8 +311,8 @@ def context_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 def sharing_sets(folder: GroupFolder) -> list[tuple[ContextModel, ...]]:
     """The models that share a context, in the order that they are loaded in; singles last.
 
-    By the manifest's sharing groups; without a manifest, those that refer to one binary, the one
-    that the binary is named for first.
+    The sets are the manifest's sharing groups. Without a manifest, models that refer to one binary
+    share; the model that the binary is named after comes first.
     """
     by_file = {model.file: model for model in folder.models}
     if folder.group is not None:

@@ -1,7 +1,7 @@
-"""Integrity: every file is what `SHA256SUMS` and the lock say, read anew.
+"""Integrity: every file has the digest in `SHA256SUMS` and in the lock, and is read again for this.
 
 Neither QNN nor OpenVINO checks what it loads: a flipped byte gives wrong results or a crash
-(real-eps.md section 5). So this comes before anything else opens a file.
+(real-eps.md section 5). So this policy comes before any other opens a file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXTRA: Final = "remove it, or build again: nothing but what was built belongs i
 
 @dataclass(frozen=True, kw_only=True)
 class Integrity:
-    """Every file against `SHA256SUMS` and what is expected; fields as in `VerifyRequest`."""
+    """Compare every file with `SHA256SUMS` and the lock; fields as in `VerifyRequest`."""
 
     expected: tuple[ExpectedFile, ...] | None = None
     golden: tuple[ExpectedFile, ...] | None = None
@@ -44,7 +44,7 @@ class Integrity:
     name: PolicyName = field(default="integrity", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Finding]:
-        """Look at every file of the folder, or at those of the models asked for."""
+        """Check every file of the folder, or the files of the requested models."""
         wanted = None if folder.whole else _files_of_models(folder)
         if SUMS in folder.entries:
             listed, faults = read_sums(folder.path)
@@ -66,7 +66,7 @@ class Integrity:
             yield from self._golden(folder.path / GOLDEN)
 
     def _golden(self, folder: Path) -> Iterator[Finding]:
-        """Golden inputs and outputs: their own sums, and the lock."""
+        """Check golden inputs and outputs against their own sums, and the lock."""
         name = f"{GOLDEN}/{SUMS}"
         faults = list(sums_of(folder))
         for subject, fault in faults:
@@ -93,7 +93,9 @@ class Integrity:
         return [each for each in listed if each.name not in self.passed]
 
     def _quicker(self, listed: Sequence[ExpectedFile]) -> list[ExpectedFile]:
-        """The same files, by BLAKE3 where it is known of just the content that is listed."""
+        """Return the files, with BLAKE3 in place of SHA-256 if the build knows both of the listed
+        content.
+        """
         known = {(file.name, file.sha256): file for file in self.written}
         return [
             each
@@ -122,8 +124,8 @@ def read_sums(
     list.
 
     Args:
-        folder: which has it.
-        nested: it lists files of folders in this one, too.
+        folder: folder of the list.
+        nested: the list may name files in subfolders.
     """
     reason = paths.missing(folder, SUMS)
     if reason is None and (folder / SUMS).stat().st_size > limits.SUMS_BYTES.value:
@@ -186,12 +188,12 @@ def _compare(
     reasons = hashing.of_each(lambda n: _verdict(folder.path, listed[n]), both, size=size)
     for name, reason in reasons.items():
         algorithm = listed[name].digest.algorithm
-        # SHA256SUMS has no BLAKE3: that is known of what the build has written.
+        # SHA256SUMS has no BLAKE3, so a BLAKE3 comes from the files that the build has written.
         source = "what was written" if (record, algorithm) == (SUMS, "blake3") else record
         if reason is None:
             yield _finding(check, name, "pass", f"its {_NAMES[algorithm]} is that of {source}")
         else:
-            if record != SUMS:  # which of the two was changed, nobody knows
+            if record != SUMS:  # the file or the record may be the changed one
                 reason = reason.removeprefix("was changed: ")
             yield _finding(check, name, "fail", f"{reason} {source}", _CHANGED)
 

@@ -22,7 +22,7 @@ from epctx.verification.folder import ContextModel, GroupFolder, context_nodes
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """Fault of a model; or a check that could not be made, and why."""
+    """Fault of a model, or the reason why a check was not possible."""
 
     message: str
     remedy: str = REBUILD
@@ -30,7 +30,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """A model, whole and in short, in its folder."""
+    """A model, its summary, and its folder."""
 
     folder: GroupFolder
     model: ContextModel
@@ -38,11 +38,11 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 
 Check = Callable[[Subject], Iterator[Fault]]
-"""Yields what is wrong; a model of which it yields nothing has passed."""
+"""Yields the faults of a model; a model without faults has passed."""
 
 
 def attributes(subject: Subject) -> Iterator[Fault]:
-    """Names, types and values are those of the op schema, and nothing is left to its defaults."""
+    """Require names, types and values of the op schema, and no attribute left out."""
     for name, why in subject.model.broken:
         yield Fault(message=f"node '{name}': {why}")
     written = {node.name: {a.name for a in node.attribute} for node in context_nodes(subject.proto)}
@@ -77,7 +77,7 @@ def _unknown(subject: Subject, node: EPContextNode) -> Iterator[Fault]:
 
 
 def sources(subject: Subject) -> Iterator[Fault]:
-    """Without a `source` that an EP knows no session accepts the model (real-eps.md section 5)."""
+    """Require a `source` that an EP knows; sessions refuse others (real-eps.md section 5)."""
     providers = subject.folder.providers
     for node in subject.model.nodes:
         if not node.source:
@@ -95,7 +95,7 @@ def sources(subject: Subject) -> Iterator[Fault]:
 
 
 def contexts(subject: Subject) -> Iterator[Fault]:
-    """`ep_cache_context` is what `embed_mode` says: a payload, or the path of a binary."""
+    """Require the `ep_cache_context` that `embed_mode` says: a payload, or a path of a binary."""
     group = subject.folder.group
     for node in map(EPContextNode.from_proto, _sound(subject)):
         where = f"node '{node.name}': "
@@ -140,7 +140,9 @@ def _names_a_file(subject: Subject, content: bytes) -> bool:
 
 
 def main_contexts(subject: Subject) -> Iterator[Fault]:
-    """A node with main_context 0 finds its graph in another node's context, of the same EP."""
+    """Require that a node with main_context 0 has its graph in another node's context, of the same
+    EP.
+    """
     in_model = {node.source for node in subject.model.nodes if node.main_context}
     in_folder = {
         node.source
@@ -160,8 +162,9 @@ def main_contexts(subject: Subject) -> Iterator[Fault]:
 
 
 def names(subject: Subject) -> Iterator[Fault]:
-    """Node names are unique in their graph, those of EPContext nodes over the model; partitions
-    are over a context (EPs look graphs up so).
+    """Require node names that are unique in their graph, names of EPContext nodes that are unique
+    in the model, and partition names that are unique in a context, where EPs look up graphs by
+    them.
     """
     places = Counter(node.name for node in protos.nodes(subject.proto))
     twice: set[str] = set()
@@ -200,7 +203,7 @@ def has_prefix(subject: Subject) -> bool:
 
 
 def prefix(subject: Subject) -> Iterator[Fault]:
-    """`node_name_prefix` is where the EP puts it: real EPs ignore it (real-eps.md section 2)."""
+    """Require `node_name_prefix` where the EP puts it; real EPs ignore it (real-eps.md, 2)."""
     assert subject.folder.group is not None
     wanted = subject.folder.group.node_name_prefix
     carrying: dict[str, None] = {}
@@ -224,7 +227,7 @@ def prefix(subject: Subject) -> Iterator[Fault]:
 
 
 def types(subject: Subject) -> Iterator[Fault]:
-    """Outputs have type and shape, which nothing can infer; all edges are tensors that it takes."""
+    """Require types and shapes of outputs (they cannot be inferred), and tensors of op types."""
     for graph in protos.graphs(subject.proto):
         nodes = [node for node in graph.node if epcontext.is_epcontext(node)]
         if not nodes:
@@ -259,7 +262,9 @@ def _output_type(node: str, name: str, info: onnx.TypeProto | None) -> Iterator[
 
 
 def _element(info: onnx.TypeProto | None) -> int | None:
-    """The element type; 0 (no type that the op takes) for what is no tensor; None: unknown."""
+    """The element type; 0, which the op does not take, if the value is not a tensor; None if
+    unknown.
+    """
     if info is None or info.WhichOneof("value") is None:
         return None
     return info.tensor_type.elem_type if info.HasField("tensor_type") else 0
@@ -271,6 +276,6 @@ def _type_name(kind: int) -> str:
 
 
 def _sound(subject: Subject) -> Iterator[onnx.NodeProto]:
-    """The EPContext nodes that keep to the op schema; of the others `attributes` tells."""
+    """The EPContext nodes that conform to the op schema; `attributes` reports the others."""
     broken = {name for name, _ in subject.model.broken}
     return (node for node in context_nodes(subject.proto) if node.name not in broken)

@@ -14,12 +14,12 @@ from epctx.verification.findings import POLICIES, Finding, PolicyName
 
 
 class Kept(Struct, frozen=True, kw_only=True):
-    """Folders of what was computed for one model group (`numbers.recordings`).
+    """Folders of the recorded outputs of one model group (`numbers.recordings`).
 
     Attributes:
-        source: by the source models; by the parts of a composition, run one after the other.
-        files: by the files that were built.
-        generating: by the sessions that compiled them; None if none were run.
+        source: outputs of the source models, or of a composition's parts run one after the other.
+        files: outputs of the files that were built.
+        generating: outputs of the sessions that compiled the files; None if none were run.
     """
 
     source: Path
@@ -28,7 +28,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def below(cls, folder: Path) -> Kept:
-        """Return folders below one, which are made, without that of generating sessions."""
+        """Make the folders below one, without the folder of generating sessions."""
         kept = cls(source=folder / "source", files=folder / "files")
         for each in (kept.source, kept.files):
             each.mkdir(parents=True, exist_ok=True)
@@ -50,8 +50,9 @@ class Claim(Struct, frozen=True, kw_only=True):
         variant: `component/variant`.
         model: its file.
         ep: ONNX Runtime's name of the EP that it is for.
-        compatibility: the string that the EP is asked about; None: it is not asked.
-        astray: a session is told where external data is, and not where context binaries are.
+        compatibility: string that the EP is asked about; None if the EP is not asked.
+        astray: the package tells a session where external data is, and not where context binaries
+            are.
     """
 
     variant: str
@@ -65,7 +66,7 @@ class BuiltPart(Struct, frozen=True, kw_only=True):
     """A part of a composition, built: `<folder>/<model>_ctx.onnx`.
 
     Attributes:
-        source: what it was built from.
+        source: source model of the part.
         folder: its group's folder.
         providers: its group's EPs, in priority order.
     """
@@ -124,27 +125,26 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
 
     Attributes:
         folder: the group folder.
-        label: how the report calls it.
-        models: file names of the models to look at; None: the folder as a whole.
-        group: what the manifest asks for, with the source models; None: unknown.
-        composed: what the folder is a composition of; None: of nothing, or that is unknown.
-        expected: what the lock says of the folder's files; None: no lock.
-        golden_expected: what the lock says of its golden files, SHA256SUMS too; None: nothing.
-        kept: where what was computed is kept; None: no model is run.
+        label: name of the folder in the report.
+        models: file names of the models to check; None for the whole folder.
+        group: the manifest's group, with the source models; None if unknown.
+        composed: parts that the folder is composed of; None if it is no composition, or unknown.
+        expected: the lock's entries of the folder's files; None if there is no lock.
+        golden_expected: the lock's entries of its golden files and their SHA256SUMS; None if the
+            lock has none.
+        kept: folders of recorded outputs; None if no model is run.
         passed: files of the folder that passed before as they are: they are neither read for
             integrity nor judged.
-        written: what the build has just written into the folder, with the digests from then: such
-            a file, if that is the SHA-256 that `SHA256SUMS` has, is held to its BLAKE3, which takes
-            a tenth of the time.
-        earlier: what was found of the folder before: nothing that failed there is loaded.
-        golden: run the golden inputs that are in the folder, too.
-        device: results of a device (`verification.device`), which are judged; None: there are none.
+        written: files that the build has just written into the folder, with digests. If the SHA-256
+            is that of `SHA256SUMS`, the file's BLAKE3 is checked, which takes a tenth of the time.
+        earlier: earlier findings about the folder; no file that failed there is loaded.
+        golden: run the golden inputs of the folder, too.
+        device: results of a device to judge (`verification.device`); None if there are none.
         policies: which policies to apply. The order is fixed.
-        data: models whose external data is in another folder, as a session is told it.
-        claims: what a package says of the models.
-        require: checks that must run, beside those that the manifest requires.
-        only_pieces: why models in pieces are run piece by piece only; None if they are run as a
-            whole, too.
+        data: folders of external data, by model, if it is in another folder.
+        claims: claims of a package about the models.
+        require: checks that must run, in addition to the manifest's.
+        only_pieces: reason why models in pieces are not run as a whole; None if they are.
     """
 
     folder: Path

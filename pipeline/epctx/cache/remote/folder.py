@@ -1,4 +1,4 @@
-"""A shared folder as a store: no link in it is followed, and what is not whole has no name yet."""
+"""A shared folder as a store. Links are not followed; incomplete files have temporary names."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _FOLDERS: Final = ("v1/objects", "v1/actions")
 
 
 class FolderStore:
-    """Files in a folder, which is made where there is none. Thread-safe, and of many processes.
+    """Files in a folder, which is made if it does not exist. Safe for many threads and processes.
 
-    Who may read the folder may read each file in it. Nobody bounds the time of a system's calls: a
-    share whose server is gone is waited for as that system's mount says.
+    Users who may read the folder may read each file in it. System calls have no time limit here: if
+    the server of a share is gone, the options of the mount decide how long they wait.
     """
 
     def __init__(self, url: str, folder: Path) -> None:
-        """Take an absolute path."""
+        """Initialize with an absolute path; nothing is read or made yet."""
         self._url = url
         self._folder = folder
 
@@ -114,7 +114,7 @@ class FolderStore:
 
     @contextlib.contextmanager
     def _putting(self, name: str) -> Iterator[Path]:
-        """A new file, which gets its name when it is whole."""
+        """Give the path of a new file; when it is complete, rename it to the blob's name."""
         with _telling():
             place = self._path(name)
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -123,20 +123,20 @@ class FolderStore:
             unfinished = place.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}")
             try:
                 yield unfinished
-                if sys.platform != "win32":  # where a file that is read-only cannot be replaced
+                if sys.platform != "win32":  # Windows cannot replace a read-only file
                     unfinished.chmod(self._folder.stat().st_mode & _READABLE)
                 unfinished.replace(place)
             finally:
                 unfinished.unlink(missing_ok=True)
 
     def _make(self, folder: Path) -> None:
-        """A folder for whoever may use the store's."""
+        """Make a folder with the permissions of the store's folder."""
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             folder.chmod(self._folder.stat().st_mode & 0o7777)
 
     def _sweep(self, below: str) -> None:
-        """Remove files of killed processes that are a day old or more."""
+        """Remove unfinished files of killed processes after a day."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder / below) as found:
             for each in found:
                 status = each.stat(follow_symlinks=False)
@@ -156,7 +156,7 @@ def _pieces(file: FileIO) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _telling() -> Iterator[None]:
-    """Turn errors of the system into StoreError, except FileNotFoundError inside."""
+    """Turn an OSError of the block into StoreError; FileNotFoundError passes."""
     try:
         yield
     except OSError as error:

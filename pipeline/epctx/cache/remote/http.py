@@ -1,7 +1,7 @@
 """A store that speaks HTTP: WebDAV, nginx and the like, or bazel-remote.
 
-Redirects are not followed: what may be read or written here is for this server. Credentials are a
-bearer's token, or those that ~/.netrc has for the host. Listings are WebDAV's: RFC 4918, PROPFIND.
+Redirects are not followed, so all requests stay with this server. Credentials are a bearer token or
+the entry of ~/.netrc for the host. Listings are those of WebDAV: RFC 4918, PROPFIND.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _PROPERTIES: Final = (
     b'<?xml version="1.0"?><propfind xmlns="DAV:"><prop>'
     b"<getcontentlength/><getlastmodified/></prop></propfind>"
 )
-"""Body of the request."""
+"""Body of a PROPFIND request."""
 _ENTRY_BYTES: Final = 1 << 10
 
 
 def most_listing_bytes() -> int:
-    """Return the greatest length of a listing."""
+    """Return the greatest length of a listing in bytes."""
     return limits.REMOTE_NAMES.value * _ENTRY_BYTES
 
 
 def listed_blobs(pieces: Iterable[bytes], folder: str) -> Iterator[Stored]:
-    """The blobs of a folder. Of the paths that the server tells, only their last parts are taken.
+    """Yield the blobs of a folder. Only the last part of each path in the listing is used.
 
     Raises:
-        StoreError: it is no such listing, or one of too many.
+        StoreError: the answer is not a listing, or lists too many blobs.
     """
     try:
         for count, element in enumerate(_responses(pieces)):
@@ -84,17 +84,18 @@ _FOLDERS: Final = ("v1/objects", "v1/actions")
 
 
 class HttpStore:
-    """A folder of a server. Thread-safe."""
+    """A store in a folder of an HTTP server. Thread-safe."""
 
     def __init__(self, url: str, *, base: str, token: str | None, bazel: bool) -> None:
         """Send no request yet.
 
         Args:
-            url: as the user gave it.
-            base: what comes before names; begins `http`.
-            token: is sent as a bearer's.
-            bazel: it is bazel-remote. That takes no name but `ac/` and a SHA-256, the name's own
-                then; its `cas/` takes content by SHA-256 alone, which is not what names it here.
+            url: URL as the user gave it.
+            base: prefix of each blob's URL; begins with `http`.
+            token: bearer token to send.
+            bazel: the server is bazel-remote. It accepts only names of `ac/` and a SHA-256, so the
+                SHA-256 of a blob's name is used. Its `cas/` names content by SHA-256, and epctx
+                names content by BLAKE3.
         """
         self._url, self._base, self._bazel = url, base.rstrip("/"), bazel
         self._auth = Header(f"Bearer {token}") if token else None
@@ -179,7 +180,7 @@ class HttpStore:
         return repeatedly(attempt)
 
     def _length(self, method: str, name: str) -> int | None:
-        """Return the length in an answer's header; a proxy may tell 0 of HEAD."""
+        """Return the length in an answer's header; a proxy may report 0 for HEAD."""
 
         def attempt() -> int | None:
             with self._request(method, self._place(name)) as answer:
@@ -196,13 +197,13 @@ class HttpStore:
             return None
 
     def _begun(self, name: str, size: int) -> Iterator[bytes]:
-        """A blob that is there, before its first byte."""
+        """Request a blob, and return its bytes once the answer shows that it exists."""
         body = self._body(name, size, 0)
         next(body)
         return body
 
     def _body(self, name: str, size: int, done: int) -> Iterator[bytes]:
-        """One attempt at a blob from some byte on; at first b"", when it is known to be there."""
+        """Request a blob once, from byte `done` on; yield b"" first, when the answer has begun."""
         headers = {"Range": f"bytes={done}-"} if done else {}
         with self._request("GET", self._place(name), size=size, headers=headers) as answer:
             yield from client.blob_pieces(answer, size, done)
@@ -210,7 +211,7 @@ class HttpStore:
     def _put(
         self, name: str, content: bytes | Path, headers: Mapping[str, str] | None = None
     ) -> bool:
-        """Send a blob, and make the folders that it needs; False: there is one already."""
+        """Send a blob, and make the folders that it needs; return False if it exists already."""
         status = repeatedly(lambda: self._sent(name, content, headers))
         if status in _NO_FOLDER:
             self._make_folders(name)
@@ -227,12 +228,14 @@ class HttpStore:
                 data, size = content, len(content)
             else:
                 data, size = stack.enter_context(content.open("rb")), content.stat().st_size
-            data = data if size else b""  # of an empty file requests would not tell the length
+            data = data if size else b""  # for an empty file, `requests` would not send the length
             asked = self._request("PUT", place, size=size, headers=headers, data=data, taken=taken)
             return stack.enter_context(asked).status_code
 
     def _make_folders(self, name: str) -> None:
-        """Make folders; the next attempt at a file in them reports what went wrong."""
+        """Make the folders of a blob. Errors are ignored: the next attempt to send the blob reports
+        them.
+        """
         root, _, path = self._place(name).partition("://")[2].partition("/")
         begin = self._base.partition("://")[0]
         folders = itertools.accumulate(path.split("/")[:-1], "{}/{}".format)

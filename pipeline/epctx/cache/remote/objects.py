@@ -1,9 +1,10 @@
-"""Object stores by obstore: S3 and what speaks its language, Google Cloud Storage, Azure.
+"""Object stores by obstore: S3 and compatible stores, Google Cloud Storage, Azure.
 
-Measured with obstore 0.12.1. It tries a request again itself where that may help, and not what
-breaks in a body. It does not look at `Retry-After`. It follows a redirect of a GET, which cannot be
-turned off: to another host without the credentials, and from there to that host's own with them.
-What it raises quotes URLs and answers, in which keys are, so none of its words are told.
+Behaviour of obstore 0.12.1, as measured: it repeats a failed request where that may help, but not
+after a body breaks off. It ignores `Retry-After`. It follows redirects of a GET, which cannot be
+turned off. It does not send the credentials to another host, but sends them again when that host
+redirects to itself. Its errors quote URLs and answers, which may hold keys, so epctx never shows
+them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _PART: Final = 8 << 20
 _PIECE: Final = 1 << 20
 _AT_ONCE: Final = 4
 _MOST_PARTS: Final = 9_000
-"""Greatest number of parts of an upload: S3 takes 10,000."""
+"""Greatest number of parts of an upload; S3 allows 10,000."""
 _DELETED_AT_ONCE: Final = 1_000
 _STATUS: Final = re.compile(r"non-2xx status code: (\d{3}[ A-Za-z'-]{0,40})")
 _MISSING: Final = ("NoSuchBucket", "ContainerNotFound")
@@ -64,7 +65,7 @@ _CLIENTS: Final = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 
 
 class ObjectStore:
-    """A bucket or container, below a prefix. Thread-safe."""
+    """A store below a prefix of a bucket or container. Thread-safe."""
 
     def __init__(self, url: str, *, allow_http: bool) -> None:
         """Make a client. Raises StoreError if the environment lacks something that the client
@@ -72,11 +73,11 @@ class ObjectStore:
 
         Args:
             url: `s3://bucket/prefix`, or `gs://`, `az://`.
-            allow_http: the client may be told to talk to an endpoint without TLS.
+            allow_http: allow an endpoint without TLS.
         """
         self._url, self._allow_http = url, allow_http
         self._store = self._client(limits.REMOTE_STALL_SECONDS.value)
-        # For large uploads: an answer comes when a part is sent, or when all are put together.
+        # For large uploads: the answer comes after a part, or after all parts are put together.
         self._patient = self._client(seconds_for(_PART))
 
     @property
@@ -130,7 +131,7 @@ class ObjectStore:
             part = max(_PART, -(-size // _MOST_PARTS))
             try:
                 obstore.put(store, name, source, chunk_size=part, max_concurrency=_AT_ONCE)
-            except (BaseError, OSError):  # its answer may be all that was lost
+            except (BaseError, OSError):  # perhaps only the answer was lost
                 if self.size(name) != size:
                     raise
 
@@ -153,7 +154,7 @@ class ObjectStore:
             with _telling():
                 try:
                     obstore.delete(self._store, batch)
-                except FileNotFoundError:  # Azure's; it says nothing of the others
+                except FileNotFoundError:  # Azure's error; it says nothing of the other blobs
                     for each in batch:
                         with contextlib.suppress(FileNotFoundError):
                             obstore.delete(self._store, each)
@@ -183,7 +184,7 @@ class ObjectStore:
         return b"".join(exactly(_body(found), size))
 
     def _parts(self, name: str, size: int) -> Iterator[bytes]:
-        """All but the first, a few of them on their way while one is taken."""
+        """Yield the bytes after the first part; a few parts are requested ahead."""
         starts = iter(range(_PART, size, _PART))
         coming: deque[Future[tuple[bytes, ...]]] = deque()
         try:
@@ -200,7 +201,7 @@ class ObjectStore:
                 each.cancel()
 
     def _part(self, name: str, size: int, start: int) -> tuple[bytes, ...]:
-        """One part of a blob; FileNotFoundError: there is none."""
+        """Return one part of a blob. Raises FileNotFoundError if the blob does not exist."""
         length = min(_PART, size - start)
         return tuple(
             resumed(lambda done: self._range(name, size, start + done, length - done), length)
@@ -218,7 +219,7 @@ class ObjectStore:
 
 
 def _body(found: GetResult) -> Iterator[bytes]:
-    """Give the bytes of an answer. Raises Passing where it breaks."""
+    """Yield the bytes of an answer. Raises Passing if the answer breaks off."""
     try:
         yield from found.stream(min_chunk_size=_PIECE)
     except (BaseError, OSError) as error:
@@ -239,7 +240,7 @@ def _retries() -> RetryConfig:
 
 @contextlib.contextmanager
 def _telling() -> Iterator[None]:
-    """Turn obstore's errors into StoreError, except FileNotFoundError: there is no such blob."""
+    """Turn obstore's errors into StoreError; the FileNotFoundError for a missing blob passes."""
     try:
         yield
     except FileNotFoundError as error:
@@ -252,7 +253,7 @@ def _telling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _putting() -> Iterator[None]:
-    """The same where nothing was to be found."""
+    """Turn obstore's errors of a write into StoreError, FileNotFoundError included."""
     try:
         with _telling():
             yield
@@ -263,9 +264,9 @@ def _putting() -> Iterator[None]:
 
 
 def _error(error: Exception) -> StoreError:
-    """Put an error into epctx's words: obstore's quote the answer, which may hold keys."""
+    """Put an error into epctx's words: obstore quotes the answer, which may hold keys."""
     text = str(error)
-    asked = text.partition(" - ")[0]  # what follows is the answer's
+    asked = text.partition(" - ")[0]  # the answer's text follows
     if any(each in asked for each in _NO_CREDENTIALS):
         return StoreError("the environment has no credentials for it", lasting=True)
     if status := _STATUS.search(text):

@@ -1,4 +1,4 @@
-"""The store that a URL names."""
+"""Opens the store that a URL names."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ _EXAMPLE: Final = (
 
 
 def open_store(url: str, environment: Mapping[str, str] = os.environ) -> Store:
-    """The store that a URL names; nothing is asked of it yet.
+    """Open the store that a URL names; no request is sent yet.
 
     Args:
-        url: as a user gives it.
-        environment: has the token, and what of an endpoint is asked here; the client of an object
-            store reads this process's own besides.
+        url: URL as the user gave it.
+        environment: variables with the token and the endpoint; the client of an object store also
+            reads the variables of this process.
 
     Raises:
-        UsageError: it names none, or holds what should not be in it, or the extra is missing.
+        UsageError: the URL names no store, or has parts that are not allowed; or an extra is not
+            installed.
     """
     parts = _split(url)
     try:

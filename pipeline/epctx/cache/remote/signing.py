@@ -1,12 +1,12 @@
 """Signatures of actions in a shared cache: DSSE envelopes, and Ed25519 keys with names.
 
-The payload of an envelope is one line of JSON: the version of this form, the key, and of the action
-its kind, the key's record (which has the toolchain), its result and its files. Record and result
-are the very bytes that the local cache keeps. So the payload can be made again from there, and its
-signatures verified again under the trust of another day.
+The payload of an envelope is one line of JSON: the format version, the key, and the action's kind,
+key record (which has the toolchain), result and files. Record and result are the same bytes as in
+the local cache. So the payload can be made again from the local cache, and its signatures verified
+again when other keys are trusted.
 
-A public key is written as Nix does, `ci-1:BASE64`; its name ends with a number, so that it can be
-followed by `ci-2`. A private key is PKCS #8 in PEM, with its name in a line before it, where
+A public key is written as in Nix, `ci-1:BASE64`; its name ends with a number, so that `ci-2` can
+follow it. A private key is PKCS #8 in PEM, with its name in a line before it, where
 RFC 7468 allows any text.
 """
 
@@ -42,20 +42,20 @@ TRUST_VARIABLE: Final = "EPCTX_CACHE_TRUST"
 TYPE: Final = "application/vnd.epctx.action+json"
 VERSION: Final = 1
 _SIGNATURES: Final = 16
-"""An envelope has at most."""
+"""Greatest number of signatures of an envelope."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}-[0-9]{1,9}", re.ASCII)
 _PUBLIC: Final = re.compile(rf"({_NAME.pattern}):([A-Za-z0-9+/]{{43}}=)", re.ASCII)
 _NAMED: Final = re.compile(rf"^epctx key: ({_NAME.pattern})[ \t\r]*$", re.ASCII | re.MULTILINE)
 _BYTES: Final = 1 << 16
-"""A file of keys has at most."""
+"""Number of bytes that are read of a file of keys."""
 
 
 class Untrusted(Exception):
-    """Nobody who is trusted vouches for an action; the text is one clause."""
+    """No trusted key signed an action; the text is one clause."""
 
 
 class Damaged(Exception):
-    """An envelope is none, or tells what cannot be; the text is one clause."""
+    """An envelope cannot be decoded, or contradicts itself; the text is one clause."""
 
 
 Kind = Annotated[str, Meta(pattern="^[a-z]{1,32}$")]
@@ -85,16 +85,16 @@ def payload(key: Digest, action: StoredAction[msgspec.Raw]) -> bytes:
 
 
 def seal(key: Digest, action: StoredAction[msgspec.Raw]) -> bytes:
-    """The envelope of an action that is signed."""
+    """Encode the envelope of a signed action."""
     return codec.encode(Envelope.of(TYPE, payload(key, action), action.signatures))
 
 
 def unseal(key: Digest, envelope: bytes) -> StoredAction[msgspec.Raw]:
-    """The action of an envelope that is to be that of `key`; who signed it is not looked at.
+    """Return the action of an envelope for `key`; no signature is verified.
 
     Raises:
-        Damaged: it has another form or version, is of another key, or has more, larger or other
-            files than an action can have.
+        Damaged: the envelope has another form or version, is for another key, or has more, larger
+            or other files than an action can have.
     """
     try:
         sealed = codec.decode(envelope, Envelope)
@@ -139,16 +139,16 @@ class SigningKey:
         self._key = key
 
     def sign(self, key: Digest, action: StoredAction[msgspec.Raw]) -> Signature:
-        """Vouch for what the action `key` made."""
+        """Sign the action `key`."""
         signed = self._key.sign(dsse.pae(TYPE, payload(key, action)))
         return Signature(keyid=self.name, sig=dsse.encoded(signed))
 
     @classmethod
     def parse(cls, text: bytes, where: str) -> SigningKey:
-        """The key that `keygen` wrote.
+        """Parse a key that `keygen` wrote.
 
         Raises:
-            UsageError: it is none; the text is not repeated.
+            UsageError: the text is not such a key; the message does not repeat the text.
         """
         from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -166,7 +166,7 @@ class SigningKey:
 
 
 class Trust:
-    """The public keys of those who may vouch for actions, by name."""
+    """Trusted public keys, by name."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._keys = keys
@@ -180,10 +180,10 @@ class Trust:
         return tuple(sorted(self._keys))
 
     def signer(self, key: Digest, action: StoredAction[msgspec.Raw]) -> str:
-        """The name of the first trusted key that signed what the action `key` made.
+        """Return the name of the first trusted key that signed the action `key`.
 
         Raises:
-            Untrusted: there is none, or a signature by a trusted name does not hold.
+            Untrusted: no trusted key signed it, or a signature with a trusted name is invalid.
         """
         from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -206,12 +206,12 @@ class Trust:
 
     @classmethod
     def parse(cls, text: str, where: str) -> Trust:
-        """The keys of a text: public keys, or files of them, with white space between.
+        """Parse public keys, or paths of files with public keys, separated by white space.
 
         A line that is the path of a file may have spaces in it.
 
         Raises:
-            UsageError: a word is neither; two keys have one name.
+            UsageError: a word is neither a key nor a file; two keys have one name.
         """
         keys: dict[str, bytes] = {}
         for name, public in _public_keys(_words(text), where, files=True):
@@ -223,10 +223,10 @@ class Trust:
 
 
 class Voucher:
-    """Signs what is made here, and says who of the trusted signed something. Thread-safe.
+    """The signing key and the trusted keys of this process. Thread-safe.
 
     Args:
-        trust: a file of public keys; None: as `EPCTX_CACHE_TRUST` says.
+        trust: a file of public keys; None if `EPCTX_CACHE_TRUST` names them.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class Voucher:
         """Trusted public keys.
 
         Raises:
-            UsageError: what names them is no good.
+            UsageError: the file or the variable cannot be read, or has something else.
         """
         if self._file is not None:
             return Trust.parse(_read(self._file).decode("utf-8", "replace"), str(self._file))
@@ -253,10 +253,10 @@ class Voucher:
 
     @cached_property
     def key(self) -> SigningKey | None:
-        """The signing key; None: nothing is signed.
+        """The signing key; None if no key is named.
 
         Raises:
-            UsageError: it cannot be read, or is none; `cryptography` is not installed.
+            UsageError: the key cannot be read or parsed; `cryptography` is not installed.
         """
         if not self.signs:
             return None
@@ -267,11 +267,14 @@ class Voucher:
 
 
 def keygen(path: Path, name: str | None) -> tuple[Path, str]:
-    """Write a new private key to `path`, and its public one beside it; the latter, and its line.
+    """Write a new private key to `path`, and the public key beside it.
+
+    Returns:
+        The path of the public key, and its line.
 
     Raises:
-        UsageError: a file is there already; the name is none.
-        StorageError: the system refuses.
+        UsageError: a file exists already; the name is not valid.
+        StorageError: a file cannot be written.
     """
     require()
     from cryptography.hazmat.primitives import serialization
@@ -337,7 +340,8 @@ def _printed(command: str) -> bytes:
     output.
 
     Raises:
-        UsageError: it is none, fails, or takes too long; what it printed is not repeated.
+        UsageError: the text is not such a list; the command fails or takes too long. The message
+            does not repeat its output.
     """
     bad = UsageError(
         "the command that prints the signing key failed",
@@ -368,11 +372,13 @@ def _printed(command: str) -> bytes:
 
 
 def _read(path: Path, where: str | None = None) -> bytes:
-    """A small file of keys; its path is not repeated where it may be the key itself."""
+    """Read a small file of keys. With `where`, the error does not name the path, which may be the
+    key itself.
+    """
     try:
         with open_entry(path.resolve()) as stream:
             return stream.read(_BYTES)
-    except (OSError, RuntimeError, ValueError) as error:  # a wrong one may be any text
+    except (OSError, RuntimeError, ValueError) as error:  # a wrong path may be any text
         raise UsageError(
             "cannot be read",
             where=where or str(path),

@@ -15,7 +15,7 @@ _NAME = re.compile(r"v1/(objects|actions)/[0-9a-f]{64}")
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """A blob as a listing tells of it: `size` in bytes, `modified` in seconds since 1970."""
+    """Entry of a listing about a blob: `size` in bytes, `modified` in seconds since 1970."""
 
     name: str
     size: int
@@ -25,8 +25,8 @@ class Stored(Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """Blobs by name, as `v1/objects/<BLAKE3 in hex>`. Thread-safe.
 
-    Every method may raise `StoreError`, after the attempts that it makes. None believes anything
-    of what it gets but its length: whoever asked checks the content.
+    Every method may raise `StoreError` after its last attempt. Methods check only the length of a
+    blob; the caller checks the content.
     """
 
     @property
@@ -35,50 +35,50 @@ class Store(Protocol):
         ...
 
     def read(self, name: str, most: int) -> bytes | None:
-        """A small blob, whole; None: there is none. One of more than `most` bytes is an error."""
+        """Return a small blob; None if it does not exist. More than `most` bytes are an error."""
         ...
 
     def stream(self, name: str, size: int) -> Iterator[bytes] | None:
-        """A blob of `size` bytes in pieces, in order, resumed where it breaks; None: there is none.
+        """Return a blob of `size` bytes in pieces, resumed where they break; None if missing.
 
-        Ends with an error as soon as there is less or more.
+        The pieces end with an error if they have fewer or more bytes.
         """
         ...
 
     def size(self, name: str) -> int | None:
-        """The length of a blob; None: there is none."""
+        """Return the length of a blob in bytes; None if it does not exist."""
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a small blob where there is not that very content.
+        """Write a small blob unless it has this content already.
 
-        What differs is replaced: it is a torn one, or a record whose signer is trusted no more.
+        Other content is replaced: it is incomplete, or a record whose signer is not trusted now.
         """
         ...
 
     def upload(self, name: str, source: Path) -> None:
-        """Put a file where there is none of its length, in parts beside each other."""
+        """Write a file unless a blob of its length exists; parts are sent in parallel."""
         ...
 
     def list(self, prefix: str) -> Iterator[Stored]:
-        """The blobs whose names begin so."""
+        """Yield the blobs whose names begin with `prefix`."""
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove blobs; one that is gone already is none to tell of."""
+        """Remove blobs; a missing one is no error."""
         ...
 
 
 def is_name(name: str) -> bool:
-    """Return whether a blob may have this name: no other becomes a path or part of a URL."""
+    """Return whether a blob may have this name. Only such names become paths or parts of URLs."""
     return _NAME.fullmatch(name) is not None
 
 
 def checked(name: str) -> str:
-    """The name, if a blob may be called so.
+    """Return the name of a blob if it is allowed.
 
     Raises:
-        StoreError: it may not.
+        StoreError: the name is not allowed.
     """
     if not is_name(name):
         raise StoreError("it was asked for what no blob is called")
@@ -86,6 +86,6 @@ def checked(name: str) -> str:
 
 
 def holds(store: Store, name: str, content: bytes) -> bool:
-    """Return whether a blob has this very content. Raises StoreError."""
+    """Return whether a blob has exactly this content. Raises StoreError."""
     size = len(content)
     return store.size(name) == size and store.read(name, size) == content

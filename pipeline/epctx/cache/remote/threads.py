@@ -1,4 +1,4 @@
-"""Threads that nobody has to wait for: a store that never answers keeps no process alive."""
+"""Daemon threads: a store that never answers does not keep the process alive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IDLE = 1.0
 
 
 class Threads:
-    """A few threads that carry out calls, in order; they end when there is nothing to do."""
+    """A few threads that take calls in order; a thread without calls ends after a while."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -29,7 +29,7 @@ class Threads:
         self._started = self._open = 0
 
     def submit(self, call: Callable[[], R]) -> Future[R]:
-        """Have a call carried out; what comes of it is in the future."""
+        """Queue a call; return the future of its result."""
         future: Future[R] = Future()
 
         def carry_out() -> None:
@@ -72,11 +72,11 @@ def wait(future: Future[R], *, until: float, proceed: Callable[[], None]) -> R:
     """Wait for the result of a call.
 
     Args:
-        until: of `time.monotonic`; later it is not waited for any more.
-        proceed: is called now and then; what it raises ends the wait.
+        until: time of `time.monotonic` at which the wait ends.
+        proceed: called repeatedly; an exception that it raises ends the wait.
 
     Raises:
-        TimeoutError: it took too long.
+        TimeoutError: the call has no result at `until`.
     """
     while True:
         try:

@@ -1,8 +1,8 @@
-"""The shared cache behind the local one, as a command uses it: asked, believed, pushed to.
+"""The shared cache behind the local one: reads, checks and pushes of one command.
 
-Whatever the store does, a command ends as it would without it: what is not there, not signed by
-somebody who is trusted, or not what its digest says is missing, and is said once. A store that
-fails is left alone after a few failures.
+The store cannot change the result of a command. An entry that is absent, not signed by a trusted
+key, or has another digest counts as missing; each kind of refusal is reported once. After a few
+failures the store is not asked again.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ R = TypeVar("R")
 _DOWN: Final = 8
 _UP: Final = 4
 _FAILURES: Final = 3
-"""Number of failures after which a store is left alone."""
+"""Number of failures after which a store is not asked again."""
 _RATE: Final = 1 << 18
-"""Bytes a second: a store that is slower takes too long."""
+"""Least transfer rate of a store, in bytes per second."""
 _DELAY: Final = 1.0
 _PATIENCE: Final = 20.0
-"""Seconds: a store is left alone when answers took so long, and a second each."""
+"""Seconds of small answers after which a store that takes over a second for each is not asked
+again."""
 _WAITING: Final = 10_000
-"""Actions that may wait to be pushed; what comes then is not."""
+"""Greatest number of actions that wait to be pushed; further ones are not pushed."""
 
 
 def record_name(key: Digest) -> str:
@@ -66,13 +67,13 @@ class _Compiled(Struct, frozen=True):
 
 
 class Tier:
-    """A store, with the keys of those who are believed. Thread-safe.
+    """A store, with the trusted keys. Thread-safe.
 
     Args:
-        url: of the store, as the user wrote it: it may have credentials, and is not shown.
-        notice: hears, once of each kind, of what was not believed or did not work.
-        opened: makes the store of its URL, at first use.
-        silent: that nobody is trusted goes without saying.
+        url: URL of the store as the user wrote it; it may have credentials, and is not shown.
+        notice: receives one message for each kind of refusal or failure.
+        opened: opens the store of a URL, at first use.
+        silent: do not report that no key is trusted.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Tier:
         """Store behind the local cache; opened at first use.
 
         Raises:
-            UsageError: the URL is none.
+            UsageError: the URL names no store.
         """
         with self._lock:
             if self._store is None:
@@ -116,7 +117,9 @@ class Tier:
 
     @property
     def reads(self) -> bool:
-        """Anything of it may be used: somebody is trusted. If not, that is said."""
+        """Return whether entries may be used: a key is trusted, and the store has not failed.
+        Report a lack of trusted keys.
+        """
         trusted = bool(self._voucher.trust)
         if not (trusted or self._off or self._silent):
             self._say(
@@ -149,7 +152,8 @@ class Tier:
         return action
 
     def fetch(self, file: StoredFile, target: Path, proceed: Callable[[], None]) -> bool:
-        """Write a file to the new file `target`; False: it is not there, or is not what it is.
+        """Download a file to the new file `target`; return False if it is missing or has another
+        digest.
 
         Raises:
             StorageError: `target` cannot be written.
@@ -180,7 +184,7 @@ class Tier:
     def push(
         self, key: Digest, action: StoredAction[msgspec.Raw], sources: Mapping[Digest, Path]
     ) -> None:
-        """Put an action there while the command goes on; `sources` are its files."""
+        """Queue an action to be pushed in the background; `sources` are its files."""
         if self._off or self._counts["waiting"] >= _WAITING:
             self._count("not_pushed")
             return
@@ -215,10 +219,10 @@ class Tier:
         action: StoredAction[msgspec.Raw],
         sources: Mapping[Digest, Path],
     ) -> None:
-        """Put an action there now: its files, over what was found spoilt, then its record.
+        """Push an action now: its files, then its record. Files found corrupt are replaced.
 
         Raises:
-            StoreError: the store does not do it.
+            StoreError: the store fails a request.
             OSError: a file cannot be read.
         """
         sizes = {file.digest: file.size for file in action.files}
@@ -236,7 +240,8 @@ class Tier:
         store.write(record_name(key), signing.seal(key, action))
 
     def _differs(self, store: Store, key: Digest, action: StoredAction[msgspec.Raw]) -> bool:
-        """Somebody who is trusted has compiled the same meanwhile, to other bytes: that is said.
+        """Return whether a trusted signer has pushed other files for the same compile meanwhile;
+        report it.
 
         Raises:
             StoreError: the store does not answer.
@@ -263,7 +268,7 @@ class Tier:
         return True
 
     def finish(self, proceed: Callable[[], None]) -> None:
-        """Wait, for a bounded time, until what is to be pushed is."""
+        """Wait, for a bounded time, until all queued actions are pushed."""
         until = time.monotonic() + limits.PUSH_SECONDS.value
         while self._counts["waiting"] and time.monotonic() < until:
             proceed()
@@ -275,7 +280,9 @@ class Tier:
 
     @property
     def report(self) -> RemoteReport | None:
-        """Report on its use; None if no request was sent."""
+        """Report on the use of the shared cache; None if it was not used and nothing was reported
+        of it.
+        """
         if not (self._asked or self._counts or self._refused):
             return None
         with self._lock:
@@ -292,7 +299,7 @@ class Tier:
         size: int,
         proceed: Callable[[], None] = lambda: None,
     ) -> R | None:
-        """Return a store's answer; None if it has none, or failed."""
+        """Return a store's answer; None if the store has no such entry, or fails."""
         begun = time.monotonic()
         until = begun + limits.REMOTE_ANSWER_SECONDS.value + size / _RATE
         try:
@@ -307,7 +314,7 @@ class Tier:
         return None
 
     def _note_delay(self, seconds: float) -> None:
-        """Thousands of small answers, each of them slow, would take hours."""
+        """Stop using a store whose small answers are slow: thousands of them would take hours."""
         with self._lock:
             self._asked += 1
             self._waited += seconds
@@ -322,7 +329,7 @@ class Tier:
         self._say(f"{error}; what it does not give is made here", kind="it failed")
 
     def _say(self, words: str, kind: str | None = None) -> None:
-        """Once of each kind, however often it happens."""
+        """Report the first refusal or failure of each kind, and count all of them."""
         with self._lock:
             kind = kind or words
             self._refused[kind] += 1
@@ -342,7 +349,7 @@ def written(
     target: Path,
     ended: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Write what comes to the new file `target`; whether it is `content`, of `size` bytes.
+    """Write pieces to the new file `target`; return whether they have the digest and size.
 
     Raises:
         StorageError: `target` cannot be written.

@@ -1,1 +1,1 @@
-"""Numbers: what the compiled models compute against what their sources compute."""
+"""Numbers: outputs of compiled models compared with outputs of their sources."""

@@ -1,8 +1,8 @@
 """Branch coverage: nodes of a source that its input sets exercise, and input sets for the others.
 
-An input that selects a branch has one value in an input set, and what is wrong in the other branch
-is not seen. So the source runs once more on ONNX Runtime's CPU EP, and counts how often each arm
-of an If, Where, Loop or Scan was taken, at any depth.
+An input that selects a branch has one value in an input set, so errors in the other branch are not
+seen. So the source runs once more on ONNX Runtime's CPU EP, and counts how often each arm of an If,
+Where, Loop or Scan was taken, at any depth.
 
 A node is exercised if it runs, and arms that were taken lead from it to an output. As in line
 coverage, each arm is judged by itself: two that were taken by different elements, or in different
@@ -37,19 +37,19 @@ from epctx.verification.numbers.input_sets import Case
 
 Number = float | bool
 _Change = tuple[str, Callable[[Feeds], Feeds]]
-"""A change of an input set, and a label that says what is different."""
+"""Label of a change of an input set, and the function that makes the change."""
 
 _NAMED: Final = 4
-"""Nodes that a message names."""
+"""Greatest number of nodes that a message names."""
 _TRIALS: Final = 256
-"""Runs of the instrumented source that a search for input sets takes at most."""
+"""Greatest number of runs of the instrumented source in a search for input sets."""
 _LARGEST: Final = 1 << 31
 _LONGEST: Final = 4096
 """The largest integers that are tried: of any model, and of one that may loop so often."""
 _CONSTANTS: Final = 16
-"""Constants of one comparison that are tried."""
+"""Greatest number of constants of one comparison that are tried."""
 _VALUES: Final = 64
-"""Values that are tried of an operand of arithmetic."""
+"""Greatest number of values that are tried for an operand of arithmetic."""
 _SAME: Final = frozenset(
     ("Cast", "CastLike", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile")
 ) | {"Transpose", "Unsqueeze"}
@@ -69,10 +69,10 @@ class Coverage(Struct, frozen=True, kw_only=True):
     """Nodes of a source that input sets exercise.
 
     Attributes:
-        nodes: how many nodes some input may exercise, in bodies and local functions too. Constants,
-            nodes that are folded and dead code do not count (`decisions.Program.reachable`).
-        unreached: names of those that no input set exercises, in graph order: the operator and the
-            first output of a node without a name.
+        nodes: number of nodes that some input may exercise, also in bodies and local functions.
+            Constants, folded nodes and dead code do not count (`decisions.Program.reachable`).
+        unreached: names of the nodes that no input set exercises, in graph order. For a node
+            without a name: its operator and first output.
         taken: arms that each input set took.
     """
 
@@ -88,7 +88,7 @@ class Coverage(Struct, frozen=True, kw_only=True):
 
 
 def decides(model: onnx.ModelProto, source: ModelSource) -> bool:
-    """Tell whether inputs of a source may change which of its nodes count; nothing is run.
+    """Return whether inputs of a source may change which nodes count; nothing is run.
 
     Args:
         model: the source, without its large weights (`reader.read`).
@@ -122,9 +122,9 @@ def further(
     """Return further input sets that take arms which no input set took, with what is different.
 
     Each one is `first` with other values for inputs that decide, by themselves or in comparisons
-    with constants, and runs on the source; batch 1 if the batch is open. As few as are needed:
-    changes that do not interfere share a set. Empty if nothing is missed, or no input is known to
-    help.
+    with constants, and runs on the source; batch 1 if the batch is open. The sets are as few as
+    possible: changes that do not interfere share a set. There is none if no arm is missed, or no
+    input is known to help.
 
     Args:
         source: the model.
@@ -154,7 +154,7 @@ def _further(
         return []
     choices = [*_smaller(probe.batches, first), *_values(probe, missed, inputs, first)]
     bases: list[tuple[dict[str, str], Feeds]] = [({}, first)]
-    for base in bases:  # which grows: an arm may need those of another set
+    for base in bases:  # `bases` grows: an arm may need the arms of another set
         while missed and (new := _combined(probe, choices, *base, missed)) is not None:
             missed -= probe.attempt(new[1])
             bases.append(new)
@@ -178,7 +178,7 @@ def _combined(
             trials.append((missed & probe.attempt(trial), name, trial))
             if trials[-1][0] == missed:
                 break
-        # A change that hides what another one has shown belongs into another set.
+        # A change that hides an arm of another change belongs in another set.
         more = [each for each in trials if each[0] > new]
         for taken, name, trial in sorted(more, key=lambda each: -len(each[0])):
             if probe.runs(trial):
@@ -191,15 +191,15 @@ def _combined(
 def reaching(
     source: ModelSource, inputs: Sequence[InputSpec], cases: Sequence[Case], *, more: bool
 ) -> tuple[Coverage | None, list[Case]]:
-    """Return what cases exercise of a source, and further cases for what they do not.
+    """Return the coverage of a source by cases, and further cases for its other nodes.
 
     Args:
-        inputs: of the source.
-        cases: that it runs on.
+        inputs: inputs of the source.
+        cases: cases that the source runs on.
         more: further cases may be made.
 
     Returns:
-        The coverage of all of them, None if no input decides; and those that are new.
+        The coverage by all cases, None if no input decides; and the new cases.
 
     Raises:
         As `measure`.
@@ -217,7 +217,7 @@ def reaching(
 
 
 def finding(file: str, coverage: Coverage) -> Finding:
-    """Return the finding about what the input sets of a model exercise.
+    """Return the finding about the coverage by a model's input sets.
 
     Args:
         file: the EPContext model.
@@ -287,7 +287,7 @@ class _Probe:
         return True
 
     def coverage(self, taken: Sequence[frozenset[int]]) -> Coverage:
-        """Return what input sets exercise that took these arms."""
+        """Return the coverage by input sets that took these arms."""
         nodes = self.program.reachable(frozenset().union(*taken))
         left = nodes.difference(*map(self.program.reach, taken))
         names = (self.program.nodes[place].proto for place in sorted(left))
@@ -350,7 +350,7 @@ def _values(
 
 
 def _fitting(value: Number, dtype: np.dtype[np.generic], largest: int) -> Number | None:
-    """Return a value that a type holds; None if it holds nothing like it, or it is too large."""
+    """Return a value in an input's type; None if the type cannot hold it, or it is too large."""
     if dtype.kind == "b":
         return bool(value)
     if dtype.kind not in "iu":
@@ -393,7 +393,7 @@ class _Tracer:
 
         Args:
             key: the value.
-            wanted: what it should be.
+            wanted: values that it should have.
         """
         if (key, wanted) in self._seen:
             return

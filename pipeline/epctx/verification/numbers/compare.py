@@ -28,15 +28,16 @@ _STRAY: Final = 1e-4
 def compare(
     expected: Array, actual: Array, tolerance: Tolerance = EXACT, scale: Scale | None = None
 ) -> Comparison:
-    """Compare an output, of any shape and type, with what it should be.
+    """Compare an output, of any shape and type, with the right output.
 
     NaN equals NaN and an infinity equals itself; on one side only they are a `problem`.
 
     Args:
-        expected: what is right.
-        actual: what was computed.
-        tolerance: what will be allowed: it decides how much the comparison can tell.
-        scale: of a floating-point output, over all input sets; None: it is that of `expected`.
+        expected: the right output.
+        actual: the computed output.
+        tolerance: the limits, which decide which elements could fail.
+        scale: scale of a floating-point output over all input sets; None for the scale of
+            `expected` alone.
     """
     found = Comparison(dtype=str(expected.dtype), shape=expected.shape)
     mismatch = _mismatch(expected, actual)

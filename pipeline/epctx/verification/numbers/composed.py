@@ -43,13 +43,13 @@ from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
 from epctx.verification.request import BuiltPart, Composed, Kept
 
 RunPart = Callable[[BuiltPart, Sequence[Feeds]], Sequence[Feeds]]
-"""Runs a part on several inputs: for each its outputs, by name."""
+"""Runs a part on several inputs; returns the outputs for each, by name."""
 _SIZES: Final = "set `verify.inputs.dimensions` of the composition"
 _ON_DEVICE: Final = "verify it on the device"
 
 
 def interfaces(composed: Composed) -> tuple[Interface, ...]:
-    """The parts as they were built, and what the manifest says of each.
+    """The interfaces of the built parts, with the manifest's entries.
 
     Raises:
         ModelError: a part is missing or cannot be read.
@@ -58,10 +58,10 @@ def interfaces(composed: Composed) -> tuple[Interface, ...]:
 
 
 def require_wirable(composition: Composition, models: Mapping[str, onnx.ModelProto]) -> None:
-    """Make sure, before anything is compiled, that the parts' sources meet as the manifest says.
+    """Require, before a compile, that the parts' sources fit together as the manifest says.
 
     Args:
-        composition: what the manifest says.
+        composition: the manifest's composition.
         models: inputs and outputs of the source models, by name.
 
     Raises:
@@ -77,7 +77,7 @@ def where(composition: Composition) -> str:
 
 
 def outputs_of(composition: Composition) -> Mapping[str, Port] | None:
-    """The outputs that the manifest asks for; None: it leaves them open."""
+    """The outputs that the manifest names; None if it names none."""
     if composition.outputs is None:
         return None
     return {n: Port(part=o.part, name=o.output) for n, o in composition.outputs.items()}
@@ -151,7 +151,7 @@ def one_after_the_other(
 
 
 def _given(wired: Wiring, known: Mapping[Port, Array]) -> Iterator[tuple[str, Array]]:
-    """The whole's outputs; of sequences and maps all that is told of them."""
+    """Yield the whole's outputs; for sequences and maps all arrays that stand for them."""
     for name, port in wired.outputs.items():
         for made, array in known.items():
             suffix = values.suffix(made.name, port.name) if made.part == port.part else None
@@ -162,8 +162,8 @@ def _given(wired: Wiring, known: Mapping[Port, Array]) -> Iterator[tuple[str, Ar
 def find_sizes(
     input_sets: InputSets, inputs: Sequence[InputSpec], run: Callable[[Feeds], object]
 ) -> tuple[Sizes, ...]:
-    """Sizes for the open dimensions of a composition, at which its parts run; one empty set where
-    it has none, or is fed from files. Raises NotFound.
+    """Return sizes for the open dimensions of a composition, at which its parts run; one empty set
+    if it has none, or reads its inputs from files. Raises NotFound.
     """
 
     def runs(at: Sizes) -> str | None:
@@ -194,13 +194,13 @@ def run_parts(
     earlier: Sequence[Finding],
     started: Started,
 ) -> None:
-    """Run the parts one after the other on all input sets, and keep what the whole should give.
+    """Run the parts one after the other on all input sets, and keep the right outputs of the whole.
 
     Args:
-        folder: of the composition.
-        kept: where that is kept, or why it cannot be run.
-        earlier: findings: nothing is run if something failed.
-        started: hears which model native code is given.
+        folder: folder of the composition.
+        kept: folders for the outputs, or for the reason why there are none.
+        earlier: earlier findings; nothing is run if a check failed.
+        started: called with each model before native code loads it.
     """
     composition = composed.composition
     model = _model(composed, folder)
@@ -226,7 +226,7 @@ def run_parts(
 
 
 def _run_parts(composed: Composed, model: ContextModel, kept: Kept, run: RunPart) -> Finding | None:
-    """Keep what the parts give; return why they give nothing."""
+    """Keep the parts' outputs; return the finding why there are none."""
     composition, name = composed.composition, composed.composition.name
     try:
         parts = interfaces(composed)
@@ -263,7 +263,7 @@ def _run_parts(composed: Composed, model: ContextModel, kept: Kept, run: RunPart
 
 
 def _model(composed: Composed, folder: GroupFolder) -> ContextModel | None:
-    """Return the composition's model; None if it is missing, which conformance tells."""
+    """Return the composition's model; None if it is missing, which conformance reports."""
     file = context_file(composed.composition.name)
     return next((each for each in folder.models if each.file == file), None)
 
@@ -303,7 +303,9 @@ class Whole(Feeding):
     def loaded(
         self, folder: GroupFolder, model: ContextModel, session: Session
     ) -> Iterator[Finding]:
-        """Yield also what one session of onnxruntime does where the numbers come from several."""
+        """Yield the findings of a load; if several sessions give the numbers, load the model in
+        one, too.
+        """
         apart = session.get_reason_apart()
         if apart is None:
             yield finding(model, "loads", "pass", "loads on this host, in one session")
@@ -347,7 +349,7 @@ class ComposedNumbers:
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
-        """Judge the whole by its parts; raises as `Numbers.check` does."""
+        """Compare the whole with its parts; raises as `Numbers.check` does."""
         composition = self.composed.composition
         model = _model(self.composed, folder)
         failed = next((each for each in earlier if each.outcome == "fail"), None)

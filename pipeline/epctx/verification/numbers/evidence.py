@@ -1,8 +1,8 @@
 """Evidence of a comparison: the elements that could have shown an error.
 
-An element could have failed if a usual value of its output in its place would be told as wrong.
-Usual is the median of the elements that are not zero; of a zero, their median magnitude. What is
-NaN, infinite or extreme in the source could not, and where all values are alike, none could.
+An element could have failed if the usual value of its output in its place would exceed a limit. The
+usual value is the median of the nonzero elements; for a zero, their median magnitude. NaN, infinite
+and extreme elements of the source could not have failed, and if all values are alike, none could.
 A sure classifier gives one large probability: there the decided rows count too, unless all of many
 have the same winner.
 """
@@ -22,7 +22,7 @@ from epctx.verification.numbers.scale import Scale
 Array = npt.NDArray[np.generic]
 
 SAMPLE: Final = 1 << 20
-"""Elements that are looked at; of a larger output every n-th one."""
+"""Greatest number of elements that are examined; in a larger output every n-th one."""
 _FEW: Final = 4
 """Number of elements below which the median tells nothing; the usual value is 0 then."""
 _ROWS: Final = 1 << 22
@@ -54,7 +54,7 @@ def share(expected: Array, scale: Scale, tolerance: Tolerance) -> float:
     usual = float(np.median(values[some])) if values.size >= _FEW else 0.0
     limits = np.minimum(limits, _together(values[ordinary], usual, scales, ordinary, tolerance))
     if np.isinf(limits).all():
-        limits = np.zeros(values.shape)  # without a limit nothing but equality passes
+        limits = np.zeros(values.shape)  # without a limit, only equal elements pass
     limits = np.maximum(limits, tolerance.floor or 0.0)
     told = some & (np.abs(values - usual) > limits)
     zeros = ordinary & (magnitudes == 0)
@@ -74,7 +74,7 @@ def top_k(
     largest element may be another one if the error of all elements explains it.
 
     Args:
-        noise: of all elements, the sum of the squares of errors relative to their scales.
+        noise: sum of the squared errors of all elements, relative to their scales.
     """
     rows = _rows(expected.shape)
     if rows is None:
@@ -122,8 +122,8 @@ def top_k(
 
 
 def _computed(expected: Array, actual: Array) -> int:
-    """The elements of an output that looks like scores, without those that are only copied: of a
-    cache of keys and values all positions but the last, which have no error.
+    """Number of computed elements of an output that looks like scores. Copied ones have no error:
+    in a cache of keys and values, all positions but the last.
     """
     differs, axis = expected != actual, 1 if expected.ndim > 3 else expected.ndim - 1
     sizes = [
@@ -142,7 +142,7 @@ def _largest(values: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.intp
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """A view of an output as (outer, classes, inner); None: it does not look like scores."""
+    """A view of an output as (outer, classes, inner); None if it does not look like scores."""
     if len(shape) < 2:
         return None
     images = len(shape) > 3

@@ -1,7 +1,8 @@
-"""Outputs of source models in stock sessions, and who is to blame where there are none.
+"""Reference outputs of source models in stock sessions, and attribution of failures.
 
-A source that runs on none of the inputs that are tried is no model; one that runs on others than
-were generated lacks ranges; one that this host cannot run says nothing of the EP.
+A source that runs on none of the tried inputs is faulty. A source that runs, but not on the
+generated inputs, lacks ranges in the manifest. A source that this host cannot run proves nothing
+about the EP.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ _Run = Callable[..., dict[str, Array]]
 _UNOPTIMIZED: Final = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _CONSUMERS: Final = "inputs in the range of their consumers"
 REPEATS: Final = 8
-"""Runs that tell whether an output of few elements is random."""
+"""Number of runs that show whether an output of few elements is random."""
 _MOST_ELEMENTS: Final = 1 << 24
-"""Greatest number of elements of an input set at sizes that are tried."""
+"""Greatest number of elements of an input set, at tried sizes."""
 SIZES: Final = "sizes"
 RANDOM: Final = "random"
 REFUSAL: Final = "refusal"
@@ -74,7 +75,7 @@ FURTHER: Final = "further"
 """Below a source: outputs of its own nodes, not optimized, and of its reference; magnitudes of its
 values; inputs of cases for nodes that its input sets do not exercise."""
 ATTEMPTS: Final = (_CONSUMERS, "zeros", "ones")
-"""Inputs on which many a model runs that refuses others."""
+"""Inputs to try on a model that refuses the generated ones."""
 
 
 INFERENCE: Final = (
@@ -84,19 +85,21 @@ INFERENCE: Final = (
 
 
 class Unfed(Exception):
-    """A source runs, but not on the inputs that were generated for it; says why, and on which."""
+    """A source runs, but not on the generated inputs; the text says why, and on which inputs it
+    runs.
+    """
 
     remedy: Final = "set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts"
 
 
 class NotHere(Exception):
-    """A source that ONNX Runtime's CPU EP does not run on this host, whoever is to blame."""
+    """ONNX Runtime's CPU EP cannot run a source on this host: a kernel or memory is missing."""
 
     remedy: Final = "verify it where ONNX Runtime's CPU EP runs the source model"
 
 
 class Unsized(Exception):
-    """A source does not run at sizes of the dimensions that it leaves open; says what it told."""
+    """A source does not run at the tried sizes of its open dimensions; has its error."""
 
     def __init__(self, error: NotFound) -> None:
         super().__init__(
@@ -116,11 +119,11 @@ class Expected(Struct, dict=True):
     Attributes:
         source: the model.
         inputs: in the order of the model; of fixed shapes once `find_sizes` has been asked.
-        sets: which inputs it is run on.
+        sets: input sets of the model.
         alone: nothing is compiled meanwhile.
-        cuts: where it is cut into pieces, one of which is open at a time; None: it runs whole.
-        keep: where `of` keeps the values of its pieces.
-        ran: inputs that it has run on, in words; None if there were none.
+        cuts: cuts between pieces, one of which is open at a time; None if the model runs whole.
+        keep: folder in which `of` keeps the values of the pieces.
+        ran: inputs that the model has run on, in words; None if there were none.
     """
 
     source: SourceModel
@@ -133,13 +136,15 @@ class Expected(Struct, dict=True):
     ran: str | None = None
 
     def find_sizes(self) -> tuple[Sizes, ...]:
-        """Sizes for the open dimensions of its inputs, at which it runs; `inputs` are fixed by the
-        first. One empty set where it is fed from files, or nothing is open.
+        """Return sizes for the open dimensions of the inputs, at which the model runs.
+
+        The first set fixes `inputs`. One empty set if inputs come from files, or no dimension is
+        open.
 
         Raises:
-            Unsized: it does not run at them.
-            NotHere: this host cannot run it.
-            ModelError: no session can be made of it.
+            Unsized: the model does not run at these sizes.
+            NotHere: this host cannot run the model.
+            ModelError: no session of the model can be made.
         """
         try:
             found = self.sets.sizes(self.inputs, self.try_sizes)
@@ -172,9 +177,9 @@ class Expected(Struct, dict=True):
 
         Raises:
             NotComparable: an output has no numbers.
-            Unfed: others of the inputs that are tried it runs on.
-            NotHere: this host cannot run it.
-            ModelError: it runs on no input that is tried, or not at all.
+            Unfed: the model runs on other inputs only.
+            NotHere: this host cannot run the model.
+            ModelError: the model runs on none of the tried inputs.
         """
         self._open()
         try:
@@ -190,7 +195,7 @@ class Expected(Struct, dict=True):
     def random(self, case: Case) -> frozenset[str]:
         """Return the outputs that differ when the kernels run again on an input set.
 
-        Not a stock session, which leaves out some Dropouts of training (onnxruntime 1.31.1).
+        No stock session is used: it removes some Dropouts of training (onnxruntime 1.31.1).
         """
         if not self.source.may_draw:
             return frozenset()
@@ -255,7 +260,7 @@ class Expected(Struct, dict=True):
         return self._refused(f"the source model does not run: {tried}", error)
 
     def fallback(self, inputs: Sequence[InputSpec]) -> str | None:
-        """Return the first of ATTEMPTS that it runs on; None if it runs on none."""
+        """Return the first of ATTEMPTS that the model runs on; None if it runs on none."""
         for attempt in ATTEMPTS:
             with contextlib.suppress(Exception):  # onnxruntime's errors have no common class
                 self._run(_attempt(attempt, inputs))
@@ -323,24 +328,24 @@ def _attempt(name: str, inputs: Sequence[InputSpec]) -> Feeds:
 
 
 class SourceRuns:
-    """Runs a source model on the input sets of its group, one at a time, and keeps what it gives.
+    """Runs a source model on the input sets of its group, one at a time, and keeps the outputs.
 
-    A model for which no inputs can be made is passed over, and one that is not the source of
-    `built`: verification says why.
+    A model without possible inputs, or one that is not the source of `built`, is passed over;
+    verification reports why.
 
     Args:
         source: the model.
-        settings: which inputs.
-        folder: where the outputs are kept (`recordings.Kept.source`).
-        built: its EPContext model, whose fixed shapes count; None: it is not built yet.
+        settings: settings of the inputs.
+        folder: folder for the outputs (`Kept.source`).
+        built: its EPContext model, whose fixed shapes count; None if it is not built yet.
         reference: its reference is run in its place, on the same inputs; `built` is known then.
-        magnitudes: those of its values are measured, too (`headroom`).
-        cuts: where it is cut into pieces. The values that cross are kept, too
-            (`numbers.pieces`); what takes another form of the whole model is left out.
+        magnitudes: measure the magnitudes of its values, too (`headroom`).
+        cuts: cuts between pieces. Values that cross are kept, too (`numbers.pieces`); studies that
+            need another form of the whole model are left out.
 
     Attributes:
-        fed: it is not passed over.
-        ran: the last run was not passed over, and this host can run it.
+        fed: the model is not passed over.
+        ran: the last run was not passed over, and this host can run the model.
 
     Raises:
         ModelError: a model or an input file cannot be read.
@@ -486,7 +491,7 @@ class SourceRuns:
 
     @property
     def _ran(self) -> bool:
-        """Tell whether it has run on its first case, in this process or before."""
+        """Return whether the model has run on its first case, in this process or before."""
         return recordings.kept(self._folder, self._name, RANDOM, tuple[str, ...]) is not None
 
     def _study(self, case: Case) -> None:
@@ -498,7 +503,7 @@ class SourceRuns:
                 values = headroom.measure(self._source, case.feeds)
                 place = f"{self._name}/{MAGNITUDES}"
                 recordings.write(self._folder, place, case.feeds, values)
-        at = (self._sizes or ({},))[-1]  # a Dropout of one element makes the same in each run
+        at = (self._sizes or ({},))[-1]  # a Dropout of one element repeats its output
         widest = self._sets.case(self._inputs, 0, at) if at else case
         random = self._expected.random(widest)
         if self._expected.source.folds and not random:

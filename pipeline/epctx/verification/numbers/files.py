@@ -1,8 +1,8 @@
-"""The files of models, loaded and run on input sets; what they compute is kept for verify to judge.
+"""Load the files of models and run them on input sets; the outputs are kept for verify to judge.
 
 Models that share a context are loaded together, in the order of the sharing group, and destroyed in
-reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices"). Every model is loaded,
-also one that is not run: a build must not publish what no session takes.
+reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices"). Models that are not run
+are loaded, too: a build must not publish a model that no session takes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LOADS: Final = "loads"
 SHORT: Final = 1.0
 """Seconds: a first run that takes less is repeated."""
 Started = Callable[[str, int, int], None]
-"""Hears, before it happens, which model the EPs load or run, on which of how many input sets:
-native code may crash."""
+"""Called before the EPs load or run a model, with the model, the input set and the number of input
+sets, since native code may crash."""
 
 _WHOLE: Final = "verify it where the whole model can be loaded"
 _UNOPTIMIZED: Final = (
@@ -47,20 +47,20 @@ _UNOPTIMIZED: Final = (
 
 
 class Feeding:
-    """Input sets that models are run on, and how messages blame who.
+    """Input sets for models, and findings about failures.
 
-    These are none: models are loaded, and not run.
+    This base class has no input sets: models are loaded, and not run.
 
     Attributes:
-        count: how many input sets there are.
-        of_source: sources have run on them, by pieces where the models are in pieces.
+        count: number of input sets.
+        of_source: sources have run on them, piece by piece if the models are in pieces.
     """
 
     count = 0
     of_source = False
 
     def cases(self, model: ContextModel, index: int | None) -> Iterator[Case]:
-        """Yield the cases of one input set, or of all (None), for which something is right."""
+        """Yield the cases of one input set, or of all (None), that have right outputs."""
         return iter(())
 
     def between(self, model: ContextModel) -> Case | None:
@@ -99,12 +99,12 @@ class Files:
     """The models of a folder, loaded by sharing sets, one of which is open at a time.
 
     Args:
-        folder: that has the models.
-        kept: where what they compute is kept.
-        earlier: findings: nothing that failed is loaded.
-        started: hears of each load and run.
-        passed: files that passed before: sharing sets of these alone are left out.
-        only_pieces: why models in pieces are not loaded as a whole; None if they are.
+        folder: folder of the models.
+        kept: folders for the outputs.
+        earlier: earlier findings; no file that failed is loaded.
+        started: called before each load and run.
+        passed: files that passed before; sharing sets of only these are left out.
+        only_pieces: reason why models in pieces are not loaded as a whole; None if they are.
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class Files:
         self._seconds: dict[str, float] = {}
 
     def run(self, feeding: Feeding, only: str | None = None, index: int | None = None) -> bool:
-        """Load and run models, and keep what they compute.
+        """Load and run models, and keep their outputs.
 
         Args:
-            feeding: which input sets.
-            only: the file of one model; None: all of the folder's, sharing set by sharing set.
-            index: of the input set; None: all.
+            feeding: the input sets.
+            only: the file of one model; None for all models, sharing set by sharing set.
+            index: index of the input set; None for all.
 
         Returns:
             True if all of it was computed; False if nothing was, or a run failed.
@@ -188,7 +188,7 @@ class Files:
             refused = feeding.refused(model, error)
             path, data = self._folder.path / model.file, self._folder.data_folder(model)
             said = soundness.refusal_of_file(path, data) if refused.outcome == "fail" else None
-            if said is not None:  # whatever its EPs are
+            if said is not None:  # for any EP
                 message = f"ONNX Runtime does not load it: {soundness.words(said)}"
                 refused = finding(model, "well_formed", "fail", message, REBUILD)
             yield refused

@@ -25,7 +25,7 @@ _END: Final = 0.99
 for 65504.
 """
 _EDGES: Final = (np.nextafter(0.0, 1.0), *DECADES)
-"""Nothing is below the first but an element that is equal."""
+"""Edges of the histogram; only equal elements are below the first."""
 _LEAST_SQNR: Final = -999.0
 """Least SQNR in decibels: noise that is beyond float64 has no finite ratio."""
 
@@ -34,12 +34,12 @@ class Fit(Struct, frozen=True):
     """Sums over elements of an output and their right values, by which both are compared.
 
     Attributes:
-        dot: of their products.
-        power: of the squares of what is right.
-        found: of the squares of what was computed.
-        error: of the absolute differences.
-        count: how many there are.
-        largest: the largest magnitude of what is right.
+        dot: sum of the products.
+        power: sum of the squares of right values.
+        found: sum of the squares of computed values.
+        error: sum of the absolute differences.
+        count: number of elements.
+        largest: the largest magnitude of a right value.
     """
 
     dot: float = 0.0
@@ -61,7 +61,7 @@ class Fit(Struct, frozen=True):
 
 
 class _First(Struct):
-    """The first pass: what is not finite, and whether all is equal."""
+    """Result of the first pass: elements that are not finite, and whether all are equal."""
 
     equal: bool = True
     problem: str | None = None
@@ -71,7 +71,7 @@ class _First(Struct):
 
 
 class _Second(Struct):
-    """The second pass: the largest errors, and the sums of cosine and SQNR."""
+    """Result of the second pass: the largest errors, and the sums of cosine and SQNR."""
 
     max_abs: float = 0.0
     error: float = 0.0
@@ -159,7 +159,7 @@ def fits(
 
 
 def locate(expected: Array, actual: Array, flat: int) -> Worst:
-    """An element by its index, with both values."""
+    """Return an element's index and both values."""
     index = tuple(int(i) for i in np.unravel_index(flat, expected.shape))
     return Worst(index=index, expected=str(expected[index]), actual=str(actual[index]))
 
@@ -190,7 +190,7 @@ def _first(expected: Array, actual: Array, saturates_at: float | None) -> _First
 
 
 def _second(expected: Array, actual: Array, scale: Scale, tolerance: Tolerance) -> _Second:
-    """Over the finite elements; cosine and SQNR over the ordinary ones, divided by their scale."""
+    """Compare finite elements; for cosine and SQNR the ordinary ones, divided by their scale."""
     found = _Second()
     most = -1.0
     for start, e, a in chunks(expected, actual):
@@ -245,7 +245,7 @@ def _add(
 
 
 def _decibels(signal: float, noise: float) -> float | None:
-    """Signal-to-quantization-noise ratio; None: there is no noise, or no signal."""
+    """Signal-to-quantization-noise ratio; None if there is no noise or no signal."""
     if not noise or not signal:
         return None
     ratio = signal / noise

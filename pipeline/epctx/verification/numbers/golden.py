@@ -76,16 +76,16 @@ def make(
     """Write the golden files of a group's models, and their SHA256SUMS.
 
     Args:
-        group: with its source models, and the inputs that verify uses.
-        built: where the EPContext models are, whose fixed shapes count.
-        folder: new.
-        two_answers: EPContext models that verification held to the kernels of their source.
+        group: the model group, with source models and inputs of verify.
+        built: folder of the EPContext models, whose fixed shapes count.
+        folder: folder to make.
+        two_answers: EPContext models that verification compared with the kernels of the source.
 
     Raises:
         ModelError: a source model is missing, does not run, or gives NaN or infinities on an input
             file; an input file cannot be read.
         ManifestError: no inputs can be made for a model.
-        StorageError: the disk refuses.
+        StorageError: a file cannot be written.
     """
     input_sets = InputSets(group.verify.inputs)
 
@@ -95,7 +95,7 @@ def make(
             inputs = model.fixed_inputs(_summary(built, source.name))
             cases = _cases(source.name, inputs, input_sets, _search(model, inputs, input_sets))
             held = context_file(source.name) in two_answers
-            with contextlib.suppress(Exception):  # verification tells why
+            with contextlib.suppress(Exception):  # verification reports why
                 cases += branches.reaching(source, inputs, cases, more=input_sets.generated)[1]
             right = _run(source, [case.feeds for case in cases], held=held)
             for case, found in zip(cases, right, strict=True):
@@ -261,7 +261,7 @@ def _run(source: ModelSource, given: Sequence[Feeds], *, held: bool = False) -> 
 
 
 def _refuse_random(source: ModelSource, names: Collection[str]) -> None:
-    """Nothing is golden that the source does not give twice. Raises ModelError."""
+    """Refuse outputs that differ in a second run of the source. Raises ModelError."""
     if names:
         raise ModelError(
             f"its outputs {', '.join(sorted(names))} are random: they differ from run to run",
@@ -319,7 +319,7 @@ class Shipped(Feeding):
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenNumbers:
-    """Every output of every model on the golden inputs that were shipped with it."""
+    """Compare every output of every model with the golden outputs that were shipped with it."""
 
     kept: Kept | None = None
     name: PolicyName = field(default="numbers", init=False)
@@ -332,7 +332,7 @@ class GoldenNumbers:
             return
         failed = {f.subject: f for f in reversed(earlier) if f.outcome == "fail"}
         if any(subject.startswith(f"{FOLDER}/") for subject in failed):
-            return  # nothing of them is believed, and integrity has told why
+            return  # integrity has reported why golden files are not used
         try:
             record = golden_files.read_record(place)
         except VerificationError as error:
@@ -383,7 +383,7 @@ class GoldenNumbers:
 
 
 def as_computed(right: Outputs, actual: Outputs) -> Outputs:
-    """Golden outputs in the types of what was computed, where only bits are kept of them."""
+    """Return golden outputs in the types of the computed ones, if `.npy` kept only their bits."""
     return {name: _as(array, actual.get(name)) for name, array in right.items()}
 
 

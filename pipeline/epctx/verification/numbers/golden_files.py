@@ -4,8 +4,8 @@
     golden/<model>.npz      arrays `<set>/inputs/<name>` and `<set>/outputs/<name>`
     golden/SHA256SUMS       of the files above
 
-The same arrays give the same bytes: no time, no system, nothing compressed. Reading unpickles
-nothing, and takes no more memory than the file has bytes: compressed members are refused.
+The same arrays give the same bytes: no time or system is recorded, nothing is compressed. Reading
+unpickles nothing, and takes no more memory than the file has bytes: compressed members are refused.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class GoldenModel(Struct, frozen=True, kw_only=True):
     """A model's input sets, and how its outputs are judged.
 
     Attributes:
-        precision: of each output of the source model; one for all in files of epctx 0.1.
+        precision: precision of each output of the source model; one for all in files of epctx 0.1.
         probabilities: outputs that end in a Sigmoid or Softmax.
-        tolerance: what the manifest asks for; None in a field: the default of the EP.
+        tolerance: limits of the manifest; None in a field for the default of the EP.
     """
 
     precision: Precisions
@@ -65,7 +65,7 @@ class Golden(Struct, frozen=True, kw_only=True):
 
 
 class GoldenCase(Struct, frozen=True, kw_only=True):
-    """An input set with its values: what goes in, and what has to come out."""
+    """An input set with its values, and the golden outputs."""
 
     label: str
     inputs: Feeds
@@ -107,10 +107,10 @@ def read_record(folder: Path) -> Golden:
 
 
 def read(folder: Path, name: str, model: GoldenModel) -> tuple[GoldenCase, ...]:
-    """The input sets of a model.
+    """Read the input sets of a model.
 
     Raises:
-        VerificationError: they are missing, broken or compressed.
+        VerificationError: the file is missing, broken or compressed.
     """
     path = folder / f"{name}.npz"
     try:

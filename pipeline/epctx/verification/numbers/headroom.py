@@ -27,7 +27,7 @@ from epctx.verification.numbers import sessions
 
 _NEAR: Final = 100.0
 _LISTED: Final = 3
-_LOWEST: Final = 3.4e38  # beyond are the lowest float32, and infinity: always masks
+_LOWEST: Final = 3.4e38  # values beyond are always masks: the lowest float32, and infinity
 _SMALLER: Final = "scale them down in the model, or exclude their nodes with `partition.exclude`"
 _FLOATS: Final = tuple(f"tensor({kind})" for kind in ("float", "float16", "bfloat16", "double"))
 _MAGNITUDES: Final = """(value) => (most, least, rest) {
@@ -47,8 +47,8 @@ def notes(
     """Yield messages, with remedies, about values near the largest number `end` and beyond it.
 
     Args:
-        measured: what `measure` has returned.
-        end: of the type that the EP computes in.
+        measured: result of `measure`.
+        end: largest number of the type that the EP computes in.
 
     Raises:
         ModelError: the source cannot be read.
@@ -86,7 +86,7 @@ def _left(model: onnx.ModelProto, compiled: onnx.ModelProto) -> set[str]:
     left = set[str]()
     for node in protos.nodes(model):
         left.update(node.output if node.op_type == "DequantizeLinear" else ())
-    for node in compiled.graph.node:  # what the default EP computes for itself stays float32
+    for node in compiled.graph.node:  # values that the default EP alone computes stay float32
         left.update(() if is_epcontext(node) else node.output)
     for node in filter(is_epcontext, compiled.graph.node):
         left.difference_update(node.input)

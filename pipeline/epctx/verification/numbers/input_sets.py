@@ -24,7 +24,7 @@ class Case(Struct, frozen=True, kw_only=True):
     """One input set for one model. `label`: `seed 0, set 1`, or the file's or folder's name.
 
     Attributes:
-        sizes: of the model's open dimensions, where it has some.
+        sizes: sizes of the model's open dimensions.
     """
 
     label: str
@@ -55,9 +55,9 @@ class InputSets:
         return not self._settings.files
 
     def problems(self, inputs: Sequence[InputSpec]) -> list[str]:
-        """Return why a model's input sets cannot be generated; nothing if they can, or are read.
+        """Return why a model's input sets cannot be generated; empty if they can, or are read.
 
-        A dimension that is open is no reason: whoever asks for `cases` knows sizes.
+        An open dimension is no reason: callers of `cases` know the sizes.
         """
         if not self.generated:
             return []
@@ -78,11 +78,11 @@ class InputSets:
         return sizes.choose(inputs, self._settings.dimensions, runs)
 
     def cases(self, inputs: Sequence[InputSpec], found: Sequence[Sizes] = ({},)) -> Iterator[Case]:
-        """The input sets of a model, one after the other.
+        """Yield the input sets of a model.
 
         Args:
-            inputs: its inputs.
-            found: the sizes of its open dimensions: all sets are made for each of them.
+            inputs: the model's inputs.
+            found: sets of sizes of its open dimensions; all input sets are made for each of them.
 
         Raises:
             ManifestError: a range does not fit its input.
@@ -106,7 +106,7 @@ class InputSets:
     def nth(
         self, inputs: Sequence[InputSpec], index: int, found: Sequence[Sizes] = ({},)
     ) -> Iterator[Case]:
-        """The cases of input set `index` of those that `cases` gives, from 0 on; raises as that."""
+        """Yield the cases of input set `index`, from 0 on; raises as `cases`."""
         if self.generated:
             yield from (self.case(inputs, index, each) for each in found)
             return
@@ -115,8 +115,8 @@ class InputSets:
             yield Case(label=self._files[index].label, feeds=feeds_)
 
     def another(self, inputs: Sequence[InputSpec]) -> Case | None:
-        """One more than `cases` gives, where that is one: whether outputs depend on inputs is told
-        by two. None: there is none.
+        """Return a second case if `cases` gives only one: two show whether outputs depend on
+        inputs. None if there is no second one.
         """
         if not (self.generated and inputs) or self._settings.count > 1:
             return None
@@ -170,7 +170,7 @@ class InputSets:
                 )
 
     def note(self, inputs: Sequence[InputSpec]) -> None:
-        """A model of the group has these: what `verify.inputs` says of them is no misspelling."""
+        """Note a model's inputs: their names in `verify.inputs` are not misspelt."""
         self._inputs.update(spec.name for spec in inputs)
         self._open.update(sizes.open_names(inputs))
 

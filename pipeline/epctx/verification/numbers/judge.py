@@ -58,7 +58,7 @@ _SOURCE: Final = "the source model"
 _MOST: Final = 4
 """Number of slices that a message lists."""
 LITTLE: Final = 0.05
-"""An output of which a smaller share could have failed is "not checkable"."""
+"""Share of elements that could have failed below which an output is "not checkable"."""
 
 
 @dataclass(kw_only=True)
@@ -67,24 +67,24 @@ class Judge:
 
     Attributes:
         file: the EPContext model.
-        sessions: who computed what is judged.
+        sessions: origin of the judged outputs.
         providers: the EPs of the model.
         precision: of all outputs, or of each.
         asked: the manifest's limits.
-        idle: outputs that can be wrong, but whose being right says nothing.
+        idle: outputs whose failure counts, but whose pass proves nothing.
         probabilities: outputs that have a floor by default (`numbers.probabilities`).
-        random: outputs that nothing is right for; they are not compared.
+        random: outputs without a right value; they are not compared.
         inner: values inside the model. Their hidden slices (`scale`) are not judged: an EP may give
             zeros for a channel that is next to nothing, and the outputs tell whether it matters.
-        right: who computed what is right.
-        variant: the device that the sessions were made for, where the model is for several.
-        when: of which run of several on an input set the outputs are, or of which piece of the
-            model; empty: the first, of all of it.
-        known: what is right, by the label of the input set, as far as it is known before; an
-            output's scale is that of all of them.
-        rerun: runs the model that gave what is right once more; None: there is none to run.
+        right: origin of the right outputs.
+        variant: the device that the sessions were made for, if the model is for several.
+        when: run on an input set, or piece of the model, that gave the outputs; empty for the first
+            run of the whole model.
+        known: right outputs that are known before, by the label of the input set; an output's scale
+            is that of all of them.
+        rerun: runs the model of the right outputs again; None if there is none to run.
         reference: judges the same outputs by those of another model, by the label of the input set.
-        inputs: where the inputs come from.
+        inputs: origin of the inputs.
     """
 
     file: str
@@ -111,7 +111,9 @@ class Judge:
     def judge(
         self, label: str, expected: Mapping[str, Array], actual: Mapping[str, Array]
     ) -> Iterator[Finding | OutputNumbers]:
-        """One input set: numbers for each output, and a finding for each that is out of limits."""
+        """Judge one input set: yield numbers for each output, and a finding for each beyond its
+        limits.
+        """
         if self.reference is not None:
             judge, outputs = self.reference
             yield from judge.judge(label, outputs[label], actual)
@@ -207,7 +209,7 @@ class Judge:
             fits[axis, index] = fits.get((axis, index), Fit()) + fit
 
     def _own(self, name: str, found: Comparison) -> str:
-        """Words for the scale of the worst element, if it is not the output's."""
+        """Return words for the scale of the worst element, if it is not the output's."""
         measured = self._scales.get(name, {}).get(found.shape)
         return measured.own(found.worst.index) if measured and found.worst else ""
 
@@ -245,7 +247,9 @@ class Judge:
             expected[name] = other
 
     def summary(self) -> Iterator[Finding]:
-        """Sum up after the last input set: what passed, and what no comparison could tell."""
+        """Sum up after the last input set: yield findings for outputs that passed or were not
+        checkable.
+        """
         if self.reference is not None:
             yield from self.reference[0].summary()
         if not self._judged:
@@ -277,7 +281,7 @@ class Judge:
             )
 
     def _agreement(self, outputs: Mapping[str, Sequence[Comparison]]) -> Iterator[Finding]:
-        """The outputs that could have failed and did not."""
+        """Yield the finding about outputs that could have failed and did not."""
         if not outputs:
             return
         sets = len({numbers.input_set for numbers in self._judged})
@@ -315,7 +319,8 @@ class Judge:
     def _together(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
         """Judge an output, and its slices that have scales of their own, over all input sets.
 
-        A model without a limit for its gain, as a quantized one, is told it and not judged.
+        A model without a limit for its gain, such as a quantized one, has the gain reported, not
+        judged.
         """
         allowed, power = self.limits(name, found[0].dtype), sum(each.power for each in found)
         wrong = max((each.max_abs or 0.0) for each in found) > (allowed.floor or 0.0)

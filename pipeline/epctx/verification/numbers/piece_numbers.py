@@ -38,7 +38,7 @@ _NAMES: Final = (
 
 
 def loads(model: ContextModel, kept: Kept | None) -> dict[int, Finding]:
-    """Return what was found when each piece of a model was loaded, by its number."""
+    """Return the finding of each piece's load, by the piece's number."""
     if kept is None or not model.cuts:
         return {}
     values, numbers = Values(kept.files, name_of(model)), range(1, len(model.cuts) + 2)
@@ -54,20 +54,20 @@ def judged(
     judge: Judge,
     seconds: float | None,
 ) -> Iterator[Found]:
-    """Judge what the pieces of a model computed: in the sessions that compiled them, if these were
-    run, since this host does not load the files then; else in sessions of the files.
+    """Judge the outputs of a model's pieces. They come from the sessions that compiled the pieces,
+    if these were run (this host cannot load the files then); else from sessions of the files.
 
     Args:
         task: the model.
-        kept: where what was computed is kept.
+        kept: folders of recorded outputs.
         built: the model.
         source: runs its source in pieces once more.
         judge: judges its outputs.
-        seconds: of the budget that bounded the runs; None if nothing did.
+        seconds: time budget of the runs; None if there was none.
 
     Raises:
         ModelError: the source cannot be read.
-        StorageError: what was kept cannot be read.
+        StorageError: a recording cannot be read.
     """
     assert task.model.cuts is not None
     steps = pieces.split(built.graph, task.model.cuts)

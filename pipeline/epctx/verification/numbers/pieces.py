@@ -46,8 +46,8 @@ class Values(Struct, frozen=True):
     """Outputs that the pieces of a model computed, kept by the inputs of the whole model.
 
     Attributes:
-        folder: where that is kept, as of `recordings`.
-        model: whose pieces.
+        folder: folder of the outputs, as in `recordings`.
+        model: model of the pieces.
         kind: PIECES or CHAIN.
     """
 
@@ -56,7 +56,7 @@ class Values(Struct, frozen=True):
     kind: str = PIECES
 
     def place(self, number: int) -> str:
-        """Return where outputs of a piece are kept in the folder."""
+        """Return the place of a piece's outputs in the folder."""
         return f"{self.model}/{self.kind}/{number}"
 
     def read(self, feeds: Feeds, names: Collection[str]) -> dict[str, Array]:
@@ -137,7 +137,7 @@ class Pieces:
 
     Args:
         source: the file; its weights are not read.
-        cuts: where it was cut.
+        cuts: cuts between the pieces.
 
     Attributes:
         steps: as of `split`.
@@ -157,8 +157,8 @@ class Pieces:
         self.crossing = made.intersection(name for cut in cuts for name in cut)
 
     def given(self, step: SegmentStep, feeds: Feeds, values: Values) -> Feeds | None:
-        """Return what a piece is run on: inputs of the whole model, and values of other pieces;
-        None if one of these is not there.
+        """Return the inputs of a piece: inputs of the whole model, and values of other pieces. None
+        if a value is missing.
         """
         crossing = self.crossing.intersection(step.inputs)
         found = values.read(feeds, crossing)
@@ -192,8 +192,8 @@ class Pieces:
         after the other. Raises as that.
 
         Args:
-            values: where those of the pieces are kept. A piece whose values are there is not run
-                again. None if nothing is to stay.
+            values: kept values of the pieces; a piece whose values are kept is not run again. None
+                if no values are to be kept.
             times: as of `run_one`.
             inner: values that cross from piece to piece are outputs, too.
         """
@@ -213,7 +213,7 @@ class Pieces:
     def run_one(
         self, open_: Open, step: SegmentStep, feeds: Feeds, values: Values, *, times: int = 1
     ) -> dict[str, Array]:
-        """Return what one piece computes on values that are kept; nothing if one is not there.
+        """Return the outputs of one piece for kept values; empty if a value is missing.
 
         Args:
             times: how often it runs in its session; the last outputs count. A node that draws

@@ -1,8 +1,8 @@
-"""Numbers: what the source model computed on ONNX Runtime's CPU EP against what the EPContext model
-did, on the same inputs.
+"""Numbers: outputs of the EPContext model compared with those of the source model on ONNX Runtime's
+CPU EP, for the same inputs.
 
-Nothing is run here but what explains a difference: sources and files were run before, one input set
-after the other, and what they computed was kept (`recordings`).
+Sources and files were run before, one input set after the other, and their outputs recorded
+(`recordings`). Models are run here only to explain a difference.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class Fed(Feeding):
     """The input sets of a model group, as far as its sources have run on them.
 
     Args:
-        folder: its group is known.
-        kept: where the sources' outputs are kept.
-        earlier: what the policies before found.
+        folder: folder with a known group.
+        kept: folders of recorded outputs.
+        earlier: findings of earlier policies.
     """
 
     of_source = True
@@ -121,10 +121,10 @@ class Fed(Feeding):
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """Every output of every model, on every input set.
+    """Compare every output of every model, on every input set.
 
     Attributes:
-        kept: where what was computed is kept; None: nothing was.
+        kept: folders of recorded outputs; None if there are none.
         passed: files that passed before.
     """
 
@@ -171,10 +171,10 @@ class Numbers:
 def loads(
     model: ContextModel, kept: Kept | None, earlier: Sequence[Finding], *, runs: bool = False
 ) -> Iterator[Finding]:
-    """Yield what was found when a model was loaded.
+    """Yield the findings of a model's load.
 
     Args:
-        runs: it was to be run, too.
+        runs: the model should have been run, too.
     """
     if kept is None or broken(model, earlier) is not None:
         return
@@ -191,11 +191,11 @@ def judged(
     seconds: float | None = None,
     other: tuple[Case, Outputs] | None = None,
 ) -> Iterator[Found]:
-    """Judge what the files of a model computed.
+    """Judge the outputs of a model's files.
 
     Args:
-        cases: the input sets, each with what is right.
-        seconds: of the budget that bounded the runs; None: nothing did.
+        cases: the input sets, each with the right outputs.
+        seconds: time budget of the runs; None if there was none.
         other: the case that was run before the first was repeated.
     """
     name, wrong = name_of(model), False
@@ -260,7 +260,7 @@ def _repeated(
 
 @dataclass
 class _Judging:
-    """The numbers of one folder. `earlier`: what the policies before found."""
+    """Judgement of the numbers of one folder. `earlier`: findings of earlier policies."""
 
     folder: GroupFolder
     settings: VerifySettings
@@ -268,10 +268,10 @@ class _Judging:
     preparation: Preparation
     earlier: Sequence[Finding]
     ran: set[str] = field(default_factory=set)
-    """Files whose numbers were found in them."""
+    """Files that have numbers from their own sessions."""
 
     def sharing_set(self, models: Sequence[ContextModel]) -> Iterator[Found]:
-        """Judge models that share a context, or one that shares with nobody."""
+        """Judge models that share a context, or one model that shares with no other."""
         tasks: dict[str, Task] = {}
         for model in models:
             try:
@@ -293,7 +293,9 @@ class _Judging:
             yield from self._headroom(task)
 
     def _headroom(self, task: Task) -> Iterator[Finding]:
-        """Values of the source near or beyond the end of the type that its EPs compute in."""
+        """Find values of the source near or beyond the largest number of the type that its EPs
+        compute in.
+        """
         providers = self.folder.providers.of(task.model.sources)
         asked = self.settings.tolerance
         end = tolerances.limits(providers, "float32", "float32", asked).saturates_at
@@ -388,7 +390,7 @@ class _Judging:
         return None
 
     def _study(self, task: Task) -> Iterator[Found]:
-        """Tell what is known of the source beside its outputs."""
+        """Yield findings about the source that do not come from its outputs."""
         name, source = task.source.source.name, self.kept.source
         cases = {case.label: case for case in task.cases}
         runs = self._source_of(task)
@@ -427,7 +429,7 @@ class _Judging:
         yield unoptimized.two_answers(task.model.file, case.label, difference)
 
     def _refer(self, task: Task) -> Iterator[Found]:
-        """Take what another model gives that the manifest names beside the source."""
+        """Take the outputs of the reference model, if the manifest names one beside the source."""
         asked, name = task.source.source.as_reference, task.source.source.name
         if asked is None:
             return
@@ -504,7 +506,7 @@ class _Judging:
         )
 
     def _check_recorded(self, task: Task) -> Iterator[Found]:
-        """Judge what the generating sessions computed."""
+        """Judge the outputs of the generating sessions."""
         recorded, name = self.kept.generating, task.source.source.name
         if task.model.cuts is not None:
             return
@@ -571,7 +573,7 @@ class _Judging:
             yield finding(task.model, "boundaries", "pass", message)
 
     def _refusal(self, task: Task) -> Iterator[Found]:
-        """Tell why the generating sessions told nothing, where the files did not either."""
+        """Report why the generating sessions have no outputs, if the files have none either."""
         if self.kept.generating is None or task.model.file in self.ran:
             return
         refusal = recordings.refusal(self.kept.generating, task.source.source.name)
@@ -581,7 +583,7 @@ class _Judging:
             yield unchecked(task.model, refusal, remedy)
 
     def _check_files(self, model: ContextModel, task: Task | None) -> Iterator[Found]:
-        """Judge what the files gave when they were loaded, all models of the set together."""
+        """Judge the outputs of the files, for which all models of the set were loaded together."""
         runs = task is not None and self.settings.numbers == "full"
         found = list(loads(model, self.kept, self.earlier, runs=runs))
         self._require_runs(task, found)
@@ -614,7 +616,7 @@ class _Judging:
         return Expected(task.source, task.inputs, self.preparation.inputs, cuts=cuts)
 
     def _check_pieces(self, model: ContextModel, task: Task | None) -> Iterator[Found]:
-        """Judge what the pieces of a model computed, if it is in pieces."""
+        """Judge the outputs of a model's pieces, if it is in pieces."""
         loaded = piece_numbers.loads(model, self.kept).values()
         self._require_runs(task, list(loaded))
         yield from loaded
@@ -673,7 +675,7 @@ class _Judging:
 
 
 def _told(task: Task, found: Sequence[Sizes]) -> Iterator[Finding]:
-    """The sizes that stand for all others, of a model that leaves some open."""
+    """Report the sizes at which a model with open dimensions was compared."""
     if found[0]:
         listed = " and ".join(map(sizes.words, found))
         message = f"its open dimensions are checked at {listed}"

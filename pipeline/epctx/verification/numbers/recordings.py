@@ -5,8 +5,8 @@ that is ended in a run loses that run alone, and a tolerance can change without 
 for each model and input set has an `output_K.pb` (TensorProto, named) for each output, as in ONNX's
 own test data. What else is known of a model lies beside them, as JSON.
 
-A generating session that stands in for a file says nothing of the names and the order in which its
-values go into the file and come out of it, so these are compared beside the numbers.
+A generating session that stands in for a file does not show the names and the order of the values
+that enter and leave the file, so these are compared in addition to the numbers.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Variant(Struct, frozen=True, kw_only=True):
     """A device for which the files hold a model, among others; its sessions were made for it alone.
 
     Attributes:
-        name: in words.
-        place: the name under which what they compute is kept.
-        begun: they were made.
-        misfit: in what its graphs in the files are others; None: in nothing that can be told.
+        name: name for messages.
+        place: name under which the outputs of its sessions are kept.
+        begun: its sessions were made.
+        misfit: how its graphs in the files differ; None if no difference is known.
     """
 
     name: str
@@ -76,7 +76,7 @@ def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) 
 
 
 def has(folder: Path, model: str, feeds: Feeds) -> bool:
-    """Tell whether the outputs for these inputs are kept."""
+    """Return whether the outputs for these inputs are kept."""
     return (folder / model / name_of(feeds) / _FIRST).is_file()
 
 
@@ -86,7 +86,7 @@ def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
 
 
 def named(folder: Path, model: str, name: str) -> dict[str, Array] | None:
-    """Return what is kept under a name that `name_of` has given; None if nothing is.
+    """Return the outputs kept under a name from `name_of`; None if there are none.
 
     Raises:
         StorageError: what was kept cannot be read.
@@ -106,17 +106,17 @@ def named(folder: Path, model: str, name: str) -> dict[str, Array] | None:
 
 
 def fail(folder: Path, model: str, feeds: Feeds, finding: Finding) -> None:
-    """Keep why there are no outputs for these inputs. Raises StorageError."""
+    """Keep the finding why there are no outputs for these inputs. Raises StorageError."""
     keep(folder, model, name_of(feeds), finding)
 
 
 def failure(folder: Path, model: str, feeds: Feeds) -> Finding | None:
-    """Return what `fail` has kept; None if nothing was. Raises StorageError."""
+    """Return the finding that `fail` has kept; None if there is none. Raises StorageError."""
     return kept(folder, model, name_of(feeds), Finding)
 
 
 def keep(folder: Path, model: str, what: str, value: object) -> None:
-    """Keep something else that is known of the manifest's `model`, as `what`.
+    """Keep another fact about the manifest's `model`, under the name `what`.
 
     Raises:
         StorageError: the disk refuses.
@@ -130,7 +130,7 @@ def keep(folder: Path, model: str, what: str, value: object) -> None:
 
 
 def kept(folder: Path, model: str, what: str, kind: type[T]) -> T | None:
-    """Return what `keep` has kept; None if nothing was.
+    """Return the fact that `keep` has kept; None if there is none.
 
     Raises:
         StorageError: what was kept cannot be read.
@@ -150,20 +150,20 @@ def refuse(folder: Path, model: str, reason: str) -> None:
 
 
 def refusal(folder: Path, model: str) -> str | None:
-    """Return what `refuse` has kept; None if nothing was; as `kept`."""
+    """Return the reason that `refuse` has kept; None if there is none. Raises as `kept`."""
     return kept(folder, model, "refusal", str)
 
 
 def boundaries(folder: Path, model: str) -> tuple[Boundary, ...]:
-    """Return what the EPContext nodes of a model were to its generating sessions; empty where an EP
-    does not tell; as `kept`.
+    """Return the boundaries of EPContext nodes in a model's generating sessions; empty if an EP
+    does not report them. Raises as `kept`.
     """
     return kept(folder, model, "boundaries", tuple[Boundary, ...]) or ()
 
 
 def variants(folder: Path, model: str) -> tuple[Variant, ...]:
-    """Return the devices that a model was run for; where there is one, the sessions that compiled
-    were run; as `kept`.
+    """Return the devices that a model was run for. If there is any, the sessions that compiled the
+    model were run. Raises as `kept`.
     """
     found = kept(folder, model, "variants", tuple[Variant, ...])
     return found or (Variant(name="", place=model),)

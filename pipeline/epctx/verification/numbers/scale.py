@@ -1,8 +1,8 @@
-"""The scale of an output: what the error of an element is relative to.
+"""The scale of an output: the magnitude that an element's error is divided by.
 
-Most outputs have one scale, their largest magnitude over all input sets. It alone would let one
-element silence all others: beside a mask of -1e9 any other value is an error of nothing. So there
-are three exceptions.
+Most outputs have one scale, their largest magnitude over all input sets. With it alone, one element
+could hide the errors of all others: beside a mask of -1e9, any error is negligible. So there are
+three exceptions.
 
 *Extreme elements* are set aside: the largest magnitudes, where they lie within two octaves of each
 other, beyond 4096, and at least four octaves above all the rest, as masks (-1e4, -1e9, the lowest
@@ -49,7 +49,7 @@ _REST: Final = 128
 _UNEQUAL: Final = 8.0
 _SLICES: Final = 4
 LEAST_VALUES: Final = 16
-"""The least number of slices, and of elements in each, that tell something of an axis."""
+"""Least number of slices, and of elements in each, for a decision about an axis."""
 SUM: Final = 0.02
 """Greatest difference of the sum of rounded probabilities from 1."""
 _BLOCK_FLOOR: Final = 64.0
@@ -73,11 +73,11 @@ class Hidden(Struct, frozen=True, kw_only=True):
     """Slices of one axis that lie below the error that the output's own scale allows.
 
     Attributes:
-        axis: of the output.
-        slices: their indices.
-        magnitudes: the largest one in each of them, in the output's unit.
-        judged: whether each is judged by its own scale; False: it is not checkable.
-        values: how many each of them has, over all input sets.
+        axis: axis of the output.
+        slices: indices of the slices.
+        magnitudes: the largest magnitude in each slice, in the output's unit.
+        judged: for each slice, True if it is judged by its own scale, False if not checkable.
+        values: number of values of each slice, over all input sets.
     """
 
     axis: int
@@ -88,7 +88,7 @@ class Hidden(Struct, frozen=True, kw_only=True):
 
     @property
     def unjudged(self) -> dict[int, float]:
-        """The largest magnitude of each slice that is not checkable, by its index."""
+        """Largest magnitude of each slice that is not checkable, by index."""
         pairs = zip(self.slices, self.magnitudes, strict=True)
         return {index: m for (index, m), own in zip(pairs, self.judged, strict=True) if not own}
 
@@ -97,8 +97,8 @@ class Scale(Struct, frozen=True, kw_only=True):
     """The scale of each element of an output.
 
     Attributes:
-        largest: the largest magnitude of an ordinary element; 0: there is none but zero.
-        extreme: magnitudes from here on are extreme; infinity: none is.
+        largest: the largest magnitude of an ordinary element; 0 if all are zero.
+        extreme: magnitude from which on elements are extreme; infinity if none is.
         slices: what the scales of slices are multiplied by, for each axis that is unequal, with the
             length of a slice: element `i` of the flat output lies in `i // length % len(factors)`.
         hidden: slices that are judged by their own scales, or cannot be judged, by axis.
@@ -140,10 +140,10 @@ def measure(
     """The scale of an output.
 
     Args:
-        outputs: what is right on each input set, all of one floating-point type and shape.
-        tolerance: what is allowed: what lies below it is hidden.
-        noise: what rounding may change in a hidden slice, as a part of the largest magnitude.
-        rounded: the same outputs for inputs that were rounded: what changes in a slice is noise.
+        outputs: right outputs for each input set, all of one floating-point type and shape.
+        tolerance: limits; slices below the allowed error are hidden.
+        noise: change by rounding in a hidden slice, as a part of the largest magnitude.
+        rounded: the same outputs for rounded inputs; changes in a slice are noise.
     """
     if not any(output.size for output in outputs):
         return Scale(largest=0.0)
@@ -230,7 +230,7 @@ def _extremes(octaves: npt.NDArray[np.int64]) -> float:
 
 
 def _ordinary(output: Array, extreme: float) -> Array:
-    """The output with zeros in place of what is extreme, NaN or infinite."""
+    """The output with zeros in place of elements that are extreme, NaN or infinite."""
     magnitudes = np.abs(output.astype(np.float64 if output.dtype.kind != "c" else None))
     return np.where(magnitudes < extreme, magnitudes, 0.0)
 

@@ -39,7 +39,7 @@ _PRECISE = "session.x64quantprecision"
 
 
 class NotComparable(Exception):
-    """An output is of a kind that has no numbers to compare; says which."""
+    """An output has no numbers to compare; the text says which output."""
 
 
 def open_source(
@@ -56,12 +56,12 @@ def open_source(
 
     Args:
         source: the model.
-        threads: 0: one for each core.
-        spins: threads that wait keep their core for a while, which whoever works beside them lacks.
-        prepacks: its numbers may depend on how weights are laid out; None: to be looked at.
-        level: what ONNX Runtime may optimize; all that it can in a stock session.
+        threads: number of threads; 0 for one on each core.
+        spins: waiting threads keep their cores busy for a while, which slows other work.
+        prepacks: the model's numbers may depend on the layout of weights; None to find out.
+        level: optimizations of ONNX Runtime; all of them in a stock session.
         changed: the model to open in the place of the file, with data in its folder.
-        silent: runs that fail log nothing.
+        silent: failed runs are not logged.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 4 if silent else 3
@@ -121,7 +121,7 @@ def open_files(
     Args:
         model: its file.
         providers: its EPs, bound to their options.
-        sharing: its context is others' too.
+        sharing: other models share its context.
         data: the folder of its external data.
         changed: the model to open in the place of the file, with contexts and data in its folders.
 
@@ -148,7 +148,7 @@ def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
 
 
 def close(sessions: Sequence[Session]) -> None:
-    """Destroy sessions in reverse order, and forget the graphs that none of them took."""
+    """Destroy sessions in reverse order, and release shared graphs that no session took."""
     for session in reversed(sessions):
         session.close()
     SHARED.clear()

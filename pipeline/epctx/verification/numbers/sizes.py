@@ -1,7 +1,7 @@
 """Sizes for the dimensions that a model leaves open, so that it can be run and compared.
 
-They are those of `verify.inputs.dimensions`. Where it says none of a dimension, this is 1, and 2 in
-a second set. `epctx init` searches for sizes at which a model runs (`actions.find_sizes`); a build
+They come from `verify.inputs.dimensions`. A dimension without sizes there is 1, and 2 in a second
+set. `epctx init` searches for sizes at which a model runs (`actions.find_sizes`); a build
 does not.
 """
 
@@ -33,7 +33,7 @@ def open_names(inputs: Sequence[InputSpec]) -> tuple[str, ...]:
 
 
 def fixed(inputs: Sequence[InputSpec], sizes: Sizes) -> tuple[InputSpec, ...]:
-    """The inputs at sizes of their open dimensions."""
+    """Return the inputs with sizes in place of their open dimensions."""
     return tuple(spec.fixed(sizes) for spec in inputs)
 
 
@@ -48,13 +48,13 @@ def choose(
     """Return the sets of sizes that a model is run at.
 
     Args:
-        inputs: some of whose dimensions are open.
+        inputs: inputs with open dimensions.
         asked: sizes by dimension: of the first set, of the second, ...; the last one holds for all
-            that follow. Names that are no open dimension are left out.
+            further sets. Names of other dimensions are ignored.
         runs: runs the model.
 
     Raises:
-        NotFound: it runs at none of those that are not asked for, or not at one that is.
+        NotFound: the model does not run at a requested size, or at none of the default sizes.
     """
     names = open_names(inputs)
     known = {name: asked[name] for name in names if name in asked}

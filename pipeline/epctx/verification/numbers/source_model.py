@@ -1,4 +1,4 @@
-"""Source models in short, read without their weights, and what their outputs may not be."""
+"""Summaries of source models, read without weights, and a check of their outputs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from epctx.verification.numbers.tolerances import precisions, probability_output
 
 
 class SourceModel(Struct, frozen=True, kw_only=True):
-    """A source model in short.
+    """Summary of a source model.
 
     Attributes:
-        inputs: what a run must be given, in its order.
+        inputs: inputs of a run, in order.
         outputs: names of its outputs, in order.
-        precision: of each output.
+        precision: precision of each output.
         probabilities: outputs that end in a Sigmoid or Softmax (`numbers.probabilities`).
-        may_draw: it may draw random numbers, and give others each time it is run.
+        may_draw: the model may draw random numbers, and give other outputs in each run.
         folds: ONNX Runtime may compute it otherwise than its kernels do (`unoptimized.folds`).
         prepacks: its numbers may depend on how a session lays out weights (`graph.prepacking`).
     """
@@ -47,7 +47,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, source: ModelSource) -> SourceModel:
-        """Read it. Raises ModelError."""
+        """Summarize a source model. Raises ModelError."""
         model = reader.read(source.path)
         return cls(
             source=source,
@@ -133,7 +133,7 @@ def refuse_nonfinite(
 ) -> None:
     """Refuse a source model that computes NaN or infinities on a user's own inputs.
 
-    On generated inputs they are no fault: nobody says that the model is made for them.
+    On generated inputs they are no fault, since the model may not be made for such inputs.
 
     Raises:
         ModelError: an output has NaN or infinities on inputs that were read from a file.

@@ -1,4 +1,4 @@
-"""Tasks of numbers: a model, its source, its EPs and its input sets; or the obstacle to a run."""
+"""Tasks of the numbers policy: a model, its source, EPs and input sets; or an obstacle."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from epctx.verification.numbers.unoptimized import Rerun
 
 
 class Task(Struct, kw_only=True):
-    """A model on its way through: what it is fed, and what it should give.
+    """A model to compare: its inputs and its right outputs.
 
     Attributes:
-        inputs: what it is fed; some of their dimensions may be open.
-        cases: the input sets, known as soon as the sizes of these are.
+        inputs: inputs of the model; some of their dimensions may be open.
+        cases: the input sets, known as soon as the sizes of open dimensions are.
         expected: right outputs, by case, in the cases' order; fewer than `cases` when the budget
             is used up.
-        idle: outputs of which a comparison says nothing: they are what they are whatever happens.
-        random: outputs that the source gives otherwise each time; nothing is compared with them.
-        reference: what the reference gives, by the label of the case; empty: there is none.
+        idle: outputs that no input changes, so that a comparison proves nothing.
+        random: outputs that differ in each run of the source; they are not compared.
+        reference: outputs of the reference, by the label of the case; empty if there is none.
         rerun: runs the source once more.
         other: a case beside a single one, which shows whether outputs depend on inputs.
     """
@@ -48,12 +48,12 @@ class Task(Struct, kw_only=True):
 
     @property
     def ready(self) -> Iterator[tuple[Case, dict[str, Array]]]:
-        """The cases whose right outputs are known, with them."""
+        """Yield the cases whose right outputs are known, with these outputs."""
         return zip(self.cases, self.expected, strict=False)
 
 
 class Impossible(Exception):
-    """A model cannot be run; `finding` says why."""
+    """A model cannot be run; `finding` has the reason."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
@@ -64,9 +64,9 @@ class Preparation:
     """Makes the tasks of a folder.
 
     Args:
-        folder: its group is known.
-        settings: which inputs; what `InputSets` raises of them is raised.
-        earlier: what the policies before found; what failed there is not loaded.
+        folder: folder with a known group.
+        settings: settings of the inputs; errors of `InputSets` pass.
+        earlier: findings of earlier policies; no file that failed there is loaded.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Preparation:
         self.inputs = InputSets(settings)
 
     def task(self, model: ContextModel) -> Task:
-        """The task of a model.
+        """Return the task of a model.
 
         Raises:
-            Impossible: something stands in the way.
+            Impossible: the model cannot be compared.
         """
         self._refuse_broken(model)
         source = self._source(model)
@@ -103,7 +103,7 @@ class Preparation:
         """Make the input sets of a task, at sizes of its open dimensions.
 
         Raises:
-            Impossible: no file fits it.
+            Impossible: no input file fits the model.
             ManifestError: a range does not fit its input.
         """
         task.cases = tuple(self.inputs.cases(task.inputs, found))
@@ -112,7 +112,7 @@ class Preparation:
             raise Impossible(unchecked(task.model, "no input file fits it", remedy))
 
     def is_open(self, inputs: Sequence[InputSpec], found: Sequence[Sizes]) -> bool:
-        """Tell whether dimensions are open, and no sizes are known for them."""
+        """Return whether dimensions are open, and no sizes are known for them."""
         return self.inputs.generated and not found[0] and bool(open_names(inputs))
 
     def refuse_unused_inputs(self) -> None:
@@ -152,7 +152,7 @@ class Preparation:
 
 
 def broken(model: ContextModel, earlier: Sequence[Finding]) -> Finding | None:
-    """Return the first failure of a model's files, which forbids to load them; None if nothing
+    """Return the first failure of a model's files, which must not be loaded then; None if no check
     failed.
     """
     failed = (f for f in earlier if f.outcome == "fail" and f.subject in model.files)
@@ -167,7 +167,7 @@ def finding(
 
 
 def unchecked(model: ContextModel, message: str, remedy: str) -> Finding:
-    """Outputs that could not be checked, and why."""
+    """Return the finding that outputs could not be checked, with the reason."""
     return finding(model, "outputs", "not checkable", message, remedy)
 
 
@@ -185,7 +185,7 @@ def budget(model: ContextModel, seconds: float | None, case: Case | None = None)
 
 
 def words(error: Exception) -> str:
-    """An error as the message of a finding, which has its own remedy."""
+    """Return the message of an error without its remedy, since a finding has its own."""
     if not isinstance(error, EpctxError):
         return sessions.words(error)
     return f"{error.where}: {error.reason}" if error.where else error.reason
@@ -195,7 +195,7 @@ def obstacle(folder: GroupFolder, model: ContextModel, *, sharing: bool) -> tupl
     """Return why a model cannot be loaded here, and the remedy; None if it may be tried.
 
     Args:
-        sharing: its context is others' too.
+        sharing: other models share its context.
     """
     for source in model.sources:
         provider = folder.providers.find(source)

@@ -1,8 +1,9 @@
 """Limits of a model's numbers: by EP and precision, unless the manifest says otherwise.
 
-The precision of an output is that of the least exact value that it depends on. An output that holds
-probabilities has a floor, too: a small error of one is none, however small it is. A manifest's
-limits replace the defaults one by one; a limit that it does not name stays.
+The precision of an output is that of the least exact value that it depends on. An output that
+holds probabilities has a floor, too: a small absolute error counts as none, even beside a small
+probability. A manifest's limits replace the defaults one by one; a limit that it does not name
+stays.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from epctx.verification.numbers.compare import is_floating
 Precisions = Precision | Mapping[str, Precision]
 """One precision for all outputs, or one for each, by name."""
 _RANKED: Final[tuple[Precision, ...]] = ("quantized", "bfloat16", "float16", "float32", "float64")
-"""The least exact first; a rank is a place here."""
+"""Precisions, the least exact first; a rank is an index of this tuple."""
 _EXACT: Final = len(_RANKED)
-"""The rank of what no floating-point number decides."""
+"""The rank of values that no floating-point number affects."""
 _OF_TYPES: Final[Mapping[int, int]] = {
     onnx.TensorProto.BFLOAT16: 1,
     onnx.TensorProto.FLOAT16: 2,
@@ -74,7 +75,7 @@ def of_output(output: str, of: Precisions) -> Precision:
 
 
 def _ranks(graph: onnx.GraphProto, known: Mapping[str, int]) -> dict[str, int]:
-    """Return the ranks of a graph's values, and those that are known of values around it."""
+    """Return the ranks of a graph's values, together with the known ranks of outer values."""
     types = {i.name: i.type.tensor_type.elem_type for i in (*graph.output, *graph.input)}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     own = {name: _OF_TYPES.get(kind, _EXACT) for name, kind in types.items()}
@@ -94,7 +95,7 @@ def _ranks(graph: onnx.GraphProto, known: Mapping[str, int]) -> dict[str, int]:
 
 
 def _own(node: onnx.NodeProto) -> Iterator[int]:
-    """The ranks that a node has by itself: it quantizes, casts, or is a constant."""
+    """Yield the ranks that a node sets by itself: it quantizes, casts, or is a constant."""
     op = node.op_type
     if "QuantizeLinear" in op or op.startswith("QLinear") or op.endswith("Integer"):
         yield 0
@@ -113,9 +114,9 @@ _KEEP: Final = frozenset(
         *("Split", "Squeeze", "Tile", "TopK", "Transpose", "Unsqueeze", "Upsample", "Where"),
     }
 )
-"""Move, select or average values: of one probability among their inputs they make others."""
+"""Ops that move, select or average values: their outputs are probabilities if one input is."""
 _PRODUCTS: Final = frozenset({"Min", "Mul"})
-"""Need probabilities only: a Mul of a Sigmoid and its own input is an activation."""
+"""Ops that need only probabilities as inputs: a Mul of a Sigmoid and its input is an activation."""
 
 
 def probability_outputs(model: onnx.ModelProto) -> frozenset[str]:
@@ -162,7 +163,7 @@ GAIN: Final = 0.04
 """Largest difference of a gain from 1 that a correct model of the zoo has, rounded up."""
 _FLOORS: Final[Mapping[Precision, float]] = {"quantized": 0.02}
 _FLOOR: Final = 0.01
-"""An error of a probability that is none, where an EP computes in less than the model's types."""
+"""Floor of errors of probabilities, for an EP that computes in less than the model's types."""
 _LOOSE: Final = 0.1
 """Value of `max_rel` from which on an EP computes in less than the model's types."""
 
@@ -189,17 +190,17 @@ def limits(
     Integers, booleans and strings are exact unless an EP or the manifest gives a `max_abs`.
 
     Args:
-        of: its precision.
-        dtype: its type.
+        of: precision of the output.
+        dtype: type of the output.
         asked: the manifest's limits.
-        probability: whether a Sigmoid or Softmax makes it.
+        probability: a Sigmoid or Softmax makes the output.
     """
     defaults = [_default(provider, of, dtype) for provider in providers]
     if not defaults:
         found = of_type(of, dtype)
     elif is_floating(dtype):
         found = _loosest(defaults)
-    else:  # without a limit it is exact
+    else:  # without a limit the output is exact
         steps = [t.max_abs for t in defaults if t.max_abs is not None]
         found = Tolerance(max_abs=max(steps, default=None))
     if is_floating(dtype) and of != "quantized":
@@ -223,12 +224,12 @@ def _default(provider: ExecutionProvider, of: Precision, dtype: str) -> Toleranc
 
 
 def of_type(of: Precision, dtype: str) -> Tolerance:
-    """The limits for an output of type `dtype`, of an EP that does not say."""
+    """The limits for an output of type `dtype`, for an EP without its own limits."""
     return DEFAULTS[of] if is_floating(dtype) else Tolerance()
 
 
 def _loosest(all_: Sequence[Tolerance]) -> Tolerance:
-    """Limit by limit; an EP without a limit is the loosest in it."""
+    """Return the loosest tolerance, limit by limit; a missing limit is the loosest."""
     return Tolerance(
         cosine_min=_pick(min, [t.cosine_min for t in all_]),
         max_abs=_pick(max, [t.max_abs for t in all_]),

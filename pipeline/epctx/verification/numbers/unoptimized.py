@@ -57,9 +57,9 @@ _OF_SHAPES: Final = ("Shape", "Size")
 
 
 def folds(model: onnx.ModelProto) -> bool:
-    """Return whether ONNX Runtime folds what it may compute otherwise than its kernels."""
+    """Return whether ONNX Runtime folds values that its kernels may compute differently."""
     if numerics.dequantizes_in_blocks(model):
-        return False  # the answers differ, and not for what is folded
+        return False  # the answers differ for other reasons than folding
     return any(_folds(graph, frozenset()) for graph in (model.graph, *model.functions))
 
 
@@ -89,7 +89,7 @@ def difference(
     """Return the first output in which two answers differ by more than its limits, and how.
 
     Args:
-        limits: of an output, by its name and type.
+        limits: returns the limits of an output, by name and type.
     """
     for name, right in unoptimized.items():
         if name not in stock:
