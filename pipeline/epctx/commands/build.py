@@ -1,4 +1,4 @@
-"""`epctx build`: read the plan, open the cache, carry it out: the one door to the engine."""
+"""`epctx build`: make the plan, open the cache, run the build. Every build goes through `run`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from epctx.worker.pool import Pool
 
 
 class On(Struct, frozen=True, kw_only=True):
-    """Other machines: `url` is `dask://HOST:PORT`, or `dask://local?workers=N` for this one's."""
+    """Machines for a build; `url` is `dask://HOST:PORT`, or `dask://local?workers=N` for here."""
 
     url: str
     tls: Tls
@@ -36,8 +36,8 @@ class Done(Struct, frozen=True, kw_only=True):
     """Outcome of a build.
 
     Attributes:
-        failure: the first in manifest order; None if everything was built or was up to date.
-        cache: the cache that was used; None if none was.
+        failure: first failure in manifest order; None if everything was built or up to date.
+        cache: the cache that was used; None without a cache.
     """
 
     plan: Plan
@@ -61,13 +61,13 @@ def run(
     """Build what `manifest` declares; `api.build` describes the other arguments.
 
     Args:
-        cached: use what was built before, and remember what is built now.
-        shared: settings of the shared cache; None for those of the environment.
-        refuse: is called with the plan before anything is done, and may raise.
-        on: the machines that carry it out; None for this one.
+        cached: read results from the cache, and store new results there.
+        shared: settings of the shared cache; None to read them from the environment.
+        refuse: called with the plan before any work; may raise to stop the build.
+        on: machines that run the build; None for this host.
 
     Raises:
-        EpctxError: as `engine.plan.read` and `engine.build.run` raise, and `refuse`.
+        EpctxError: raised by `engine.plan.read`, `engine.build.run` or `refuse`.
     """
     planned = plan.read(manifest, only=only, allow_outside=allow_outside)
     refuse(planned)
@@ -86,7 +86,7 @@ def _machines(on: On | None, manifest: Path) -> Iterator[Machines]:
         yield Machines(Pool)
         return
 
-    from epctx.machines import executor  # of the extra [dask]
+    from epctx.machines import executor  # installed by the extra [dask]
 
     with executor.opened(on.url, on.tls, _decides(manifest)) as machines:
         yield machines

@@ -29,7 +29,7 @@ _MEANINGS: Final = {
     ),
     _HIDE: ("none", "names of EPs, with commas between: as if the host had no device of them"),
 }
-"""By name what it is unless it is set, and what it does."""
+"""Default and meaning of each variable."""
 _INTERNAL: Final = frozenset({"EPCTX_WORKER_PLACE"})
 """Variables that epctx sets for its own processes."""
 _SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|KEY")
@@ -40,8 +40,8 @@ class Variable(Struct, frozen=True, kw_only=True):
 
     Attributes:
         value: the current value, `(set)` in place of a secret; None if it is not set.
-        default: what epctx does then, in words or as a number.
-        meaning: what it does.
+        default: behaviour or number that applies if the variable is not set.
+        meaning: effect of the variable.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Variable(Struct, frozen=True, kw_only=True):
 def variables(
     options: Mapping[str, tuple[str, str]], environment: Mapping[str, str] = os.environ
 ) -> list[Variable]:
-    """Return all variables, the limits last.
+    """Return all variables; limits come last.
 
     Args:
-        options: default and meaning of variables that stand for options.
+        options: default and meaning of the variables that can replace command-line options.
     """
     meanings = dict(sorted({**_MEANINGS, **options}.items())) | {
         each.variable: (str(each.default), f"the most that is taken, in {each.unit}: {each.of}")
@@ -74,7 +74,7 @@ def variables(
 
 
 def _shown(name: str, value: str | None) -> str | None:
-    """A value without secrets: a URL may have a password in it."""
+    """Return a value without secrets; a URL may contain a password."""
     if value is not None and (_SECRET.search(name) or "@" in value.partition("://")[2]):
         return "(set)"
     return value
@@ -83,7 +83,7 @@ def _shown(name: str, value: str | None) -> str | None:
 def unknown(
     options: Collection[str], environment: Mapping[str, str] = os.environ
 ) -> Iterator[tuple[str, str]]:
-    """Yield variables that look like epctx's and are not: each with a suggestion."""
+    """Yield variables that have epctx's prefix but are unknown, each with a suggestion."""
     names = {*_MEANINGS, *options}
     limited = {each.variable for each in limits.ALL}
     for name in environment:
@@ -95,8 +95,8 @@ def check() -> None:
     """Refuse invalid limits and devices that cannot be hidden.
 
     Raises:
-        UsageError: a variable says what cannot be done.
+        UsageError: the value of a variable is invalid.
     """
     limits.check()
-    if os.environ.get(_HIDE):  # else no provider is imported for it
+    if os.environ.get(_HIDE):  # so that no provider is imported otherwise
         registry.check_hidden()

@@ -30,11 +30,11 @@ class Explanation(Brief, frozen=True, kw_only=True):
     """Explanation of one kind of error.
 
     Attributes:
-        code: `E`, the exit code in two digits, the kind in two digits.
-        title: what is wrong, in one line.
-        cause: why epctx says so; Markdown, as what follows.
-        example: what leads to it, and what epctx prints then.
-        remedy: what to do.
+        code: `E`, two digits for the exit code, two digits for the kind.
+        title: the fault in one line.
+        cause: reason for the error, as Markdown.
+        example: a case that causes the error, and epctx's message, as Markdown.
+        remedy: steps to fix it, as Markdown.
     """
 
     code: str
@@ -48,7 +48,7 @@ def explain(code: str) -> Explanation:
     """Explain the error with this code; the letter may be lower case.
 
     Raises:
-        UsageError: there is no such code.
+        UsageError: the code does not exist.
     """
     page = _PAGE.fullmatch(text(code))
     assert page is not None, f"the page of {code} has other sections"
@@ -56,7 +56,7 @@ def explain(code: str) -> Explanation:
 
 
 def text(code: str) -> str:
-    """The page of a code, Markdown. Raises as `explain` does."""
+    """Markdown page of a code. Raises as `explain` does."""
     known = code.upper()
     if known not in set(Code):
         raise UsageError(
@@ -68,12 +68,12 @@ def text(code: str) -> str:
 
 
 def everything() -> Iterator[Explanation]:
-    """Explain all errors, by code."""
+    """Explain all errors, in the order of their codes."""
     return map(explain, sorted(Code))
 
 
 @functools.cache
 def root() -> Traversable:
-    """The folder of the pages."""
+    """Folder of the pages."""
     packaged = importlib.resources.files("epctx") / "_errors"
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "docs" / "errors"

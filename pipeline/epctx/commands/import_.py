@@ -1,4 +1,4 @@
-"""`epctx import`: write the manifest for the flags of another tool."""
+"""`epctx import`: write the manifest that corresponds to another tool's command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from epctx.parsing.schema import providers
 
 TOOL: Final = "ep_weight_sharing_ctx_gen"
 _BEFORE: Final = "onnxruntime_qnn_ctx_gen"
-"""Its name before."""
+"""Former name of the tool."""
 _FLAGS: Final = "e:p:i:C:vh"
 _PROVIDERS: Final = {
     "qnn": "QNNExecutionProvider",
@@ -35,13 +35,13 @@ class Flags:
     """Parsed command line of the tool.
 
     Attributes:
-        words: all of it, without the tool's own name.
-        provider: ONNX Runtime's name of the EP that `-e` names.
-        plugin: the JSON file that `-p` names; None without a plugin.
-        options: `-i`, the last of each key as the tool has it.
-        entries: `-C`.
-        verbose: `-v`.
-        models: in order, as they were typed.
+        words: all words without the tool's name.
+        provider: ONNX Runtime's name of the EP given by `-e`.
+        plugin: JSON file given by `-p`; None without a plugin.
+        options: options given by `-i`; the last value of a key wins, as in the tool.
+        entries: session entries given by `-C`.
+        verbose: True if `-v` is given.
+        models: models in order, as typed.
     """
 
     words: tuple[str, ...]
@@ -54,10 +54,10 @@ class Flags:
 
 
 def parse(line: str) -> Flags:
-    """The parts of a command line, with the tool's name in front or without.
+    """Parse a command line, with or without the tool's name in front.
 
     Raises:
-        UsageError: it is none that the tool takes, or one that only asks for help.
+        UsageError: the tool does not accept the command line, or the line only asks for help.
     """
     words = _words(line)
     try:
@@ -82,7 +82,7 @@ def parse(line: str) -> Flags:
 
 
 def _words(line: str) -> list[str]:
-    """Words as a shell has them; a backslash is a letter, as Windows' paths want it."""
+    """Split words as a shell does, but keep backslashes, which Windows paths contain."""
     lexer = shlex.shlex(line.replace("\\\r\n", " ").replace("\\\n", " "), posix=True)
     lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
     try:
@@ -96,7 +96,7 @@ def _words(line: str) -> list[str]:
 
 
 def _is_tool(word: str) -> bool:
-    path: PurePath = PureWindowsPath(word)  # knows / and \
+    path: PurePath = PureWindowsPath(word)  # accepts / and \
     return path.name.lower().removesuffix(".exe") in (TOOL, _BEFORE)
 
 
@@ -147,9 +147,9 @@ _OWN: Final = {
     "ep.share_ep_contexts": "`sharing_groups` says it",
     "ep.stop_share_ep_contexts": "`sharing_groups` says it",
 }
-"""Session entries that say what a manifest says by itself."""
+"""Session entries that a manifest does not need, with the reason."""
 _LARGEST: Final = 1 << 20
-"""Bytes of a JSON file of `-p`; real ones have some hundred."""
+"""Largest size of a JSON file of `-p`, in bytes; real files have a few hundred."""
 _QNN: Final = "QNNExecutionProvider"
 _PREFIX: Final = "ep.context_node_name_prefix"
 _INITIALIZERS: Final = "ep.context_model_external_initializers_file_name"
@@ -161,7 +161,7 @@ _KEYS: Final = (
 
 
 class _Plugin(Struct, kw_only=True):
-    """The JSON file of `-p`."""
+    """Content of the JSON file of `-p`."""
 
     ep_library_registration_name: str
     ep_library_path: str
@@ -172,7 +172,7 @@ class _Plugin(Struct, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class _Told:
-    """Entries for the manifest, and flags that have none, with the reason."""
+    """Manifest entries made from the flags, and the dropped flags with the reasons."""
 
     provider: str
     options: Mapping[str, str]
@@ -182,7 +182,7 @@ class _Told:
 
 
 def write(line: str, path: Path | None = None, *, force: bool = False) -> Path:
-    """Write the manifest; as `api.import_ep_weight_sharing`."""
+    """Write the manifest, as described in `api.import_ep_weight_sharing`."""
     flags = parse(line)
     models = [Path(model) for model in flags.models]
     for model in models:
@@ -227,7 +227,7 @@ def _text(flags: Flags, models: list[Path], path: Path) -> Iterator[str]:
 
 
 def _given(flags: Flags) -> _Told:
-    """The EP of `-e`, with its options but those that a manifest does without."""
+    """Take the EP of `-e` and its options, without options that a manifest does not need."""
     reasons = {key: _needless(key, value) for key, value in flags.options.items()}
     return _Told(
         provider=flags.provider,
@@ -237,7 +237,7 @@ def _given(flags: Flags) -> _Told:
 
 
 def _needless(key: str, value: str) -> str:
-    """Reason why an option of QNN is left out; empty if it is kept."""
+    """Reason why a QNN option is left out; empty if the option is kept."""
     if key == "backend_path":
         if "htp" not in PureWindowsPath(value).name.lower():
             raise UsageError(
@@ -254,7 +254,7 @@ def _needless(key: str, value: str) -> str:
 
 
 def _plugged(flags: Flags, path: Path) -> _Told:
-    """The EP of the JSON file of `-p`; `-i` says nothing beside it, as with the tool."""
+    """Take the EP from the JSON file of `-p`. `-i` is ignored beside `-p`, as in the tool."""
     plugin = _read(flags)
     if not plugin.selected_ep_name:
         raise UsageError(
@@ -312,7 +312,7 @@ def _grouped(told: _Told, entries: Mapping[str, str]) -> _Told:
 
 
 def _shown(words: tuple[str, ...]) -> str:
-    """Words in one line of a comment."""
+    """Join the words into one comment line."""
     quoted = [f'"{word}"' if re.search(r"[\s|]", word) else word for word in words]
     return _printable(" ".join(" ".join(quoted).split()))
 
@@ -330,7 +330,7 @@ def _refusal(violation: Violation) -> EpctxError:
 
 
 def _flag(path: str) -> str:
-    """The flag that a place in the manifest comes from."""
+    """Flag that produced a place in the manifest."""
     for flag, pattern in _KEYS:
         if found := pattern.fullmatch(path):
             return f"{flag} {found[1].strip('[]').strip(chr(34))}".rstrip()

@@ -24,7 +24,7 @@ class Moving:
     """Progress of files in transfer. Thread-safe.
 
     Args:
-        name: who speaks, in events.
+        name: subject of the events.
         stage: `push` or `pull`.
     """
 
@@ -36,9 +36,9 @@ class Moving:
     def each(
         self, work: Callable[[_Item], _Result], items: Iterable[_Item]
     ) -> dict[_Item, _Result]:
-        """Results of `work` by item. The first failure ends the others at their next piece.
+        """Return the result of `work` per item. A failure stops the others at their next piece.
 
-        Raises what `work` raised first.
+        Raises the first exception of `work`.
         """
         with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix=f"epctx-{self._stage}") as threads:
             futures = {threads.submit(work, item): item for item in items}
@@ -50,8 +50,9 @@ class Moving:
                 raise
 
     def begin(self, path: str, blob: Blob) -> Callable[[int], None]:
-        """A file begins to move; what comes back hears how many of its bytes have, and raises
-        StoreError when another one failed.
+        """Report that a file starts to move; return a callback for the number of bytes.
+
+        The callback raises StoreError after another file has failed.
         """
         told = 0.0
         self._tell(path, f"0 of {size_words(blob.size)}")
@@ -69,7 +70,7 @@ class Moving:
         return moved
 
     def _tell(self, path: str, detail: str | None) -> None:
-        """Report the progress of the item; None if it is done."""
+        """Report the progress of a file; `detail` is None when it is done."""
         event = Event(
             group=self._name,
             subject=path,

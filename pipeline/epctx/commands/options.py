@@ -1,7 +1,7 @@
-"""Marks on the parameters of `epctx.api`, from which the command line makes arguments and options.
+"""Annotations of `epctx.api` parameters, from which the command line builds its options.
 
-A parameter is declared once: its name, type and default in the signature, its meaning under `Args`
-of the docstring, and in a mark what only the command line needs.
+Each parameter is declared once. The signature has its name, type and default, the docstring has its
+meaning under `Args`, and an annotation has settings for the command line only.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ AnyPath = str | os.PathLike[str]
 
 
 class Option(Struct, frozen=True, kw_only=True):
-    """Spelling of a parameter on the command line.
+    """Command-line spelling of a parameter.
 
     Attributes:
-        name: `--name`, if it is not that of the parameter.
-        short: a letter that may stand for it.
-        metavar: stands for the value in help.
-        least: smallest value of a number.
-        complete: function of `epctx.cli.completion` that completes values.
-        variable: of the environment, that takes the place of the option.
-        unset: in words, what holds if neither is given; for `epctx env`.
-        parser: of the text: a duration (`90s`), age (`30d`), size (`10GB`), or a path or `oci://…`.
+        name: `--name`, if it differs from the parameter's name.
+        short: one-letter form of the option.
+        metavar: placeholder for the value in the help text.
+        least: smallest allowed number.
+        complete: function in `epctx.cli.completion` that completes values.
+        variable: environment variable that can replace the option.
+        unset: behaviour if neither is given, in words, for `epctx env`.
+        parser: parser of the value: a duration (`90s`), age (`30d`), size (`10GB`), path or
+            `oci://…`.
     """
 
     name: str | None = None
@@ -48,17 +49,17 @@ class Option(Struct, frozen=True, kw_only=True):
 
 
 class Existing(Struct, frozen=True, kw_only=True):
-    """Mark of a path that must exist before the command begins.
+    """Annotation of a path that must exist before the command starts.
 
     Attributes:
-        otherwise: remedy if no other file can have been meant.
+        otherwise: remedy if no similarly named file exists.
     """
 
     otherwise: str = "check the path"
 
 
 class Written(Struct, frozen=True):
-    """Mark of a path to a file that the command writes: its folder must exist."""
+    """Annotation of a file that the command writes; the file's folder must exist."""
 
 
 STARTER: Final = Existing(otherwise="check the path, or write a starter manifest with `epctx init`")
@@ -79,7 +80,7 @@ CacheUrl = Annotated[str | None, Option(metavar="URL", variable="EPCTX_REMOTE_CA
 
 
 def entries(function: Callable[..., object]) -> dict[str, str]:
-    """Return the entries under `Args` of a docstring, by name, in one line, without a full stop."""
+    """Return the `Args` entries of a docstring by name, each on one line, without a full stop."""
     section = re.search(
         r"^Args:\n(.*?)(?=^\S|\Z)", inspect.getdoc(function) or "", re.MULTILINE | re.DOTALL
     )
@@ -92,7 +93,7 @@ def entries(function: Callable[..., object]) -> dict[str, str]:
 
 
 def variables(function: Callable[..., object]) -> dict[str, tuple[str, str]]:
-    """Return the variables of the environment that stand for parameters: default and meaning."""
+    """Return default and meaning of the environment variables that can replace options."""
     meanings = entries(function)
     hints = get_type_hints(function, include_extras=True)
     return {
@@ -104,10 +105,10 @@ def variables(function: Callable[..., object]) -> dict[str, tuple[str, str]]:
 
 
 def located(manifest: AnyPath | None) -> Path:
-    """Return the named manifest, else the one in the usual place of a project.
+    """Return the given manifest, else the one at the default place in a project.
 
     Raises:
-        UsageError: none was named, and there is none, or there are several.
+        UsageError: no manifest was given, and none or several exist.
     """
     if manifest is not None:
         return Path(manifest)

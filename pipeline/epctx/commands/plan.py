@@ -1,4 +1,4 @@
-"""`epctx plan`: what a build would do and why, who takes which node, and a CI matrix."""
+"""`epctx plan`: list the build steps with reasons, partitions of the models, and a CI matrix."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from epctx.worker.pool import Pool, own_logs
 
 
 class PlanReport(Brief, frozen=True, kw_only=True):
-    """Plan of a build, in manifest order; `remote`: the shared cache that was asked."""
+    """Plan of a build, in manifest order; `remote` is the shared cache that was queried."""
 
     name: str
     groups: tuple[GroupPlan, ...]
@@ -60,7 +60,7 @@ def plan(
     shared: Shared,
     listener: Listener,
 ) -> PlanReport:
-    """Tell what `build` would do with these arguments; as `api.plan`."""
+    """Plan a `build` with these arguments, as described in `api.plan`."""
     planned = planning.read(manifest, only=only, allow_outside=allow_outside)
     cache = open_cache(notices(listener), shared)
     place = OutputPaths(out=out.resolve(), name=planned.manifest.name)
@@ -75,8 +75,9 @@ def plan(
 
 
 def _look(memo: Memo, planned: PlannedGroup) -> GroupState:
-    """Tell what is known of a group; what is wrong in a model is its failure, since a plan may be
-    made where weights are not.
+    """Plan one group. A fault in a model becomes the group's failure.
+
+    A plan may be made on a host without the weights.
     """
     try:
         return memo.state(planned)
@@ -88,21 +89,21 @@ def _look(memo: Memo, planned: PlannedGroup) -> GroupState:
 
 ANY = "any"
 MOST_JOBS = 200
-"""Jobs that a matrix of GitLab may have; GitHub takes 256."""
+"""Most jobs in a matrix; GitLab allows 200, GitHub 256."""
 _LIBRARIES = {".so": "linux", ".dll": "windows", ".dylib": "macos"}
 
 
 class Shard(Struct, frozen=True, kw_only=True):
-    """Groups that one job builds. All is text, as GitLab's matrices want; several with commas.
+    """Groups that one job builds. All values are strings, as GitLab requires; commas join lists.
 
     Attributes:
-        name: of the job.
-        only: what `epctx build --only` takes.
-        os: linux, windows, macos, several where any of them will do, or `any`.
-        machine: x86_64, aarch64, likewise.
-        cpu: what the CPU must be, as `GenuineIntel family 6 model 85`; several with ` or `.
+        name: name of the job.
+        only: value for `epctx build --only`.
+        os: linux, windows or macos, several if each is suitable, or `any`.
+        machine: x86_64 or aarch64, both if each is suitable, or `any`.
+        cpu: required CPU, as `GenuineIntel family 6 model 85`; alternatives joined by ` or `.
         eps: ONNX Runtime's names of the EPs.
-        extras: of epctx, which install them.
+        extras: extras of epctx that install the EPs.
     """
 
     name: str
@@ -117,19 +118,19 @@ class Shard(Struct, frozen=True, kw_only=True):
 
 
 class Matrix(Struct, frozen=True, kw_only=True):
-    """A matrix, as GitHub's `fromJSON` takes it; GitLab takes the list in `include`."""
+    """Matrix for GitHub's `fromJSON`; GitLab takes the list in `include`."""
 
     include: tuple[Shard, ...]
 
 
 def matrix(plan: Plan, *, shards: int = 0) -> Matrix:
-    """The matrix of a plan's groups, in manifest order.
+    """Make the CI matrix of a plan's groups, in manifest order.
 
-    Compositions have no shard: the job that gathers joins them from what the others have built.
+    Compositions have no shard: the gathering job joins them from the outputs of the other jobs.
 
     Args:
-        shards: at most so many, where so few do: groups that want the same host share; 0: one a
-            group.
+        shards: largest number of shards; groups that need the same host share them. There are more
+            if the groups need more kinds of host. 0 for one shard per group.
     """
     lock = _lock(plan.manifest.path)
     known = {group.label: _shard([group], lock) for group in plan.groups}
@@ -147,7 +148,7 @@ def matrix(plan: Plan, *, shards: int = 0) -> Matrix:
 
 
 def _shares(sizes: Sequence[int], most: int) -> list[int]:
-    """Distribute shards over heaps of groups: one each, the rest to the fullest heaps."""
+    """Distribute shards over sets of groups: one each, the rest to the fullest sets."""
     given = [1 for _ in sizes]
     while sum(given) < min(most, sum(sizes)):
         fullest = max(range(len(sizes)), key=lambda n: sizes[n] / given[n])
@@ -183,13 +184,13 @@ def _known(name: str) -> providers.CompilesOn:
 
 
 def _common(each: Iterable[Sequence[str]]) -> list[str]:
-    """Values on which all that have any agree, in the order of the first."""
+    """Values that all non-empty lists have in common, in the order of the first."""
     said = [names for names in each if names]
     return [name for name in said[0] if all(name in names for names in said)] if said else []
 
 
 def _of_lock(lock: Lock | None, names: Iterable[str]) -> list[str]:
-    """The system whose libraries the lock has of these EPs: its toolchain is of no other."""
+    """Systems of the EPs' libraries in the lock; the locked toolchain fits no other system."""
     if lock is None:
         return []
     entries = lock.execution_providers
@@ -219,18 +220,18 @@ def _list(names: Iterable[str]) -> str:
 def _lock(manifest: Path) -> Lock | None:
     try:
         return lockfile.read(lockfile.place(manifest))
-    except LockError:  # there is none, or it cannot be read: the build will say so
+    except LockError:  # it is missing or unreadable; the build reports that
         return None
 
 
 class GroupPreview(Struct, frozen=True, kw_only=True):
-    """The partitions of a model group's models, as its EPs answer before a compile.
+    """Partitions of a group's models, as its EPs answer before a compile.
 
     EPs of onnxruntime decide inside the partition that they are given (real-eps.md section 4). QNN
-    and OpenVINO are asked what they would leave; the build report has what they left.
+    and OpenVINO are asked which nodes they would leave; the build report has the nodes they left.
 
     Attributes:
-        silent: EPs, by alias, that cannot be asked: their partitions are what they are offered.
+        silent: aliases of EPs that cannot be asked; their partitions are the nodes offered to them.
     """
 
     target: str
@@ -240,10 +241,10 @@ class GroupPreview(Struct, frozen=True, kw_only=True):
 
 
 def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
-    """Load, optimize and partition what a plan would build.
+    """Load, optimize and partition the models that a plan would build.
 
     Raises:
-        EpctxError: what a stage raised.
+        EpctxError: a stage failed.
     """
     known = ranges.of(plan.manifest)
     with tempfile.TemporaryDirectory(prefix="epctx-plan-") as scratch:

@@ -35,13 +35,13 @@ _WORK: Final = ".{}.pulling"
 
 @contextlib.contextmanager
 def working(folder: Path) -> Iterator[Path]:
-    """The hidden folder of a pull into `folder`, this user's alone.
+    """Yield the hidden work folder of a pull into `folder`, which only this user can access.
 
-    It stays if the pull is interrupted, or if the registry may give the rest another time.
+    The folder is kept if the pull is interrupted, or if a later attempt may get the rest.
 
     Raises:
-        StorageError: the system refuses, another command pulls there, or one of both folders is
-            another user's.
+        StorageError: the work folder cannot be made, another command pulls into `folder`, or
+            another user owns one of the two folders.
     """
     work = folder.with_name(_WORK.format(folder.name))
     for path in (folder, work):
@@ -50,7 +50,7 @@ def working(folder: Path) -> Iterator[Path]:
         work.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             work.mkdir(mode=0o700)
-        outputs.refuse_foreign(work)  # made by somebody else since
+        outputs.refuse_foreign(work)  # another user may have created it meanwhile
         lock = filelock.FileLock(work / "lock")
     try:
         lock.acquire(timeout=0)
@@ -74,12 +74,12 @@ def working(folder: Path) -> Iterator[Path]:
 
 
 def fetch(repository: Repository, files: Mapping[str, Blob], work: Path, moving: Moving) -> None:
-    """Have each content of a package in `work`, held to its digest and size.
+    """Download the contents of a package into `work`, and check digest and size of each.
 
     Raises:
-        StorageError: the disk refuses, or has too little room.
-        Damaged: what comes is not what its digest says.
-        StoreError: it does not come.
+        StorageError: a file cannot be written, or the disk has too little space.
+        Damaged: the content does not match its digest.
+        StoreError: the registry does not deliver the content.
     """
     unique = {blob.digest: path for path, blob in files.items()}
     there = sum(_size(_place(work, files[path])) for path in unique.values())
@@ -99,7 +99,7 @@ def fetch(repository: Repository, files: Mapping[str, Blob], work: Path, moving:
         place = _place(work, blob)
         kept = _size(place)
         if not _complete(repository, blob, place, moved) and not (
-            # What an earlier pull left may have been spoilt since.
+            # The rest of an earlier pull may be damaged: download the whole file.
             kept and _complete(repository, blob, place, moved)
         ):
             raise Damaged(f"is not what its digest says: {path[:100]}")
@@ -108,10 +108,10 @@ def fetch(repository: Repository, files: Mapping[str, Blob], work: Path, moving:
 
 
 def arrange(files: Mapping[str, Blob], work: Path, extra: Mapping[str, bytes]) -> Path:
-    """Put what was fetched where it belongs in a new folder, with small files besides.
+    """Arrange the downloaded files in a new folder, and add small files.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: the files cannot be written.
     """
     tree = work / "tree"
     with outputs.writing(tree):
@@ -145,7 +145,7 @@ def _size(path: Path) -> int:
 def _complete(
     repository: Repository, blob: Blob, place: Path, moved: Callable[[int], None]
 ) -> bool:
-    """Get what is missing of a file; whether it is right then. What is wrong is removed."""
+    """Download the rest of a file; return whether its digest is right, and delete a wrong file."""
     with outputs.writing(place):
         if place.is_symlink() or _size(place) > blob.size:
             place.unlink()
@@ -165,7 +165,7 @@ def _complete(
 
 
 def _begun(stream: BinaryIO) -> tuple[hashlib._Hash, int]:
-    """Digest and length of the part that an earlier attempt left."""
+    """Digest and length of the part that an earlier attempt downloaded."""
     hasher, done = hashlib.sha256(), 0
     stream.seek(0)
     while piece := stream.read(CHUNK):
@@ -175,17 +175,18 @@ def _begun(stream: BinaryIO) -> tuple[hashlib._Hash, int]:
 
 
 class PullReport(Brief, frozen=True, kw_only=True):
-    """A package out of a registry.
+    """Package from a registry.
 
     Attributes:
-        reference: where it is.
-        folder: where it is now.
-        digest: of its manifest, `sha256:…`.
-        state: pulled, or up to date: the same was there.
-        files: how many files it has.
-        size: of all different ones, in bytes.
-        attached: what came with it, by name: the signature in the folder, attestations beside it.
-        not_on_windows: why Windows cannot hold its files; None if it can.
+        reference: reference of the package.
+        folder: local folder of the package.
+        digest: digest of its manifest, `sha256:…`.
+        state: `pulled`, or `up to date` if the same package existed already.
+        files: number of files.
+        size: total size of its different contents, in bytes.
+        attached: names of attached files: the signature is in the folder, attestations are beside
+            it.
+        not_on_windows: reason why Windows cannot store its files; None if it can.
     """
 
     reference: str
@@ -199,17 +200,17 @@ class PullReport(Brief, frozen=True, kw_only=True):
 
 
 def run(reference: Reference, folder: Path, *, insecure: bool, listener: Listener) -> PullReport:
-    """Pull a package into a folder, whole or not at all, and what is said of it.
+    """Pull a package and its attached files into a folder, whole or not at all.
 
     Args:
-        folder: it must not be there, or be empty, or be that package already. Attestations are put
+        folder: must not exist, be empty, or contain the same package. Attestations are written
             beside it.
-        insecure: the registry speaks plain HTTP.
+        insecure: use plain HTTP.
 
     Raises:
-        UsageError: something else is there, or the extra is not installed.
-        VerificationError: what the registry has is not what it says.
-        StorageError: the registry does not give it, or the disk refuses.
+        UsageError: the folder contains something else, or the extra is not installed.
+        VerificationError: the registry's content does not match its digests.
+        StorageError: the registry does not deliver it, or files cannot be written.
     """
     folder = folder.resolve()
     with open_repository(reference, insecure=insecure) as repository:
@@ -264,7 +265,7 @@ def _pull(
 
 
 def _attached(repository: Repository, subject: Digest) -> dict[str, bytes]:
-    """Statements about an artifact by file name; the last one listed wins.
+    """Signatures and attestations of an artifact, by file name; the last one listed wins.
 
     Raises StoreError and Damaged, as the repository does.
     """
@@ -288,10 +289,10 @@ def _small(repository: Repository, blob: Blob) -> bytes:
 
 
 def _is_there(folder: Path, files: Mapping[str, Blob]) -> bool:
-    """Tell whether a folder is the package; False if there is none.
+    """Tell whether a folder contains the package; False if it is missing or empty.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the folder contains something else.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False

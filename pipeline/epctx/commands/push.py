@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Attached(Struct, frozen=True, kw_only=True):
-    """A file that is about a package: its media type, its name, what it says."""
+    """File that is attached to a package: media type, name, content."""
 
     kind: str
     name: str
@@ -46,12 +46,12 @@ class _Named(Struct, frozen=True):
 
 
 def files_to_push(folder: Path) -> dict[str, Blob]:
-    """Every file of a package, or of the groups in a folder, by its path, with `/`.
+    """Every file of a package, or of the groups in a folder, by path with `/`.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the folder has neither a package nor groups.
         ModelError: a file cannot be read.
-        VerificationError: a file is not what SHA256SUMS says, or is in none.
+        VerificationError: a file does not match SHA256SUMS, or is not listed in one.
     """
     names = [name for name in paths.entries(folder) if name != outputs.SIGNATURE]
     expected = _expected(folder, names)
@@ -74,10 +74,10 @@ def package_name(folder: Path) -> str | None:
 
 
 def attachments(folder: Path, content: Digest) -> Iterator[Attached]:
-    """The signature in a folder, and the attestations beside it.
+    """Signature in a folder, and attestations beside the folder.
 
     Raises:
-        VerificationError: an attestation is about something else than the artifact of this digest.
+        VerificationError: an attestation does not name the artifact with this digest.
     """
     signature = folder / outputs.SIGNATURE
     if signature.is_file():
@@ -98,7 +98,7 @@ def attachments(folder: Path, content: Digest) -> Iterator[Attached]:
 
 
 def names(attestation: bytes, content: Digest) -> bool:
-    """Tell whether an in-toto statement has the artifact of this digest among its subjects."""
+    """Tell whether an in-toto statement names the artifact with this digest as a subject."""
     try:
         document: Any = json.loads(attestation)
         return any(each["digest"]["sha256"] == content.hex for each in document["subject"])
@@ -107,7 +107,7 @@ def names(attestation: bytes, content: Digest) -> bool:
 
 
 def _expected(folder: Path, names: Sequence[str]) -> Mapping[str, Digest]:
-    """The digest of each file that a SHA256SUMS lists."""
+    """Digests of all files listed in a SHA256SUMS of the folder."""
     nested = form.is_package(folder)
     sums = [
         each
@@ -166,17 +166,17 @@ def _wrong(path: Path, what: str) -> VerificationError:
 
 
 class PushReport(Brief, frozen=True, kw_only=True):
-    """A package in a registry.
+    """Package in a registry.
 
     Attributes:
-        reference: where it is.
-        digest: of its manifest, `sha256:…`: always the same for the same package.
-        state: pushed, or up to date: the same was there.
-        files: how many files it has.
-        size: of all different ones, in bytes.
-        sent: bytes that were not in the repository.
-        mounted: bytes that the registry took from another repository of its own.
-        attached: the signature and the attestations that are there with it, by name.
+        reference: reference of the package.
+        digest: digest of its manifest, `sha256:…`, which only depends on the package.
+        state: `pushed`, or `up to date` if the registry had the same package.
+        files: number of files.
+        size: total size of its different contents, in bytes.
+        sent: bytes that were uploaded because the repository did not have them.
+        mounted: bytes that the registry copied from another of its repositories.
+        attached: names of its signature and attestations.
     """
 
     reference: str
@@ -198,18 +198,18 @@ def run(
     listener: Listener,
     waiting: Callable[[], None],
 ) -> PushReport:
-    """Push a package, and what is said of it, unless they are there.
+    """Push a package and its attached files, unless the registry has them.
 
     Args:
         folder: the package, or `dist/<name>`.
-        insecure: the registry speaks plain HTTP.
-        mount: another repository of the registry, which may have some of the files.
+        insecure: use plain HTTP.
+        mount: another repository of the registry that may have some of the files.
         waiting: called if a build holds the package.
 
     Raises:
-        UsageError: there is no package, or the extra is not installed.
-        VerificationError: the package is not what it says, or not what the reference asks for.
-        StorageError: the registry does not take it.
+        UsageError: the package does not exist, or the extra is not installed.
+        VerificationError: the package does not match its checksums or the reference's digest.
+        StorageError: the registry refuses the upload.
     """
     with (
         undisturbed([folder], waiting),
@@ -241,7 +241,7 @@ def run(
 
 
 def attach(repository: Repository, made: Artifact, file: Attached) -> bool:
-    """Put a file that is about an artifact beside it; False: it is there.
+    """Attach a file to an artifact; return False if it is attached already.
 
     Raises StoreError and Damaged, as the repository does.
     """
@@ -277,7 +277,7 @@ def _upload(
     moving: Moving,
     mount: str | None,
 ) -> Counter[str]:
-    """Upload each content once; how many bytes came in which way."""
+    """Upload each content once; return the number of bytes by way of transfer."""
     unique: dict[Digest, str] = {blob.digest: path for path, blob in files.items()}
 
     def upload(path: str) -> Came:

@@ -1,4 +1,4 @@
-"""`epctx sign`: a folder's files, signed in the folder."""
+"""`epctx sign`: sign the files of a folder, with the signature in the same folder."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _REMEDY: Final = "build it again, or copy it again from where it was built; then
 
 
 class SignReport(Brief, frozen=True, kw_only=True):
-    """Result of a signature.
+    """Report of a signature.
 
     Attributes:
-        path: the signature.
-        signer: the subject of the certificate, or which key.
-        files: how many files it names.
+        path: path of the signature.
+        signer: subject of the certificate, or name of the key.
+        files: number of signed files.
     """
 
     path: str
@@ -35,15 +35,16 @@ class SignReport(Brief, frozen=True, kw_only=True):
 
 
 def run(folder: Path, signer: Signer, waiting: Callable[[], None]) -> SignReport:
-    """Sign every file of a folder, and put the signature into it.
+    """Sign every file of a folder, and write the signature into the folder.
 
     Args:
         waiting: called once if a build holds the folder.
 
     Raises:
-        UsageError: it is no folder, has nothing in it, or has what cannot be signed, as a link.
-        VerificationError: a file is not what a `SHA256SUMS` beside it says.
-        StorageError: the system refuses.
+        UsageError: the path is not a folder, the folder has no files, or an entry such as a link
+            cannot be signed.
+        VerificationError: a file does not match a `SHA256SUMS` in the folder.
+        StorageError: the signature cannot be written.
     """
     place, shown = folder.resolve(), folder.as_posix()
     with undisturbed([folder], waiting):
@@ -62,7 +63,7 @@ def run(folder: Path, signer: Signer, waiting: Callable[[], None]) -> SignReport
 
 
 def _refuse_changed(place: Path, shown: str, files: Mapping[str, str]) -> None:
-    """Refuse files that differ from those that a SHA256SUMS among them lists."""
+    """Refuse files that do not match a SHA256SUMS among them."""
     for sums in (name for name in files if name.rpartition("/")[2] == SUMS):
         base = sums.removesuffix(SUMS)
         listed, faults = integrity.read_sums(place / base, nested=True)

@@ -1,4 +1,4 @@
-"""`epctx worker`: carry out what builds on other machines ask for."""
+"""`epctx worker`: run the jobs of builds on other machines."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ def serve(url: str, tls: Tls, *, name: str | None, jobs: int, told: Callable[[st
     """Serve the scheduler at `dask://HOST:PORT` until a signal ends it.
 
     Args:
-        name: of this machine, for people; None for the host name with the process's number.
-        jobs: how many at a time; 0: one for each core.
-        told: hears what is told to people.
+        name: name of this machine in messages; None for the host name with the process id.
+        jobs: number of jobs at a time; 0 for one per core.
+        told: receives messages for the user.
 
     Raises:
-        UsageError: the address is none, or would be used in the clear; there is no shared cache.
-        ProviderUnavailable: dask is not installed; there is no scheduler.
+        UsageError: the address is invalid or would be used without encryption, or there is no
+            shared cache.
+        ProviderUnavailable: dask is not installed, or there is no scheduler.
     """
     where = address.parsed(url, where="epctx worker")
     contact, security = address.contact(where, tls)
     store = os.environ.get(VARIABLE)
-    shared(store)  # refuses at once what is none
+    shared(store)  # refuses an invalid cache URL at once
     with doctor.asking((probe.BUILT_IN, *registry.names())) as answers:
         failures = {each.name: each.failure for each in answers if each.failure is not None}
     from epctx.machines import serving

@@ -1,1 +1,1 @@
-"""Parsing of a YAML file into the manifest, or into all of its faults."""
+"""Parse a YAML file into the manifest, or report all of its faults."""

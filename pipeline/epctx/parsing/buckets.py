@@ -1,7 +1,7 @@
-"""Shape buckets: a model whose `dimensions` list sizes stands for a model of each.
+"""Shape buckets: a model whose `dimensions` list several sizes is expanded into a model for each.
 
-They are put in its place before rules and types see the manifest: what comes after knows only
-models. A bucket stands where its model stands in the file.
+Buckets replace the model before rules and types see the manifest, so that later code knows only
+models. A bucket has the position of its model in the file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from epctx.parsing.document.tree import Mark, Node
 from epctx.parsing.schema import providers
 
 BUCKET: Final = "bucket"
-"""Key of an expanded model that names its model and sizes; manifests never have it.
-"""
+"""Key of an expanded model for its original name and sizes; no manifest can contain the key."""
 PATTERN: Final = "bucket_name"
 MODEL: Final = "{model}"
 _LETTER = re.compile(r"[A-Za-z0-9]")
@@ -25,14 +24,14 @@ _Change = Callable[[Node], Node]
 
 
 def lists(model: Node) -> dict[str, Node]:
-    """The dimensions of a model that list sizes."""
+    """Dimensions of a model that list several sizes."""
     dimensions = model.get("dimensions")
     found = dimensions.mapping.items() if dimensions is not None else ()
     return {name: node for name, node in found if node.kind == "list"}
 
 
 def rows(model: Node) -> list[dict[str, Node]]:
-    """The sizes of each bucket: the i-th of every list; none unless the lists are of one length."""
+    """Sizes of each bucket: the i-th of every list. Empty if the lists differ in length."""
     listed = lists(model)
     if len({len(node.items) for node in listed.values()}) != 1:
         return []
@@ -57,12 +56,12 @@ def _letter(dimension: str) -> str:
 
 
 def _digits(size: Node) -> str:
-    """Write a whole number without a fraction; JSON Schema takes 32.0 as one."""
+    """Write a whole number without a fraction; JSON Schema accepts 32.0 as an integer."""
     return str(int(size.value)) if isinstance(size.value, float) else str(size.value)
 
 
 def names(root: Node) -> dict[str, tuple[str, ...]]:
-    """The buckets of each model that has some."""
+    """Bucket names of each model that has buckets."""
     models = root.get("models")
     found = {
         model: tuple(name(model, node, row) for row in rows(node))
@@ -72,9 +71,9 @@ def names(root: Node) -> dict[str, tuple[str, ...]]:
 
 
 def expand(root: Node) -> Node:
-    """The manifest with buckets in the place of every model that lists sizes, wherever it is named.
+    """Replace every model that lists sizes by its buckets, in all places that name it.
 
-    What can be no buckets (lists of several lengths) stays as it is.
+    Models whose lists differ in length stay unchanged.
     """
     of = names(root)
     if not of:
@@ -102,7 +101,7 @@ def _under(node: Node, key: str, change: _Change) -> Node:
 
 
 def _each(node: Node, change: _Change) -> Node:
-    """The children of a mapping changed; null and what the schema refuses stay."""
+    """Change the children of a mapping, except null and values that the schema refuses."""
     children = node.mapping.items()
     return replace(
         node,
@@ -143,15 +142,15 @@ def _bucket(model: str, node: Node, row: Mapping[str, Node]) -> Node:
 
 
 def shared(group: Node, models: Node | None, entries: Mapping[str, Node]) -> Node:
-    """A group whose buckets share, each model's in a sharing group of its name.
+    """Let the buckets of each model share, in a sharing group with the model's name.
 
-    So they do by default, where an EP of the group can, or the group has none: its models then
-    share the weights that they have in common. What the group says itself holds: a sharing group
-    of that name (null: none), one that names a bucket, or `sharing_groups: {}`.
+    This is the default if an EP of the group can share, or if the group has no EP: then the models
+    share their common weights. The group's own settings take precedence: a sharing group of that
+    name (null for none), one that names a bucket, or `sharing_groups: {}`.
 
     Args:
-        models: of the manifest, expanded.
-        entries: of `execution_providers`, by alias.
+        models: expanded `models` of the manifest.
+        entries: entries of `execution_providers`, by alias.
     """
     listed = group.get("models")
     found: dict[str, list[Node]] = {}

@@ -1,4 +1,4 @@
-"""A folder of onnxruntime-genai's model builder: what is in it, as far as epctx needs it."""
+"""Folder of onnxruntime-genai's model builder, as far as epctx needs it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from epctx.graph.inputs import Dim, InputSpec
 
 LARGEST: Final = 1 << 24
-"""Bytes of a genai_config.json; real ones have some thousand."""
+"""Largest size of a genai_config.json in bytes; real files have a few thousand."""
 _TOKENIZER: Final = frozenset({".jinja", ".json", ".model", ".tiktoken", ".txt"})
-"""Kinds of files that a tokenizer has."""
+"""File name endings of a tokenizer's files."""
 _PARTS: Final = ("encoder", "embedding", "vision", "speech")
 _MAKE: Final = "name a folder that `python -m onnxruntime_genai.models.builder` wrote"
 
@@ -53,12 +53,12 @@ class _Config(Struct, frozen=True):
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """The sizes of a decoder's inputs: numbers, names, or unknown.
+    """Sizes of a decoder's inputs: numbers, names, or unknown.
 
     Attributes:
-        total: of the mask, with what it is fed.
-        past: of the keys and values that it is given: layers may have names of their own.
-        head: of a key, and of a value, likewise.
+        total: length of the attention mask, including the new tokens.
+        past: lengths of the key and value inputs; layers may use different names.
+        head: sizes of a key and of a value; layers may use different names.
     """
 
     batch: Dim
@@ -68,7 +68,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     head: tuple[Dim, ...]
 
     def of(self, model: ModelSource, inputs: Mapping[str, InputSpec]) -> Sizes:
-        """Values that a manifest fixes."""
+        """Replace names by the sizes that a manifest fixes."""
         known: dict[str, int] = dict(model.dimensions)
         for name, shape in model.shapes.items():
             declared = inputs[name].shape if name in inputs else ()
@@ -90,12 +90,13 @@ class GenaiFolder(Struct, frozen=True, kw_only=True):
     """A folder of a decoder-only model.
 
     Attributes:
-        model: its ONNX model.
-        config: its genai_config.json, as JSON.
-        settings: what epctx reads of that.
-        inputs: of the ONNX model, by name; of `outputs`, the names.
-        in_place: keys and values are written into the cache that the model is given; else what it
-            gives back is longer than that.
+        model: path of the ONNX model.
+        config: content of genai_config.json, as JSON.
+        settings: the parts of `config` that epctx uses.
+        inputs: inputs of the ONNX model, by name.
+        outputs: names of the ONNX model's outputs.
+        in_place: True if the model writes keys and values into the given cache; else it returns a
+            longer cache.
     """
 
     path: Path
@@ -113,7 +114,7 @@ class GenaiFolder(Struct, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> Sizes:
-        """Its sizes as the ONNX model has them."""
+        """Sizes as the ONNX model declares them."""
         ids, mask = self.inputs[self.names.input_ids], self.inputs[self.names.attention_mask]
         cache = [spec.shape for name, spec in self.inputs.items() if self._is_cache(name)]
         return Sizes(
@@ -125,7 +126,7 @@ class GenaiFolder(Struct, frozen=True, kw_only=True):
         )
 
     def _is_cache(self, name: str) -> bool:
-        """Tell whether an input is the keys or values of a layer."""
+        """Tell whether an input holds the keys or values of a layer."""
         templates = (self.names.past_key_names, self.names.past_value_names)
         return any(
             name.startswith(before) and name.endswith(after) and name != template
@@ -134,7 +135,7 @@ class GenaiFolder(Struct, frozen=True, kw_only=True):
         )
 
     def require(self) -> None:
-        """Check that the model has the inputs of a decoder with a cache. Raises ModelError."""
+        """Make sure that the model has the inputs of a decoder with a cache. Raises ModelError."""
         first = self.names.past_key_names.replace("%d", "0")
         wanted = {self.names.input_ids: 2, self.names.attention_mask: 2, first: 4}
         for name, rank in wanted.items():
@@ -153,7 +154,7 @@ def is_folder(path: Path) -> bool:
 
 
 def beside(path: Path) -> Iterator[Path]:
-    """The configuration of a folder, and the files that its tokenizer may have.
+    """Configuration of a folder, and the tokenizer files that exist.
 
     Raises:
         ModelError: the folder cannot be read.
@@ -164,10 +165,10 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 def read(path: Path) -> GenaiFolder:
-    """Read a folder: its configuration, and the model without its weights.
+    """Read a folder: its configuration, and the model without weights.
 
     Raises:
-        ModelError: it is none of a decoder-only model that was not compiled yet.
+        ModelError: a file cannot be read, or the model is not a decoder with a cache.
     """
     from epctx.graph import inputs
     from epctx.graph.serde import reader

@@ -40,10 +40,9 @@ Settings: TypeAlias = dict[str, Plain]
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 _COMPARED = 2
-"""Samples that a quantized model is compared on: whether outputs depend on inputs is told by two.
-"""
+"""Number of samples for comparing a quantized model; two show whether outputs depend on inputs."""
 _EXACT = 2**53
-"""Largest range in which every whole number is a float."""
+"""Largest range in which every whole number is exact as a float."""
 
 
 def load(path: Path, *, allow_outside: bool = False) -> Manifest:
@@ -51,11 +50,11 @@ def load(path: Path, *, allow_outside: bool = False) -> Manifest:
 
     Args:
         path: the YAML file.
-        allow_outside: its paths may lead out of its folder.
+        allow_outside: allow paths that lead out of the manifest's folder.
 
     Raises:
-        ManifestError: it cannot be read.
-        InvalidManifest: it breaks the schema or rules; has every violation.
+        ManifestError: the manifest cannot be read.
+        InvalidManifest: the manifest breaks the schema or rules; the error has every violation.
         ProviderUnavailable: an installed provider's option schema cannot be used.
     """
     read = document.read(path)
@@ -70,12 +69,12 @@ def violations(
 ) -> tuple[Violation, ...]:
     """Every violation of a manifest that was read, in the file's order; raises as `load` does.
 
-    Of a file that is known to be something else it is that alone.
+    For a file of another known kind, this is the only violation.
 
     Args:
-        read: the manifest.
-        allow_outside: its paths may lead out of its folder.
-        partial: files that it names may be missing.
+        read: document of the manifest.
+        allow_outside: allow paths that lead out of the manifest's folder.
+        partial: allow missing files.
     """
     other = reader.refuse_content(read.root, Path(read.file))
     if other is not None:
@@ -96,7 +95,7 @@ def violations(
 
 
 def parse(read: Document) -> Manifest:
-    """The manifest of a document that has no violations; values are taken as they stand."""
+    """Convert a document without violations into the manifest; values are not checked again."""
     root, places = buckets.expand(read.root), Places(folder=read.path.parent)
     models = {
         name: _model(name, node, places) for name, node in root.mapping["models"].mapping.items()
@@ -112,7 +111,7 @@ def parse(read: Document) -> Manifest:
 
 @contextmanager
 def located(manifest: Path) -> Iterator[None]:
-    """Add the manifest's line to an error of the body whose `where` is a path in it."""
+    """Add line and column to an error of the body whose `where` is a path in the manifest."""
     try:
         yield
     except EpctxError as error:
@@ -126,10 +125,10 @@ def located(manifest: Path) -> Iterator[None]:
 
 
 def seconds(duration: str) -> float:
-    """A duration like `1h30m` in seconds.
+    """Convert a duration like `1h30m` to seconds.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a duration.
     """
     match = _DURATION.fullmatch(duration)
     if match is None or not duration:
@@ -252,14 +251,14 @@ def _provider(alias: str, entry: Node, places: Places) -> ProviderSpec:
 
 
 def _group_settings(name: str, node: Node, places: Places) -> Settings:
-    """A group's settings as its type names them, without its models and EPs."""
+    """Settings of a group in the form of its type, without its models and EPs."""
     settings = _settings(node)
     settings.update(name=name, models=[], execution_providers=[])
     settings["sharing_groups"] = {
         key: list(names(members)) for key, members in present(node.get("sharing_groups")).items()
     }
     settings["session_options"] = {
-        # ONNX Runtime knows no other way to write a number: 0x1 would be neither 0 nor 1.
+        # ONNX Runtime only reads decimal numbers: 0x1 would be neither 0 nor 1.
         key: str(value.value)
         for key, value in present(node.get("session_options")).items()
     }
@@ -285,7 +284,7 @@ def _group_settings(name: str, node: Node, places: Places) -> Settings:
 
 
 def _quantize(quantize: Settings, node: Node, places: Places) -> None:
-    """`quantize` as its type has it."""
+    """Convert `quantize` to the form of its type."""
     for key, value in _section(quantize, "exclude").items():
         quantize[f"exclude_{key}"] = value
     patterns = node.get("quantize", "calibration", "files")
@@ -294,15 +293,15 @@ def _quantize(quantize: Settings, node: Node, places: Places) -> None:
 
 
 def _files(patterns: Node, places: Places) -> list[Plain]:
-    """The files of a list of patterns, each once, in the order of the patterns."""
+    """Files that match a list of patterns, each once, in the order of the patterns."""
     found = (path.as_posix() for text in names(patterns) for path in places.files(text))
     return [*dict.fromkeys(found)]
 
 
 def _with_samples(group: ModelGroup) -> ModelGroup:
-    """The group, compared on its first samples: ranges hold inputs like them, not random ones.
+    """Compare the group on its first samples; the ranges fit them better than random inputs.
 
-    Samples of several models are told apart where the models are read.
+    Samples for several models are assigned when the models are read.
     """
     files = group.quantize.calibration.files if group.quantize is not None else ()
     if not files or len(group.models) > 1:
@@ -316,7 +315,7 @@ def _with_samples(group: ModelGroup) -> ModelGroup:
 
 
 def _verify_inputs(settings: Settings, node: Node, places: Places) -> None:
-    """`verify.inputs` as its type has it: sizes in lists, files in the place of patterns."""
+    """Convert `verify.inputs` to the form of its type: sizes to lists, patterns to files."""
     if node.get("verify", "inputs", "dimensions") is not None:
         inputs = _section(_section(settings, "verify"), "inputs")
         for name, size in _section(inputs, "dimensions").items():
@@ -328,7 +327,7 @@ def _verify_inputs(settings: Settings, node: Node, places: Places) -> None:
 
 
 def _section(settings: Settings, key: str) -> Settings:
-    """The mapping under a key, made where there is none."""
+    """Mapping under a key, created if missing."""
     section = settings.setdefault(key, {})
     if not isinstance(section, dict):
         raise TypeError(f"{key} is no mapping")
@@ -347,7 +346,7 @@ def _settings(node: Node) -> Settings:
 
 
 def _whole(value: Plain) -> Plain:
-    """Turn 1.0 into 1: JSON Schema takes it as an integer, the types do not."""
+    """Turn 1.0 into 1; JSON Schema accepts it as an integer, the types do not."""
     if isinstance(value, dict):
         return {key: _whole(child) for key, child in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Precedence, defaults < group < target: every group as it is built for every target.
+"""Precedence defaults < group < target: resolve every group for every target.
 
-Source: design section 5. The command line's part (`--no-verify`) is the build's own.
+Source: design section 5. The build itself applies command-line options (`--no-verify`).
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from epctx.parsing import buckets
 from epctx.parsing.document.tree import Node, merge
 
 DEFAULT_TARGET = "default"
-"""The one target of a manifest without `targets`."""
+"""Only target of a manifest without `targets`."""
 
 
 OWN_KEYS = ("models", "sharing_groups")
-"""Keys of a group that `defaults` cannot have."""
+"""Keys of a group that are not allowed in `defaults`."""
 
 
 class Layered(Struct, frozen=True, kw_only=True, eq=False):
-    """A model group with its defaults below and its target's changes above; `node` holds all."""
+    """Model group merged with its defaults and its target's changes; `node` has the result."""
 
     name: str
     node: Node
 
 
 class TargetTree(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """Groups of a target, resolved.
+    """Resolved groups of a target.
 
     Attributes:
-        name: the target's; None: of groups that no target builds, which are checked all the same.
+        name: name of the target; None for the groups that no target builds, which are also checked.
         providers: every entry of `execution_providers`, by alias.
-        groups: the groups that are built, in the manifest's order.
+        groups: groups that the target builds, in the manifest's order.
     """
 
     name: str | None
@@ -44,7 +44,7 @@ class TargetTree(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def groups_of(self) -> Mapping[str, Sequence[str]]:
-        """The groups that build each model, in their order."""
+        """Names of the groups that build each model, in the groups' order."""
         found: dict[str, list[str]] = {}
         for group in self.groups:
             listed = group.node.get("models")
@@ -53,9 +53,9 @@ class TargetTree(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return found
 
 
-@lru_cache(maxsize=2)  # each rule asks
+@lru_cache(maxsize=2)  # called by every rule
 def targets(root: Node) -> tuple[TargetTree, ...]:
-    """The targets in the manifest's order; the default target if it names none."""
+    """Targets in the manifest's order; the default target if there are none."""
     named = root.get("targets")
     if named is None:
         return (_tree(root, DEFAULT_TARGET, None, tuple(_groups(root))),)
@@ -66,14 +66,14 @@ def targets(root: Node) -> tuple[TargetTree, ...]:
 
 @lru_cache(maxsize=2)
 def without_target(root: Node) -> TargetTree:
-    """The groups that no target builds."""
+    """Groups that no target builds."""
     in_some = {group.name for target in targets(root) for group in target.groups}
     names = tuple(name for name in _groups(root) if name not in in_some)
     return _tree(root, None, None, names)
 
 
 def built(root: Node, target: Node) -> tuple[str, ...]:
-    """The names of the groups that a target builds: `include`, else all, without `exclude`."""
+    """Names of the groups that a target builds: `include` or all groups, without `exclude`."""
     groups, include, exclude = _groups(root), target.get("include"), target.get("exclude")
     chosen = set(groups if include is None else names(include))
     chosen -= set(names(exclude)) if exclude is not None else set()
@@ -81,12 +81,12 @@ def built(root: Node, target: Node) -> tuple[str, ...]:
 
 
 def names(node: Node) -> list[str]:
-    """The texts of a list."""
+    """Strings of a list."""
     return [item.string for item in node.items if item.string is not None]
 
 
 def present(node: Node | None) -> dict[str, Node]:
-    """The children of a mapping; null stands for what a layer takes away."""
+    """Children of a mapping without null, which removes a value of a lower layer."""
     return {k: child for k, child in node.mapping.items() if child.kind != "null"} if node else {}
 
 
@@ -96,7 +96,7 @@ def _groups(root: Node) -> Mapping[str, Node]:
 
 
 def _defaults(root: Node) -> Node | None:
-    """The defaults, without what a group must say itself."""
+    """Defaults without the keys that only a group may have."""
     node = root.get("defaults")
     if node is None:
         return None

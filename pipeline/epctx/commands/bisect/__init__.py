@@ -1,1 +1,1 @@
-"""`epctx bisect`: where a compiled model's numbers go wrong, why, and what repairs them."""
+"""`epctx bisect`: find where a compiled model's numbers go wrong, why, and how to repair them."""

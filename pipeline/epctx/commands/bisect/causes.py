@@ -1,4 +1,4 @@
-"""Causes of a wrong node, from a closed list, and manifest changes that may repair it."""
+"""Causes of a wrong node, as a closed set, and manifest changes that may repair the node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLOAT16: Final[Mapping[Kind, str]] = {
 }
 _CLIPPED: Final = 1.05
 _TOO_WIDE: Final = 4.0
-"""Ratio of range to numbers at which a range loses two bits of eight."""
+"""Ratio of a range's width to its numbers at which the range loses two of eight bits."""
 _NARROW: Final = ("uint8", "int8")
 _WIDE: Final = "uint16"
 Section = Literal["partition", "quantize"]
@@ -38,9 +38,9 @@ class Inquiry:
     """Facts about the first wrong node.
 
     Attributes:
-        ranges: lowest and highest number of values of the source.
-        quantized: the ranges that values are quantized with.
-        quantizing: what is wrong is the quantized model, not what was compiled of it.
+        ranges: lowest and highest number of each value of the source model.
+        quantized: the range that each value is quantized with.
+        quantizing: True if the quantized model itself is wrong, before a compile.
     """
 
     node: ir.Node
@@ -69,7 +69,7 @@ class Inquiry:
         return replace(known_fault(self.node, self.providers) or unknown, ranges=about)
 
     def changes(self, cause: Cause) -> Iterator[Change]:
-        """Changes that may repair the node, the smallest first."""
+        """List changes that may repair the node, the smallest first."""
         if self.quantizing:
             for ranges in (cause.ranges, self.ranges):
                 misfits = [name for name in ranges if self._misfit(name) is not None]
@@ -88,14 +88,14 @@ class Inquiry:
         yield from self._quantized_otherwise()
 
     def without(self, nodes: Sequence[ir.Node], key: Section = "partition") -> Change:
-        """Exclude nodes by their names, those without a name by their operators."""
+        """Exclude nodes by name, and nodes without a name by operator."""
         names = sorted({glob.escape(node.name) for node in nodes if node.name})
         return self.exclude(names, sorted({operator(node) for node in nodes if not node.name}), key)
 
     def exclude(
         self, names: Sequence[str], op_types: Sequence[str], key: Section = "partition"
     ) -> Change:
-        """Keep nodes of these names and operators off the EPs, or float."""
+        """Keep nodes of these names and operators off the EPs, or in float if `key` is quantize."""
         old = getattr(self.group, key)
         nodes = tuple(dict.fromkeys((*old.exclude_nodes, *names)))
         ops = tuple(dict.fromkeys((*old.exclude_op_types, *op_types)))
@@ -105,7 +105,7 @@ class Inquiry:
         return self._change(key, what, {"exclude": written}, **fields)
 
     def _quantized_otherwise(self) -> Iterator[Change]:
-        """More bits for the node's tensors; the node float; more bits for all; its type float."""
+        """Propose more bits for the node, float for it, more bits for all, float for its type."""
         settings = self.group.quantize
         if settings is None:
             return
@@ -134,12 +134,12 @@ class Inquiry:
         return Proposal(what=f"{key}.{what}", manifest=manifest), group
 
     def _written(self, settings: Mapping[str, Written]) -> Written:
-        """Settings for the group, unless the manifest overrides them elsewhere."""
+        """Place the group's settings in the manifest, under the target unless it is the default."""
         group = {"model_groups": {self.group.name: settings}}
         return group if self.target == DEFAULT_TARGET else {"targets": {self.target: group}}
 
     def _region(self, kind: Kind) -> list[ir.Node]:
-        """The node, and nodes connected to it by values beyond float16's range."""
+        """The node, and all nodes connected to it by values beyond float16's range."""
         found: dict[ir.Node, None] = {}
         left = [self.node]
         while left:

@@ -1,4 +1,4 @@
-"""`epctx bisect`: find the first wrong node and what repairs the build."""
+"""`epctx bisect`: find the first wrong node and the change that repairs the build."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from epctx.verification.findings import OutputNumbers
 
 
 def write_result(found: Bisection, folder: Path) -> Path:
-    """Write both into the folder, and return the page. Raises StorageError."""
+    """Write the result and its page into the folder, and return the page. Raises StorageError."""
     page = folder / f"{found.name}.{found.group}.{found.model}.bisect.html"
     read = [
         TensorLoss(name=each.value, op_type=each.op_type, sqnr=each.comparison.sqnr)
@@ -57,7 +57,7 @@ def write_result(found: Bisection, folder: Path) -> Path:
 
 _SET: Final = re.compile(r"set (\d+)")
 _LISTED: Final = 4
-"""Culprits that are named."""
+"""Number of culprits that a message names."""
 
 
 def bisect(
@@ -91,7 +91,7 @@ def bisect(
 
 
 def _alone(group: ModelGroup, model: str) -> ModelGroup:
-    """Copy of the group with this model only, compared with its own source."""
+    """Copy the group with this model only, compared with the model's own source."""
     (chosen,) = (replace(each, reference=None) for each in group.models if each.name == model)
     verify = replace(group.verify, numbers="full", require=())
     return replace(group, models=(chosen,), sharing_groups={}, verify=verify)
@@ -155,10 +155,11 @@ class _Search:
         return replace(self.said, cause=cause, tried=self._tried(inquiry.changes(cause)))
 
     def _crashed(self, error: CompileError) -> Bisection:
-        """Find the nodes without which the model compiles and runs; known faults are tried first.
+        """Find the nodes that keep the model from compiling and running; try known faults first.
 
         Raises:
-            CompileError: the error; it is not about nodes, or keeping few off the EPs is no help.
+            CompileError: the given error, if its cause is not a node, or if keeping a few nodes off
+                the EPs does not help.
         """
         nodes = self._model().nodes
         self.said = replace(self.said, ended="crashed", nodes=len(nodes))
@@ -193,8 +194,10 @@ class _Search:
         return replace(self.said, cause=cause, tried=self._tried([change]))
 
     def _culprits(self, nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], bool]:
-        """Return the fewest nodes without which no build fails, and whether the budget ended the
-        search: then they are the fewest known so far. No nodes: keeping few off is no help.
+        """Return the fewest nodes to keep off the EPs, and whether the budget ran out.
+
+        If the budget ran out, the nodes are the fewest found so far. The list is empty if keeping a
+        few nodes off does not help.
         """
         off = replace(self.group.verify, numbers="off")
         partition = replace(self.group.partition, require_coverage=None, max_partitions=None)
@@ -212,14 +215,14 @@ class _Search:
 
         items = list({node.name or operator(node): node for node in nodes}.values())
         try:
-            if not self._fails(group):  # it compiles: what fails is the run
+            if not self._fails(group):  # the model compiles, so the run fails
                 group = replace(group, verify=self.group.verify)
             return smallest(items, passes, operator) if passes(items) else [], False
         except Spent:
             return best, True
 
     def _fails(self, group: ModelGroup) -> bool:
-        """Tell whether a build fails or crashes, wrong numbers aside."""
+        """Tell whether a build fails or crashes. Wrong numbers do not count as a failure."""
         failure = self.trials.run(group)[1]
         if not isinstance(failure, CompileError | TimedOut | VerificationError | None):
             raise failure
@@ -254,12 +257,12 @@ class _Search:
                 self._hear(search, numbers)
             elif search.at_once == 1:
                 return "vanished"
-            else:  # so many outputs change what the EP does
+            else:  # this many outputs change how the EP compiles
                 search.at_once //= 2
         return "found"
 
     def _cut(self, model: CutModel, values: Sequence[str]) -> ModelGroup:
-        """Copy of the group with a model that also outputs these values."""
+        """Copy the group with a model that also outputs these values."""
         (old,) = self.group.models
         path = model.write(values)
         source = replace(old, path=path, external_data_dir=None, dimensions={}, shapes={})
@@ -305,7 +308,7 @@ class _Search:
         return tuple(tried)
 
     def _ranges(self, model: CutModel) -> Ranges:
-        """The lowest and highest numbers of all values of the source."""
+        """Lowest and highest number of each value of the source model."""
         asked = self.said.inputs
         report = running.run(
             model.write([value for layer in model.layers for value in layer.values]),
@@ -325,7 +328,7 @@ class _Search:
 
 
 def _only(inputs: VerifyInputs, label: str) -> VerifyInputs:
-    """The inputs up to the set of this label, or the one file of it."""
+    """The generated inputs up to the set with this label, or the one file of that set."""
     if inputs.files:
         files = tuple(path for path in inputs.files if label.startswith(path.name))
         return replace(inputs, files=files or inputs.files)

@@ -19,11 +19,11 @@ Kind = Literal[
     "compile failure",
     "unknown",
 ]
-"""Causes that are distinguished."""
+"""Kinds of causes."""
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """A value of the compiled model against the source's. `place`: of its node, from 0 on."""
+    """Compare a value of the compiled model with the source's; `place`: index of its node."""
 
     place: int
     node: str
@@ -34,10 +34,10 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """Cause of a wrong node or of a failed compile; `remedy` belongs to a known fault.
+    """Cause of a wrong node or of a failed compile. `remedy` is set only for a known fault.
 
     Attributes:
-        ranges: lowest and highest number of what the node takes and gives, in the source.
+        ranges: lowest and highest number of each input and output of the node, in the source.
     """
 
     kind: Kind
@@ -47,7 +47,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """A change of the manifest, as JSON; `failure` is None if a build with it passed."""
+    """Change of the manifest, as JSON. `failure` is None if a build with the change passed."""
 
     what: str
     manifest: Written
@@ -55,18 +55,19 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
 
 class Bisection(Brief, frozen=True, kw_only=True):
-    """The search of one model of a group.
+    """Search result for one model of a group.
 
     Attributes:
-        name: the manifest's.
-        ended: how; vanished: the fault is gone as soon as values are read; crashed: it cannot be
-            run, and what is known of the EP told why.
-        sessions, input_set, inputs, tolerance: whose numbers are wrong, on what, by which limits.
-        nodes: of the optimized model's main graph.
+        name: name of the manifest.
+        ended: how the search ended. `vanished`: the error disappears when intermediate values are
+            read. `crashed`: the model does not compile or run, so no values could be read.
+        sessions, input_set, inputs, tolerance: the sessions with wrong numbers, the inputs they ran
+            on, and the tolerance that they exceeded.
+        nodes: number of nodes in the optimized model's main graph.
         readings: every value that was read, in the model's order.
-        first: those of the first wrong node; of the first that is known, if there are `suspects`:
-            nodes before it of which nothing is.
-        tried: the last one may repair it.
+        first: readings of the first node that is known to be wrong.
+        suspects: number of nodes before `first` that were not read, or that may crash the build.
+        tried: proposals in the order tried; only the last one can have repaired the build.
     """
 
     name: str
@@ -89,5 +90,5 @@ class Bisection(Brief, frozen=True, kw_only=True):
 
     @property
     def repair(self) -> Proposal | None:
-        """The proposal that repairs the build; None if none does."""
+        """Proposal that repairs the build; None if none does."""
         return next((each for each in self.tried if each.failure is None), None)

@@ -42,12 +42,12 @@ _FLOATS: Final = frozenset(
 
 
 class Layer(Struct, frozen=True, kw_only=True, eq=False):
-    """A node whose values can be read.
+    """Node with outputs that can be read.
 
     Attributes:
-        place: in the sequence of all layers, which is a topological order.
-        values: those of its outputs that can be read.
-        parents: places of the layers that it uses, also through nodes that are none.
+        place: index in the sequence of all layers, which is a topological order.
+        values: names of its readable outputs.
+        parents: places of the layers that feed it, directly or through nodes that are no layers.
     """
 
     place: int
@@ -57,15 +57,15 @@ class Layer(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CutModel:
-    """An optimized model that is written again and again with other outputs, its weights once.
+    """Optimized model that is written many times with other outputs; its weights are written once.
 
     Args:
-        optimized: the folder that Optimize wrote.
-        folder: gets the models; exists.
+        optimized: output folder of the Optimize action.
+        folder: existing folder for the models.
 
     Attributes:
-        nodes: those of the main graph, in a topological order.
-        layers: those whose values can be read.
+        nodes: nodes of the main graph, in topological order.
+        layers: the nodes with readable outputs.
     """
 
     def __init__(self, optimized: Path, folder: Path) -> None:
@@ -79,7 +79,7 @@ class CutModel:
         self.layers = tuple(_layers(self.nodes))
 
     def write(self, values: Collection[str]) -> Path:
-        """The model with these values as outputs, too, those of the model first."""
+        """Write the model with these values as outputs after its own; return the path."""
         graph = self._model.graph
         own = tuple(graph.outputs)
         names = {value.name for value in own}
@@ -119,12 +119,12 @@ _MOST: Final = 4
 
 @dataclass
 class Search:
-    """A search.
+    """State of the search for the first wrong layer.
 
     Attributes:
-        layers: of the model, in topological order.
-        at_once: how many of them are read at a time.
-        known: of values that were read, whether they are right.
+        layers: layers of the model, in topological order.
+        at_once: number of layers read in one build.
+        known: values that were read; True for a right value.
     """
 
     layers: Sequence[Layer]
@@ -133,11 +133,15 @@ class Search:
 
     @property
     def wrong(self) -> Layer | None:
-        """The first layer that is known to be wrong."""
+        """First layer that is known to be wrong; None if none is known."""
         return next((layer for layer in self.layers if self._right(layer) is False), None)
 
     def suspects(self) -> list[Layer]:
-        """Unread layers before the wrong one; empty if the wrong one is the first."""
+        """Unread layers that may be the first wrong one; empty if the first is known.
+
+        Layers before a right layer are suspects only if there are no others and they feed the wrong
+        layer.
+        """
         wrong = self.wrong
         if wrong is None:
             return []
@@ -149,14 +153,14 @@ class Search:
         return [self.layers[place] for place in left]
 
     def values(self) -> tuple[str, ...]:
-        """Layers to read next; none if the wrong layer is the first wrong one."""
+        """Values of the layers to read next; empty if the first wrong layer is known."""
         left, most = self.suspects(), self.at_once
         if len(left) > most:
             left = [left[(number + 1) * len(left) // (most + 1)] for number in range(most)]
         return tuple(value for layer in left for value in layer.values)
 
     def rounds(self) -> int:
-        """Estimate of the readings that remain: each leaves one stretch between them."""
+        """Estimate how many rounds of reading remain; each round leaves one stretch of suspects."""
         left, count = len(self.suspects()), 0
         while left:
             left, count = left // (self.at_once + 1), count + 1
@@ -167,7 +171,7 @@ class Search:
         return False if False in found else None if None in found else True
 
     def _before(self, places: Iterable[int]) -> set[int]:
-        """Extend a set of places by all places before them."""
+        """Return the places and all places before them."""
         found: set[int] = set()
         left = list(places)
         while left:
@@ -181,14 +185,15 @@ class Search:
 def smallest(
     items: Sequence[T], passes: Callable[[Sequence[T]], bool], kind: Callable[[T], object]
 ) -> list[T]:
-    """Return the fewest items that must be left out; none if leaving out a few does not help.
+    """Return the fewest items to leave out so that a trial passes; empty if a few do not help.
 
-    Each culprit takes about log2(n) + 1 trials. Of more than four all items of their kinds count.
+    Each culprit takes about log2(n) + 1 trials. If there are more than four culprits, return all
+    items of the kinds of the four that were found.
 
     Args:
-        items: in an order that keeps neighbours together; all of them left out pass.
-        passes: whether a trial without these items succeeds.
-        kind: of an item, by which several are left out together.
+        items: all items, neighbours next to each other; a trial that leaves out all of them passes.
+        passes: tells whether a trial that leaves out these items passes.
+        kind: returns the kind of an item; items of one kind can be left out together.
     """
     known = {(): False, tuple(items): True}
 
@@ -200,18 +205,18 @@ def smallest(
         return known[out]
 
     left = list(items)
-    while len(left) > 1:  # if one item does it, each trial tells its half
+    while len(left) > 1:  # if one item is enough, each trial finds its half
         half = left[: len(left) // 2]
         left = half if good(half) else left[len(half) :]
     if good(left):
         return left
     kinds = {kind(item): item for item in items}
     if not any(good(set(items) - {one}) for one in list(kinds.values())[:_MOST]):
-        return []  # whatever is left alone fails
+        return []  # leaving out all items but one kind's still fails
     culprits: list[T] = []
     left = list(items)
     while not good(culprits) and len(culprits) < _MOST:
-        low, high = 0, len(left)  # without the culprits and the first `high` it passes
+        low, high = 0, len(left)  # leaving out the culprits and the first `high` passes
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if good([*culprits, *left[:middle]]) else (middle, high)
@@ -233,12 +238,13 @@ class Spent(Exception):
 
 @dataclass(kw_only=True)
 class Trials:
-    """Successive builds of which only the numbers are kept.
+    """Successive builds; only their numbers are kept.
 
     Attributes:
-        known: the manifest whose calibrated ranges hold, too.
-        deadline: by `time.monotonic`; no build but the first begins later. None: there is none.
-        count: how many there were.
+        known: the user's manifest; its calibrated ranges are used here, too.
+        deadline: `time.monotonic` time after which only a first build may still start; None for no
+            limit.
+        count: number of builds so far.
     """
 
     known: Manifest
@@ -249,11 +255,11 @@ class Trials:
     _optimized: Digest | None = field(default=None, init=False)
 
     def build(self, group: ModelGroup) -> tuple[OutputNumbers, ...]:
-        """The numbers of a build, within the tolerance or not.
+        """Build, and return the numbers, including those beyond the tolerance.
 
         Raises:
-            EpctxError: it failed before there were numbers.
-            Spent: there is no time for it.
+            EpctxError: the build failed for another reason than wrong numbers.
+            Spent: the budget is used up.
         """
         report, failure = self.run(group)
         numbers = report.verify.numbers if report.verify is not None else ()
@@ -283,15 +289,16 @@ class Trials:
         return report.groups[0], failure
 
     def optimize(self, group: ModelGroup) -> Path:
-        """The group's only model, optimized: its folder."""
+        """Optimize the group's only model, and return the output folder."""
         folder = self.folder / _OPTIMIZED
         job = Optimize.of(group.models[0], group.optimize, folder)
         self._optimized = optimize.run(job, self._carried_out).digest
         return folder
 
     def calibrate(self, group: ModelGroup) -> Ranges:
-        """The ranges that the group's only model is quantized with, of tensors that have their own;
-        none: it is not.
+        """Calibrate the group's only model; return the ranges of tensors that have their own.
+
+        The result is empty if the group has no calibrated quantization.
         """
         if group.quantize is None or not group.quantize.calibrated:
             return {}

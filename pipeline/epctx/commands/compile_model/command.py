@@ -1,4 +1,4 @@
-"""`epctx.compile_model`: ONNX Runtime's call, with the bytes of a build."""
+"""`epctx.compile_model`: ONNX Runtime's compile call, with the same bytes as a build."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 def compile_group(requests: Sequence[Request]) -> None:
-    """Compile the sessions of a group, in order, in a process of their own, and write all files.
+    """Compile the sessions of a group, in order, in one separate process, and write all files.
 
     Raises:
-        UsageError: two sessions have one name.
-        EpctxError: it failed; nothing is written.
+        UsageError: two sessions have the same name.
+        EpctxError: the compile failed; nothing is written.
     """
     names = [request.name for request in requests]
     if len(set(names)) < len(names):
@@ -69,9 +69,9 @@ def compile_group(requests: Sequence[Request]) -> None:
 
 _LOCK = threading.Lock()
 _open: list[Sharing] = []
-"""The spec's shared workspace: the sharing group that sessions of this process are in, if any."""
+"""Current sharing group of this process, as in the EPContext spec; empty outside of a group."""
 _waiting: list[Request] = []
-"""The same for EPs that need a fresh process: the sessions so far."""
+"""Sessions so far of the current sharing group, if its EPs need a fresh process."""
 
 
 def compile_model(

@@ -35,13 +35,13 @@ class Request(Struct, frozen=True, kw_only=True):
     """One model to compile.
 
     Attributes:
-        path: the source, absolute; None: `data` has it.
-        data: the source's bytes.
-        data_folder: of a source from bytes, where its external data is, absolute.
-        output: the EPContext model, absolute.
-        config: the spec's session options.
-        entries: other session config entries, for the EPs.
-        providers: EPs in priority order, with their options; the default EP is not among them.
+        path: absolute path of the source; None if `data` holds the source.
+        data: bytes of the source.
+        data_folder: absolute folder of the external data, for a source from bytes.
+        output: absolute path of the EPContext model.
+        config: session options of the EPContext spec.
+        entries: other session config entries, which go to the EPs.
+        providers: EPs in priority order, with their options; without the default EP.
     """
 
     path: Path | None
@@ -58,7 +58,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The model's name: the output's without `_ctx.onnx`."""
+        """Name of the model: the output's file name without `_ctx.onnx`."""
         return self.output.stem.removesuffix(_SUFFIX)
 
     @property
@@ -67,10 +67,10 @@ class Request(Struct, frozen=True, kw_only=True):
         return self.config.stop_share or not self.config.share
 
     def require_agreement(self, first: Request) -> None:
-        """Make sure that a session can join the sharing group that `first` has begun.
+        """Make sure that a session can join the sharing group that `first` started.
 
         Raises:
-            UsageError: it differs in what the group has in common.
+            UsageError: a setting that all sessions of a group must share differs.
         """
         for what, own, theirs in (
             ("other EPs or options", self.providers, first.providers),
@@ -100,11 +100,11 @@ class Request(Struct, frozen=True, kw_only=True):
         optimize: str | Sequence[str],
         partition: PartitionSettings,
     ) -> Request:
-        """Resolve paths, and refuse contradictions.
+        """Resolve the paths of a call, and refuse contradictory arguments.
 
         Raises:
             UsageError: see `compile_model`.
-            ModelError: there is no such file.
+            ModelError: the source file does not exist.
         """
         source = None if isinstance(model, bytes) else Path(model).absolute()
         request = cls(
@@ -128,7 +128,7 @@ class Request(Struct, frozen=True, kw_only=True):
     def _check(self) -> None:
         config = self.config
         if self.path is not None:
-            DataFile.open(self.path)  # before anything is asked of it: is there such a file?
+            DataFile.open(self.path)  # check first that the file exists
         if not self.providers:
             raise UsageError(
                 "no execution provider is named", remedy="name those that compile in `providers`"
@@ -196,22 +196,22 @@ NAME = "compile-model"
 
 
 def model_group(requests: Sequence[Request], folder: Path) -> ModelGroup:
-    """The model group of one session group, parsed.
+    """Parse the model group of one session group.
 
     Args:
-        requests: its sessions, in order; they agree in all but the model and its shapes.
-        folder: gets the manifest, and sources from bytes.
+        requests: sessions of the group, in order; they differ only in the model and its shapes.
+        folder: destination of the manifest and of sources given as bytes.
 
-    Raises as `parsed`.
+    Raises as `parsed_manifest`.
     """
     return parsed_manifest(write_manifest(requests, folder)).targets[0].groups[0]
 
 
 def parsed_manifest(path: Path) -> Manifest:
-    """Parse a manifest that `write` wrote; what is wrong is told without its place in it.
+    """Parse a manifest from `write_manifest`; errors name the argument, not a line of the file.
 
     Raises:
-        ManifestError: a name, an option or a value that is not allowed.
+        ManifestError: a name, an option or a value is not allowed.
     """
     try:
         return load.load(path, allow_outside=True)
@@ -307,7 +307,7 @@ def staging(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder inside `folder`, which is created if missing.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: the folder cannot be written.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -320,7 +320,7 @@ def move(moves: dict[Path, Path]) -> None:
     """Move files in order; existing files are replaced.
 
     Raises:
-        StorageError: the disk refuses, or a folder has one of the names.
+        StorageError: a file cannot be moved, or a folder has the name of one.
     """
     for source, target in moves.items():
         with StorageError.if_refused(

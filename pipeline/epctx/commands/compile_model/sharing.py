@@ -1,4 +1,4 @@
-"""Compilation in this process: sessions that share an EP context."""
+"""Compile sessions that share an EP context, in this process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from epctx.stages.compile import Chain, CompiledGroup
 
 
 class Sharing:
-    """The sessions of one sharing group, or the one session of a group that shares with nobody.
+    """Sessions of one sharing group, or the one session of a model that shares nothing.
 
     Args:
-        first: the first session's request; those that follow agree with it.
+        first: request of the first session; later requests must agree with it.
 
     Attributes:
-        closed: the group is finished or given up.
+        closed: True when the group is finished or has failed.
     """
 
     def __init__(self, first: Request) -> None:
@@ -32,7 +32,7 @@ class Sharing:
         self._written: list[Path] = []
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
-            # Weights that passes made are mapped from here until the binary is written.
+            # Weights made by passes are memory-mapped from here until the binary is written.
             scratch = tempfile.TemporaryDirectory(prefix="epctx-", ignore_cleanup_errors=True)
             self._scratch = Path(stack.enter_context(scratch))
             group = model_group([first], self._folder("described"))
@@ -49,11 +49,11 @@ class Sharing:
             self._stack = stack.pop_all()
 
     def session(self, request: Request) -> None:
-        """Compile one model and write what it has; the last session writes the binaries too.
+        """Compile one model and write its files; the last session also writes the binaries.
 
         Raises:
-            UsageError: it does not agree with the first; the group goes on without it.
-            EpctxError: it failed; the group is given up, and what it has written is removed.
+            UsageError: the request does not agree with the first; the group continues without it.
+            EpctxError: the compile failed; the group is closed, and its files are removed.
         """
         request.require_agreement(self._first)
         try:
@@ -106,7 +106,7 @@ class Sharing:
         self._written += [*moves.values(), request.output]
 
     def _require_own_names(self, request: Request, moves: dict[Path, Path]) -> None:
-        """Refuse files that belong to an earlier session or are the source."""
+        """Refuse to overwrite the source or files of an earlier session."""
         names = {path.name.casefold() for path in self._written}
         for target in (*moves.values(), request.output):
             if target.name.casefold() in names or target == request.path:

@@ -1,4 +1,4 @@
-"""Compare two builds, two locks, or a build and a lock: causes before effects, down to the node."""
+"""Compare two builds, two locks, or a build and a lock, from causes to effects, node by node."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Changed(Struct, frozen=True, kw_only=True):
 
     Attributes:
         area: toolchain, host, source and setting are causes. code (of epctx) and key (of an action)
-            appear only if there is no cause. partition: assignment of nodes to EPs. binary: the
-            description inside a context binary. The others are parts of a model file; metadata is
-            the part that only describes it.
-        where: the source, EP, group, model, or place in a file.
-        what: old and new value in words.
+            appear only if no cause is known. partition is the assignment of nodes to EPs. binary is
+            the description inside a context binary. The other areas are parts of a model file;
+            metadata does not affect what the model computes.
+        where: the source, EP, group or model that differs, or the place in a file.
+        what: old and new value, in words.
     """
 
     area: Area
@@ -53,12 +53,12 @@ class Changed(Struct, frozen=True, kw_only=True):
 
 
 class ChangedFile(Struct, frozen=True, kw_only=True):
-    """A file that differs, or that only one side has.
+    """File that differs, or that only one side has.
 
     Attributes:
-        file: `<target>/<group>/<name>`, followed by the kind of host if two locks have several.
-        old, new: None if that side does not have the file.
-        difference: the first difference in bytes; None if a side's file is not on this disk.
+        file: `<target>/<group>/<name>`, followed by the kind of host if a lock has several.
+        old, new: the file on each side; None if that side does not have it.
+        difference: the first difference in bytes; None if the file of one side is not on this disk.
     """
 
     file: str
@@ -72,8 +72,8 @@ class Comparison(Brief, frozen=True, kw_only=True):
 
     Attributes:
         old, new: the sides as the user named them.
-        same: nothing differs in the facts that both sides have.
-        same_files: number of files that are the same on both sides.
+        same: True if all facts that both sides have are equal.
+        same_files: number of files that are equal on both sides.
         not_compared: facts that only one side has, in words.
     """
 
@@ -91,11 +91,10 @@ class Side(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: the side as the user named it.
-        lock: None for a folder without a report and for a build that failed.
-        report: None for a lock and for a folder without a report.
-        folder: folder with the files of each `<target>/<group>`; None for a lock, or if the files
-            are gone.
-        files: files by `<target>/<group>/<name>`, from the disk if they are there, else from the
+        lock: lock of the side; None for a folder without a report and for a failed build.
+        report: build report of the side; None for a lock and for a folder without a report.
+        folder: folder that holds `<target>/<group>`; None for a lock, or if the files are gone.
+        files: files by `<target>/<group>/<name>`, from the disk if they exist there, else from the
             lock.
     """
 
@@ -107,7 +106,7 @@ class Side(Struct, frozen=True, kw_only=True):
 
     @property
     def is_lock(self) -> bool:
-        """Tell whether this is a lock file alone, which may have several kinds of host."""
+        """Tell whether the side is a bare lock file, which may cover several kinds of host."""
         return self.lock is not None and self.report is None
 
     @property
@@ -118,7 +117,7 @@ class Side(Struct, frozen=True, kw_only=True):
 
     @property
     def golden(self) -> frozenset[str]:
-        """Each `<target>/<group>` that was built with golden files."""
+        """`<target>/<group>` of every group that was built with golden files."""
         if self.is_lock:
             return frozenset()
         if self.report is None:
@@ -129,7 +128,7 @@ class Side(Struct, frozen=True, kw_only=True):
 
 
 def _kinds_of_host(old: Side, new: Side) -> list[tuple[Side, Side]]:
-    """Pair both sides for each kind of host that both have outputs of, or for one if none is."""
+    """Pair the sides for each common kind of host; without one, pair the first kinds."""
     one, other = (() if s.lock is None else hosts.kinds(s.lock) for s in (old, new))
     both = [(kind, kind) for kind in one if kind in other]
     return [(_on(old, a), _on(new, b)) for a, b in both or [((*one, {})[0], (*other, {})[0])]]
@@ -149,10 +148,10 @@ def _golden_group(file: str) -> str | None:
 
 
 def side(path: Path) -> Side:
-    """Read what is at a path: a lock, a report, or a folder of outputs.
+    """Read one side from a path: a lock, a report, or a folder of outputs.
 
     Raises:
-        UsageError: there is nothing at the path, or nothing that can be compared.
+        UsageError: the path does not exist, or holds nothing that can be compared.
         LockError: the lock cannot be read.
     """
     if path.is_dir():
@@ -170,7 +169,7 @@ def side(path: Path) -> Side:
 
 
 def _of_folder(path: Path) -> Side:
-    """Read a build by its `dist` or `dist/<name>`, or any folder with group folders."""
+    """Read a build from its `dist`, from `dist/<name>`, or from any folder with group folders."""
     beside = path.resolve().with_name(f"{path.resolve().name}.build.json")
     if beside.is_file():
         return _of_build(path, command.read(beside), path)
@@ -203,7 +202,7 @@ def _of_build(path: Path, report: BuildReport, folder: Path) -> Side:
 
 
 def _on_disk(folder: Path) -> dict[str, LockedFile]:
-    """List every file of every folder with sums, except the sums themselves."""
+    """List all files of each folder that has a SHA256SUMS, without the SHA256SUMS."""
     return {
         path.relative_to(folder).as_posix(): LockedFile(
             size=path.stat().st_size, sha256=digest.of_file(path, "sha256").hex
@@ -223,7 +222,7 @@ def _locked(locked: Lock) -> dict[str, LockedFile]:
 
 
 def compare(old: Side, new: Side) -> Comparison:
-    """Compare two sides. Raises OSError, too."""
+    """Compare two sides. Raises OSError if a file cannot be read."""
     kinds = tuple(_hosts(old, new))
     (old, new), *more = _kinds_of_host(old, new)
     files = (*_files(old, new), *_of_other_hosts(old, new, more))
@@ -246,7 +245,7 @@ def compare(old: Side, new: Side) -> Comparison:
 
 
 def _hosts(old: Side, new: Side) -> Iterator[Changed]:
-    """Kinds of host that only one of two lock files has outputs of, if one has several."""
+    """Kinds of host with outputs in only one of two lock files, if a file has several kinds."""
     if old.lock is None or new.lock is None or not (old.is_lock and new.is_lock):
         return
     if not (old.lock.hosts or new.lock.hosts):
@@ -264,7 +263,7 @@ def _hosts(old: Side, new: Side) -> Iterator[Changed]:
 def _of_other_hosts(
     old: Side, new: Side, more: Sequence[tuple[Side, Side]]
 ) -> Iterator[ChangedFile]:
-    """Files of the other kinds of host, with the name of the kind."""
+    """Files for the other kinds of host, labelled with the kind."""
     listed = {(each.file, each.old, each.new) for each in _files(old, new)}
     for one, other in more:
         assert one.lock is not None
@@ -275,7 +274,7 @@ def _of_other_hosts(
 
 
 def _locks(old: Side, new: Side) -> Iterator[Changed]:
-    """Differences of toolchain, host, sources and settings; `_files` has the files."""
+    """Differences of toolchain, host, sources and settings; `_files` compares the files."""
     if old.lock is None or new.lock is None:
         return
     for each in between_locks(old.lock, new.lock):
@@ -284,7 +283,7 @@ def _locks(old: Side, new: Side) -> Iterator[Changed]:
 
 
 def _partitions(old: Side, new: Side) -> Iterator[Changed]:
-    """Differences in the assignment of nodes and in the passes, for models that both sides have."""
+    """Differences in the assignment of nodes and in the passes, for models on both sides."""
     before, after = old.models, new.models
     for name in sorted(before.keys() & after.keys()):
         for change in between(*map(_plain, (before[name], after[name]))):
@@ -352,7 +351,7 @@ def _binary(path: Path) -> BinaryInfo | None:
 
 
 def not_compared(old: Side, new: Side) -> Iterator[str]:
-    """Facts that only one side has, in words that name the other side."""
+    """Facts that only one side has, each with the reason why the other side lacks it."""
     for one, other in ((old, new), (new, old)):
         if extra := len(other.golden - one.golden):
             groups = f"{extra} group{'s' * (extra != 1)}"

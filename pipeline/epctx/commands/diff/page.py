@@ -1,4 +1,4 @@
-"""The page of two builds: `epctx diff A B --html FILE`."""
+"""HTML page that compares two builds: `epctx diff A B --html FILE`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from epctx.verification.findings import error_words, largest_error
 SHOWN: Final = 100
 """Number of differences of a group that the page lists."""
 FEW: Final = 3
-"""Number of differing groups up to which all are open."""
+"""Up to this number of differing groups, the page shows all of them open."""
 NONE: Final = "\N{EN DASH}"
 """Text of an empty cell."""
 _GOOD: Final = ("built", "up to date")
 
 
 class Fact(Struct, frozen=True):
-    """A fact of both builds. `tone`: "good" or "bad" for the change, empty if it is neither."""
+    """Fact of both builds. `tone` is "good" or "bad" for the change, empty for neither."""
 
     name: str
     old: str
@@ -43,7 +43,7 @@ class Fact(Struct, frozen=True):
 
 
 class ComparedNumbers(Struct, frozen=True, kw_only=True):
-    """An output of a model on both sides, each on the inputs with the largest error."""
+    """Output of a model on both sides, each for the inputs with the largest error."""
 
     model: str
     output: str
@@ -52,14 +52,14 @@ class ComparedNumbers(Struct, frozen=True, kw_only=True):
 
 
 class ComparedGroup(Struct, frozen=True, kw_only=True):
-    """A group of either build.
+    """Group that is in at least one of the builds.
 
     Attributes:
         label: `group@target`.
-        old, new: None if that build does not have the group.
+        old, new: the group in each build; None if the build does not have it.
         changes: differences in settings, toolchain, partitions, models and binaries.
         files: files that differ or that only one build has.
-        same: nothing differs except the time it took and whether it had to be built.
+        same: True if only the build time and the up-to-date state may differ.
     """
 
     label: str
@@ -73,7 +73,7 @@ class ComparedGroup(Struct, frozen=True, kw_only=True):
 
 
 def groups(old: BuildReport, new: BuildReport, found: Comparison) -> tuple[ComparedGroup, ...]:
-    """List the groups of both builds: those that differ first, else in the order of the new one."""
+    """List the groups of both builds: differing groups first, then in the new build's order."""
     before, after = (
         {figures.group_label(group): group for group in each.groups} for each in (old, new)
     )
@@ -86,7 +86,7 @@ def groups(old: BuildReport, new: BuildReport, found: Comparison) -> tuple[Compa
 
 
 def of_no_group(groups: tuple[ComparedGroup, ...], found: Comparison) -> tuple[Changed, ...]:
-    """List the differences of the builds as a whole: toolchain, host, sources."""
+    """List differences that belong to no group: toolchain, host, sources."""
     prefixes = [_prefix(each) for group in groups for each in (group.old, group.new) if each]
     return tuple(
         change
@@ -132,12 +132,12 @@ def _prefix(group: GroupReport) -> str:
 
 
 def _is_of(where: str, prefix: str) -> bool:
-    """Tell whether a place (`target/group`, `target/group/model_ctx.onnx`) is in a group."""
+    """Tell whether a place (`target/group`, `target/group/model_ctx.onnx`) belongs to a group."""
     return where == prefix or where.startswith(f"{prefix}/")
 
 
 def _written(old: GroupReport, new: GroupReport, prefix: str) -> Iterator[Changed]:
-    """Changed settings of a group, if both reports have them; else the locks show them."""
+    """Changed settings of a group, if both reports have its settings."""
     if old.manifest and new.manifest:
         for change in between(old.manifest, new.manifest):
             yield Changed(area="setting", where=prefix, what=str(change))
@@ -177,7 +177,7 @@ def _fact(
     words: Callable[[GroupReport], str],
     good: Callable[[GroupReport], float | None] = lambda _: None,
 ) -> Fact:
-    """Make a fact. `good` returns a number of which more is better; None if it is unknown."""
+    """Make a fact. `good` returns a number, the higher the better; None if it is unknown."""
     before, after = (good(group) if group else None for group in (old, new))
     tone = ""
     if before is not None and after is not None and before != after:
@@ -244,7 +244,7 @@ def write(old: Side, new: Side, comparison: Comparison, page: Path) -> None:
 
     before, after = _report(old), _report(new)
     rows = groups(before, after, comparison)
-    # The page holds no path of the builder.
+    # The page must not contain paths of the build host.
     sides = replace(old, name="the old build"), replace(new, name="the new build")
     text = document(
         "compared.html",

@@ -1,1 +1,1 @@
-"""`epctx doctor`: what is installed here, and what this host can build and run."""
+"""`epctx doctor`: report what is installed, and what this host can build and run."""

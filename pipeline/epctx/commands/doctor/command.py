@@ -1,7 +1,7 @@
-"""`doctor`: what is installed, what this host can do with it, and what is to be repaired.
+"""`doctor`: report what is installed, what this host can do with it, and what to repair.
 
-Nothing of a vendor is loaded into this process: each EP is asked in one of its own (`probe`), all
-side by side. The reference EP is epctx's own and needs none.
+No vendor library is loaded into this process. Each EP is probed in a process of its own (`probe`),
+all at the same time. The reference EP is part of epctx and needs no process.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from epctx.worker.process import environment
 
 _REQUIRED = re.compile(r"[A-Za-z0-9._-]+")
 _OWNED = re.compile(r"^(\w+)(?:/__init__)?\.py,", re.MULTILINE)
-"""Lines in a distribution's RECORD that show which imports it owns."""
+"""Pattern for lines of a distribution's RECORD that name the modules it installs."""
 
 
 def diagnose() -> Diagnosis:
-    """Look at this host. Changes nothing; takes a second or two."""
+    """Diagnose this host. Changes nothing; takes a second or two."""
     names = (probe.BUILT_IN, *registry.names())
     with asking(names) as answers:
         host = _host()
@@ -70,10 +70,10 @@ def diagnose() -> Diagnosis:
 
 
 def conflicts() -> Iterator[ProviderUnavailable]:
-    """Imports of epctx and of its EPs that several installed distributions own.
+    """Modules of epctx and its EPs that several installed distributions contain.
 
-    The one installed last has overwritten files of the others, and whichever is uninstalled takes
-    files of the rest with it. Packages without an `__init__.py` are shared on purpose.
+    The distribution installed last has overwritten files of the others, and uninstalling one of
+    them also removes files of the rest. Packages without an `__init__.py` are shared on purpose.
     """
     needed = _needed()
     found: dict[str, list[Distribution]] = {}
@@ -91,7 +91,7 @@ def conflicts() -> Iterator[ProviderUnavailable]:
 
 
 def _needed() -> set[str]:
-    """Distributions that epctx and the packages of EPs require, and ONNX Runtime's."""
+    """Names of the distributions that epctx and its EP packages require, and ONNX Runtime's."""
     dists = [importlib.metadata.distribution("epctx")]
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         dists += [entry.dist] if entry.dist is not None else []
@@ -105,9 +105,10 @@ def _needed() -> set[str]:
 
 
 def _owned(distribution: Distribution) -> set[str]:
-    """Imports that a distribution brings, by the record of its files, if it has one.
+    """Modules that a distribution installs, read from its RECORD file, if it has one.
 
-    The record is read as text: as `Distribution.files` it takes longer than all else together.
+    The file is read as text, because `Distribution.files` takes longer than the rest of a
+    diagnosis.
     """
     record = distribution.read_text("RECORD")
     if record is None:
@@ -116,19 +117,19 @@ def _owned(distribution: Distribution) -> set[str]:
 
 
 def _plain(name: str) -> str:
-    """A distribution's name as pip compares it."""
+    """Normalized name of a distribution, as pip compares names."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @contextmanager
 def asking(names: Sequence[str]) -> Iterator[Iterator[ProviderDiagnosis]]:
-    """Ask all EPs about this host at the same time, from now on; see `ask`."""
+    """Start to probe all EPs at the same time; yield their diagnoses. See `ask`."""
     with ThreadPoolExecutor(max_workers=len(names) or 1) as pool:
         yield (found for each in pool.map(ask, names) for found in each)
 
 
 def ask(name: str) -> list[ProviderDiagnosis]:
-    """Ask an EP, or all EPs built into ONNX Runtime, about this host, in a process of its own."""
+    """Probe one EP, or all EPs built into ONNX Runtime, in a process of its own."""
     if name == reference.NAME:
         return [probe.diagnose(name)]
     with tempfile.TemporaryDirectory(prefix="epctx-doctor-") as folder:
@@ -144,7 +145,7 @@ def ask(name: str) -> list[ProviderDiagnosis]:
                 )
             except subprocess.TimeoutExpired:
                 return [_broken(name, f"did not answer within {limits.PROBE_SECONDS}", log)]
-        # Its exit code is believed over its answer: a library may crash when it is unloaded.
+        # The exit code overrides the answer: a library may crash when it is unloaded.
         if ended.returncode == 0:
             return codec.decode(ended.stdout, list[ProviderDiagnosis])
         words = native_process.describe_end(ended.returncode) or process.exit_words(
@@ -188,7 +189,7 @@ def _host() -> HostDiagnosis:
 
 
 def _cache(location: places.Location, problems: list[Failure]) -> CacheDiagnosis:
-    """Describe the cache folder; if it is missing, its nearest existing parent decides."""
+    """Describe the cache folder. If it is missing, check its nearest existing parent."""
     folder = location.folder
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent

@@ -1,4 +1,4 @@
-"""One EP's answer about this host, in a process of its own, and the types of a diagnosis.
+"""Probe of one EP on this host, in a process of its own; types of a diagnosis.
 
 python -P -m epctx.commands.doctor.probe NAME > diagnosis.json
 """
@@ -32,17 +32,17 @@ class ProviderDiagnosis(Struct, frozen=True, kw_only=True):
     """An execution provider on this host.
 
     Attributes:
-        name: ONNX Runtime's name of it.
-        package: the distribution that brings it to epctx, with its version.
-        state: `no device`: it is installed, and this host has nothing that it can use; `broken`:
-            it is installed, and cannot be loaded, or its library crashed.
-        versions: of what it is made of, by distribution.
-        devices: of this host, in words.
-        builds: it can compile here; None if nobody tried it on such a host.
-        runs: its contexts can run here; None if nobody tried.
-        limits: what it cannot do here, one sentence each.
-        tried: hosts on which epctx was tried with it; None if on none.
-        failure: why it is not ready, and what to do.
+        name: ONNX Runtime's name of the EP.
+        package: distribution that adds the EP to epctx, with its version.
+        state: `no device`: installed, but this host has no device for it. `broken`: installed, but
+            it cannot be loaded, or its library crashed.
+        versions: versions of its toolchain, by distribution.
+        devices: its devices on this host, in words.
+        builds: True if it can compile here; None if it was never tried on such a host.
+        runs: True if its contexts can run here; None if that was never tried.
+        limits: its limits on this host, one sentence each.
+        tried: hosts on which epctx was tested with it; None if it was never tested.
+        failure: reason why it is not ready, with a remedy; None if it is ready.
     """
 
     name: str
@@ -58,7 +58,7 @@ class ProviderDiagnosis(Struct, frozen=True, kw_only=True):
 
 
 class HostDiagnosis(Struct, frozen=True, kw_only=True):
-    """The host. `memory` is in bytes; `packages`: versions of what epctx stands on."""
+    """The host. `memory` is in bytes; `packages` has the versions of epctx's dependencies."""
 
     system: str
     machine: str
@@ -69,12 +69,12 @@ class HostDiagnosis(Struct, frozen=True, kw_only=True):
 
 
 class CacheDiagnosis(Struct, frozen=True, kw_only=True):
-    """The cache's folder, which need not exist yet.
+    """Cache folder, which need not exist yet.
 
     Attributes:
-        folder: absolute.
-        readonly: asked for by the environment.
-        writable: files can be made in it, or, where it does not exist, it can be made.
+        folder: absolute path.
+        readonly: True if the environment makes the cache read-only.
+        writable: True if files can be created in the folder, or the missing folder can be created.
     """
 
     folder: str
@@ -83,11 +83,11 @@ class CacheDiagnosis(Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(Brief, frozen=True, kw_only=True):
-    """All of it.
+    """Diagnosis of the host, the cache and all EPs.
 
     Attributes:
         hidden: EPs whose devices the environment hides.
-        problems: what is to be repaired; an EP that is not installed is none.
+        problems: faults to repair; an EP that is not installed is no fault.
     """
 
     epctx: str
@@ -103,7 +103,7 @@ BUILT_IN: Final = "onnxruntime"
 
 
 def diagnose(name: str) -> ProviderDiagnosis:
-    """An EP that a package brings; loads its library into this process."""
+    """Diagnose an EP that a package adds. Loads its library into this process."""
     try:
         package = registry.package_of(registry.entry_of(name))
     except ProviderUnavailable as error:
@@ -125,7 +125,7 @@ def diagnose(name: str) -> ProviderDiagnosis:
 
 
 def built_in() -> list[ProviderDiagnosis]:
-    """The EPs that onnxruntime has, and those that another distribution of it would have."""
+    """Diagnose the EPs of the installed onnxruntime, and list EPs of its other distributions."""
     import onnxruntime as ort
 
     try:
@@ -195,7 +195,7 @@ def _versions(provider: ExecutionProvider) -> dict[str, str]:
     except ProviderUnavailable as error:
         if error.__cause__ is not None:
             raise
-        return {}  # two distributions own one import, which is told as that
+        return {}  # two distributions contain one module; `conflicts` reports that
 
 
 def _not_ready(name: str, package: str, state: State, error: EpctxError) -> ProviderDiagnosis:
@@ -205,7 +205,7 @@ def _not_ready(name: str, package: str, state: State, error: EpctxError) -> Prov
 
 
 def main() -> None:
-    """Write the answer to the original stdout; vendors' libraries print to file descriptor 1."""
+    """Write the diagnosis to the original stdout; vendor libraries print to file descriptor 1."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     (name,) = sys.argv[1:]

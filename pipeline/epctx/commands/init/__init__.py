@@ -1,1 +1,1 @@
-"""`epctx init`: a starter manifest, for models, a folder of onnxruntime-genai, or an example."""
+"""`epctx init`: write a starter manifest for models, an onnxruntime-genai folder, or an example."""

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from epctx.graph.inputs import InputSpec
 
 SAMPLES = "calib"
-"""The folder beside the manifest that samples go into."""
+"""Folder for samples, beside the manifest."""
 
 
 def quantize_lines(
     models: Sequence[Path], manifest: Path, provider: str, *, asked: bool
 ) -> Iterator[str]:
-    """The lines of the group: `quantize` where it is asked for, else a comment where it helps.
+    """Lines with `quantize` if it is requested, else a comment if quantization would help.
 
     Raises:
-        UsageError: it is asked for, and a model is not of float32.
+        UsageError: quantization is requested, and a model is not float32.
         ModelError: a model cannot be read.
     """
     if asked:
@@ -77,12 +77,12 @@ def _calibration(models: Sequence[Path], manifest: Path) -> Iterator[str]:
 
 
 def _printable(specs: Sequence[InputSpec]) -> str:
-    """Their types on one line, whatever their dimensions are called."""
+    """Input types on one line, with escaped dimension names."""
     return repr(", ".join(map(str, specs)))[1:-1]
 
 
 def _precision(model: Path) -> str:
-    """Return float32 if all outputs have it, else the precision of the first other one."""
+    """Return float32 if all outputs are float32, else the first other precision."""
     from epctx.graph.serde import reader
     from epctx.verification.numbers.tolerances import precisions
 
@@ -131,7 +131,7 @@ def write(
     schema: bool = False,
     force: bool = False,
 ) -> Path:
-    """Write a starter manifest for `models`; as `api.init`."""
+    """Write a starter manifest for `models`, as described in `api.init`."""
     path = path or folder(models) / NAME
     given = dict(options or {})
     beside: dict[Path, str] = {}
@@ -161,7 +161,7 @@ def refuse_files(paths: Iterable[Path], *, force: bool) -> None:
     """Refuse to replace existing files unless `force` is set.
 
     Raises:
-        UsageError: one of the files is there.
+        UsageError: one of the files exists.
     """
     for file in paths:
         if not force and file.exists():
@@ -174,10 +174,10 @@ def refuse_files(paths: Iterable[Path], *, force: bool) -> None:
 
 
 def save(contents: Mapping[Path, str]) -> None:
-    """Write files, each whole or not at all.
+    """Write files; each is written whole or not at all.
 
     Raises:
-        StorageError: one cannot be written.
+        StorageError: a file cannot be written.
     """
     for file, content in contents.items():
         with (
@@ -192,10 +192,10 @@ def save(contents: Mapping[Path, str]) -> None:
 
 
 def folder(models: Sequence[Path]) -> Path:
-    """Folder from which a manifest can name all models: the current one, else the nearest.
+    """Folder for a manifest that names all models: the current folder, else their nearest parent.
 
     Raises:
-        UsageError: no folder holds them all, but the root of the file system.
+        UsageError: only the root of the file system holds all models.
     """
     paths = [_absolute(model) for model in models]
     places = [path if path.is_dir() else path.parent for path in paths]
@@ -204,7 +204,7 @@ def folder(models: Sequence[Path]) -> Path:
         return Path()
     try:
         found = Path(os.path.commonpath(places))
-    except ValueError:  # Windows: on several drives
+    except ValueError:  # Windows: the models are on several drives
         found = Path(places[0].anchor)
     if found == Path(found.anchor):
         raise UsageError(
@@ -225,7 +225,7 @@ def text(
     quantize: bool = False,
     size_options: SizeOptions = NO_SIZES,
 ) -> str:
-    """The starter manifest's text; raises as `write` does."""
+    """Text of the starter manifest. Raises as `write` does."""
     quantizing = [*quantize_lines(models, path, provider, asked=quantize)]
     if any(model.is_dir() for model in models):
         return _of_folder(models, path, provider, options)
@@ -250,7 +250,7 @@ def text(
 def _of_folder(
     models: Sequence[Path], path: Path, provider: str, options: Mapping[str, str]
 ) -> str:
-    """The manifest for a folder of onnxruntime-genai."""
+    """Text of the manifest for an onnxruntime-genai folder."""
     if len(models) > 1:
         raise UsageError(
             f"{len(models)} models or folders, and a folder among them",
@@ -266,7 +266,7 @@ def _of_folder(
 
 
 def model_names(models: Sequence[Path]) -> list[str]:
-    """A key for each model: its file's name made safe, told apart by a number."""
+    """Key for each model: a safe form of its file name, made unique by a number."""
     keys: list[str] = []
     for model in models:
         stem = _name(model.stem, "model")
@@ -277,7 +277,7 @@ def model_names(models: Sequence[Path]) -> list[str]:
 
 
 def manifest_name(models: Sequence[Path], path: Path) -> str:
-    """The manifest's `name`: its model's, else that of the folder."""
+    """Value of `name`: the name of the only model, else the folder's name."""
     keys = model_names(models)
     return keys[0] if len(keys) == 1 else _name(path.absolute().parent.name, "models")
 
@@ -285,7 +285,10 @@ def manifest_name(models: Sequence[Path], path: Path) -> str:
 def model_lines(
     models: Sequence[Path], path: Path, size_options: SizeOptions = NO_SIZES
 ) -> Iterator[str]:
-    """`models`, with sizes for what is dynamic; `path`: of the manifest. Raises as `write`."""
+    """The `models` section, with sizes for dynamic dimensions, for the manifest at `path`.
+
+    Raises as `write` does.
+    """
     from epctx.graph import inputs
     from epctx.graph.serde import reader
 
@@ -302,7 +305,7 @@ def model_lines(
 
 
 def _verify_lines(path: Path, size_options: SizeOptions) -> Iterator[str]:
-    """`verify`, with the files of inputs that are given."""
+    """The `verify` section, with the input files that the user gave."""
     if size_options.files:
         listed = ", ".join(scalar(relative(file, path)) for file in size_options.files)
         yield f"    verify: {{inputs: {{files: [{listed}]}}}}"
@@ -311,14 +314,14 @@ def _verify_lines(path: Path, size_options: SizeOptions) -> Iterator[str]:
 
 
 def alias(provider: str) -> str:
-    """A short name for the manifest: `qnn` for QNNExecutionProvider."""
+    """Short EP name for the manifest: `qnn` for QNNExecutionProvider."""
     return _name(provider.removesuffix("ExecutionProvider").lower(), "ep")
 
 
 def _shapes(
     model: Path, proto: onnx.ModelProto, inputs: Sequence[InputSpec], size_options: SizeOptions
 ) -> Iterator[str]:
-    """Sizes for what is dynamic; a comment, where it is not known that the model runs at them."""
+    """Lines with sizes for dynamic dimensions; commented out if the model does not run at them."""
     from epctx.commands.init import sizes
 
     found = sizes.find(model, proto, inputs, size_options)
@@ -346,7 +349,7 @@ def _shapes(
 
 
 def provider_lines(provider: str, options: Mapping[str, str]) -> Iterator[str]:
-    """An entry of `execution_providers`, with what is advised and left out in a comment."""
+    """Entry of `execution_providers`; advised options that are missing are named in comments."""
     schema = providers.find(provider)
     known = schema.properties if schema is not None else {}
     yield f"  {alias(provider)}:"
@@ -362,7 +365,7 @@ def provider_lines(provider: str, options: Mapping[str, str]) -> Iterator[str]:
 
 
 def sharing_lines(keys: Sequence[str], share: bool) -> Iterator[str]:
-    """`sharing_groups`, or how several models would share, in a comment."""
+    """The `sharing_groups` section, or a comment that shows it for several models."""
     listed = f"[{', '.join(map(scalar, keys))}]"
     if share:
         yield "    sharing_groups:    # one context for all: the first names the binary"
@@ -395,15 +398,15 @@ def _refusal(violation: Violation) -> EpctxError:
 
 
 def _absolute(path: Path) -> Path:
-    """A path without `..`, links left alone."""
+    """Absolute path without `..`; links are not followed."""
     return Path(os.path.normpath(path.absolute()))
 
 
 def relative(model: Path, manifest: Path) -> str:
-    """A file as a manifest names it.
+    """Path of a file as written in the manifest.
 
     Raises:
-        UsageError: it lies outside of the manifest's folder.
+        UsageError: the file lies outside the manifest's folder.
     """
     folder, path = _absolute(manifest.parent), _absolute(model)
     for base, target in ((folder, path), (folder.resolve(), model.resolve())):
@@ -417,24 +420,24 @@ def relative(model: Path, manifest: Path) -> str:
 
 
 def _name(text: str, fallback: str) -> str:
-    """A text made a name that is safe as a file name, with room for a number."""
+    """Turn a text into a safe file name that leaves room for a number."""
     safe = re.sub(r"[^A-Za-z0-9_.+-]+", "_", text).lstrip(".+-")[: filenames.MAX_LENGTH - 10]
     safe = safe.rstrip(".") if safe.strip("_.+-") else fallback
     return f"_{safe}" if filenames.problem(safe) else safe
 
 
 def scalar(text: str) -> str:
-    """A text as YAML: in quotes where it would not be one, or not be that one, without."""
+    """Write a text as a YAML scalar, in quotes if YAML would read it as another value."""
     if _PLAIN.fullmatch(text) and tree.resolve(text) == text and not text.startswith("-"):
         return text
     return quoted(text)
 
 
 def _option(value: str, schema: Mapping[str, object] | None) -> str:
-    """An option's value: a text where it may be one, else the number, list or whatever it reads as.
+    """Write an option's value as text if the option may be text, else as YAML reads it.
 
     Args:
-        schema: of the option; None if nothing is known about it.
+        schema: schema of the option; None if it is unknown.
     """
     types = "string" if schema is None else str(schema.get("type", ""))
     if value[:1] == "[" and value[-1:] == "]" and "array" in types:
@@ -446,10 +449,10 @@ def _option(value: str, schema: Mapping[str, object] | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text in double quotes, as YAML has them: JSON's escapes, but for pairs of surrogates.
+    """Write a text in double quotes for YAML, with JSON's escapes, but no surrogate pairs.
 
     Raises:
-        UsageError: it is no text, as the name of a file can be.
+        UsageError: the value is not valid text; file names can be invalid.
     """
     try:
         text.encode()

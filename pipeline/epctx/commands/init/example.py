@@ -17,12 +17,12 @@ def write(folder: Path, *, force: bool = False) -> Path:
     """Write the model `digits.onnx`: float32 `image` [1, 1, 28, 28] to `scores` [1, 10].
 
     Args:
-        folder: where it goes; is made.
-        force: overwrite a file that is there.
+        folder: destination folder, created if missing.
+        force: overwrite an existing file.
 
     Raises:
-        UsageError: a file of that name is there.
-        StorageError: it cannot be written.
+        UsageError: a file of that name exists.
+        StorageError: the model cannot be written.
     """
     path = folder / NAME
     if path.exists() and not force:
@@ -55,7 +55,7 @@ def _model() -> bytes:
         return numpy_helper.from_array(values.astype(np.float32), name)
 
     def halved(source: str, number: int) -> tuple[NodeProto, NodeProto]:
-        """A convolution to half the height and width, and its activation."""
+        """Add a convolution that halves height and width, and its activation."""
         names = [source, f"w{number}"]
         window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
         return (

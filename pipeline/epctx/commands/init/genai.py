@@ -1,4 +1,4 @@
-"""Starter manifest for a folder of onnxruntime-genai's model builder."""
+"""Starter manifest for a folder written by onnxruntime-genai's model builder."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from epctx.parsing.schema.providers import ForDecoders
 from epctx.text import size_words
 
 _SHARE: Final = 0.8
-"""Part of this machine's memory that a compile may take."""
+"""Share of this machine's memory that a compile may use."""
 _BESIDE: Final = 4
-"""Number of pieces that fit into this machine's memory at the same time."""
+"""A piece may use this machine's memory divided by this number."""
 _GB: Final = 1_000_000_000
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """Memory, size and time of a compile of models over the same weights.
+    """Estimated memory, size and time to compile models that use the same weights.
 
     Attributes:
-        weights: how many.
-        memory: bytes, of all of them in one context.
-        largest: bytes of memory, of the largest weight alone.
-        context: bytes of the context.
-        most: bytes of a context that a device loads.
-        seconds: of one core.
-        machine: bytes of memory that this machine has.
-        measured_on: the EP's version.
+        weights: number of weights.
+        memory: bytes of memory to compile all weights into one context.
+        largest: bytes of memory to compile only the largest weight.
+        context: size of the context, in bytes.
+        most: largest context that a device loads, in bytes.
+        seconds: compile time on one core.
+        machine: memory of this machine, in bytes.
+        measured_on: version of the EP that was measured.
     """
 
     weights: int
@@ -49,7 +49,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     @property
     def max_memory(self) -> str | None:
-        """`partition.pieces.max_memory` in the manifest; None if one context is enough."""
+        """Value of `partition.pieces.max_memory` in the manifest; None if one context is enough."""
         if self.memory <= _SHARE * self.machine and self.context <= self.most:
             return None
         wanted = max(self.largest, min(self.machine // _BESIDE, 2 * self.most))
@@ -57,7 +57,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Lines for people, with the basis; none if that is next to nothing."""
+        """Sentences for the user, with the basis of the estimate; empty if the compile is small."""
         if self.memory < _GB and self.max_memory is None:
             return ()
         minutes = self.seconds / 60
@@ -71,8 +71,9 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 
 def of_model(path: Path, provider: str, models: int) -> Estimate | None:
-    """Return what so many models of one source would take together on an EP; None where that was
-    not measured. Weights are not read.
+    """Estimate the compile of `models` models of one source on an EP; None without measurements.
+
+    Reads no weights.
 
     Raises:
         ModelError: the model cannot be read.
@@ -103,16 +104,16 @@ def of_model(path: Path, provider: str, models: int) -> Estimate | None:
 
 
 LENGTH: Final = 1024
-"""Tokens of a conversation, at most: what a model is compiled for takes that much memory."""
+"""Most tokens of a conversation: the compiled model reserves memory for all of them."""
 WINDOW: Final = 64
-"""Tokens of the prompt at a time."""
+"""Tokens of the prompt that are processed at a time."""
 
 
 def folder(path: Path) -> GenaiFolder:
-    """The folder, read.
+    """Read the folder.
 
     Raises:
-        ModelError: it is none of a decoder-only model with sizes that can be chosen.
+        ModelError: the folder has no decoder-only model, or the model's sizes are fixed.
     """
     if not genai.is_folder(path):
         raise ModelError(
@@ -141,13 +142,13 @@ def folder(path: Path) -> GenaiFolder:
 
 
 def option_files(provider: str, given: Collection[str]) -> Mapping[str, object]:
-    """Options of an EP that a decoder needs and that are files, with what is in each."""
+    """File options that a decoder needs on an EP and that were not given, with file contents."""
     wanted = _known(provider).files
     return {name: content for name, content in wanted.items() if name not in given}
 
 
 def models(found: GenaiFolder, path: str, scalar: Callable[[str], str]) -> Iterator[str]:
-    """The two models. `path`: of the ONNX model, as the manifest writes it."""
+    """Lines for the two models. `path` is the ONNX model as written in the manifest."""
     length = _length(found)
     window = min(WINDOW, length // 2)
     yield f"  prefill:    # the prompt, {window} tokens at a time"
@@ -157,7 +158,7 @@ def models(found: GenaiFolder, path: str, scalar: Callable[[str], str]) -> Itera
 
 
 def group(found: GenaiFolder, provider: str, alias: str, source: str) -> Iterator[str]:
-    """The rest from `model_groups` on. `source`: the folder, as the manifest writes it."""
+    """Lines from `model_groups` on. `source` is the folder as written in the manifest."""
     names, length = found.names, _length(found)
     ranges = {
         names.input_ids: [0, found.settings.vocab_size - 1],
@@ -211,6 +212,6 @@ def _model(
 
 
 def _length(found: GenaiFolder) -> int:
-    """Length of the cache: at least the attention window of its layers, if that is bounded."""
+    """Length of the cache; not shorter than the layers' attention window, if they have one."""
     length = min(found.settings.context_length, LENGTH)
     return max(length, found.settings.decoder.sliding_window.window_size)

@@ -1,4 +1,4 @@
-"""Choices of a starter manifest: EPs of this host, and sizes given by the user."""
+"""Choices for a starter manifest: EPs of this host, and sizes given by the user."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ REFERENCE = "ReferenceExecutionProvider"
 
 
 def installed() -> tuple[ProviderDiagnosis, ...]:
-    """The EPs that compile contexts and are installed here, the most useful first.
+    """EPs that compile contexts and are installed here, the most useful first.
 
-    That is a vendor's that compiles on this host, then the reference EP, then those that have no
-    device here. Each is asked as by `epctx doctor`.
+    Vendor EPs that compile on this host come first, then the reference EP, then EPs that are not
+    ready here. Each EP is probed as in `epctx doctor`.
     """
     with asking(registry.names()) as answers:
         found = [each for each in answers if each.state != "not installed"]
@@ -37,19 +37,19 @@ def installed() -> tuple[ProviderDiagnosis, ...]:
 
 
 def proposed(found: Sequence[ProviderDiagnosis], options: Mapping[str, str]) -> str:
-    """Return the EP that is taken where nobody chooses: the first that has the options given."""
+    """Return the default EP: the first that has all given options."""
     return next((each.name for each in found if _knows(each.name, options)), REFERENCE)
 
 
 def left_out(provider: str, options: Mapping[str, str]) -> tuple[Advised, ...]:
-    """Advised options of an EP that are optional and were not given."""
+    """Advised options of an EP for which neither the option nor an alternative was given."""
     schema = providers.find(provider)
     known = schema.knowledge.advised if schema is not None else ()
     return tuple(each for each in known if not any(name in options for name in each.options))
 
 
 def names_of(provider: str, option: str) -> Mapping[str, str]:
-    """The names that an option's values are known by, each with the value."""
+    """Values of an option by the other names that the EP's schema has for them."""
     schema = providers.find(provider)
     return schema.choices(option) if schema is not None else {}
 
@@ -66,14 +66,14 @@ def _rank(found: ProviderDiagnosis) -> int:
 
 
 class SizeOptions(Struct, frozen=True, kw_only=True):
-    """Sizes that the user gives, for all models that have such names.
+    """Sizes that the user gives; each applies to all models that have the name.
 
     Attributes:
-        dimensions: size by name of the dimension.
-        shapes: whole shape by name of the input.
-        files: files of inputs, of any model, whose arrays have the sizes.
-        ask: asks the user for the size of a dimension, given its name and a proposed size; None:
-            proposals are taken.
+        dimensions: size by dimension name.
+        shapes: whole shape by input name.
+        files: input files for any of the models; their arrays determine sizes.
+        ask: asks the user for a size, given the dimension's name and a proposed size; None to take
+            the proposals.
     """
 
     dimensions: Mapping[str, int] = field(default_factory=dict)
@@ -110,10 +110,10 @@ class SizeOptions(Struct, frozen=True, kw_only=True):
         """Refuse names that no model has.
 
         Args:
-            models: the inputs of each.
+            models: inputs of each model.
 
         Raises:
-            UsageError: there is one.
+            UsageError: no model has the name.
         """
         dimensions = {name for inputs in models for name in open_names(inputs)}
         names = {spec.name for inputs in models for spec in inputs}

@@ -1,8 +1,8 @@
-"""Search for sizes of open dimensions at which a model runs, so that a starter manifest builds.
+"""Find sizes of open dimensions at which a model runs, so that a starter manifest builds.
 
-They come from the user, from files of inputs, from what the exporter wrote into the model, from
-conventions, and only then from a search (`actions.find_sizes`). The model is run and loaded in a
-process of its own: native code may crash.
+Sizes come from the user, from input files, from the exporter's metadata in the model, from
+conventions, and last from a search (`actions.find_sizes`). The model is loaded and run in a process
+of its own, because native code may crash.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ _NAMES: Final = (
     ("channels", re.compile(r"channel|^c$", re.IGNORECASE)),
     ("length", re.compile(r"past|cache|seq|len|token|time|frame|^[stl]$", re.IGNORECASE)),
 )
-"""Roles of dimensions, with the names that people give them."""
+"""Roles of dimensions, with the names that exporters use for them."""
 _STATE: Final = re.compile(r"state|hidden|cell|^[hc]\d?$|^[hc]_?(in|0)$", re.IGNORECASE)
-"""Names of what recurrent networks hand on: [layers, batch, features]."""
+"""Names of the states of recurrent networks: [layers, batch, features]."""
 _SOUND: Final = re.compile(r"audio|wav|speech|pcm|samples|signal", re.IGNORECASE)
 _CHANNELS: Final = (1, 3, 4)
 _SIDES: Final = (
     *((224, 224), (48, 320), (256, 256), (320, 320), (384, 384), (512, 512), (640, 640)),
     *((32, 320), (299, 299), (192, 192), (128, 128), (96, 96), (64, 64), (32, 32)),
 )
-"""Heights and widths of images, of lines of text too."""
+"""Heights and widths of images, including lines of text."""
 _LENGTHS: Final = (
     *((64, 512, 16000), (128, 16000, 512), (256, 1024, 1024), (512, 256, 4096), (32, 128, 256)),
     *((16, 64, 128), (16000, 32, 48000)),
 )
-"""Lengths of sequences, of signals, and of sound, in samples."""
+"""Lengths of sequences and signals, and lengths of sound in samples."""
 
 
 class Sized(Struct, frozen=True, kw_only=True):
-    """Sizes of all open dimensions of a model, by the names that `InputSpec.open` gives them.
+    """Sizes of all open dimensions of a model, by the names in `InputSpec.open`.
 
     Attributes:
-        guessed: those that are guesses of epctx.
-        runs: the model runs at them here.
-        why: what ONNX Runtime says if it does not.
+        guessed: names of the dimensions with sizes that epctx guessed.
+        runs: True if the model runs here at these sizes.
+        why: ONNX Runtime's message if the model does not run.
     """
 
     sizes: Sizes
@@ -83,12 +83,12 @@ def find(
     Args:
         model: the ONNX file.
         proto: the model without its weights.
-        inputs: what it must be fed.
+        inputs: inputs that must be fed.
         size_options: sizes that the user gives.
 
     Raises:
-        ModelError: it cannot be built; a file cannot be read.
-        UsageError: a given shape does not fit it.
+        ModelError: the model cannot be built, or a file cannot be read.
+        UsageError: a given shape does not fit its input.
     """
     if not proto.graph.node:
         raise ModelError(
@@ -143,7 +143,7 @@ def _search(
     guessed = tuple(name for name in roles if name not in known)
     try:
         with executor.lease(None) as lease:
-            # The search ends by itself; a model that it runs may not.
+            # The search itself always ends; a model that it runs may hang.
             result: SizesResult = one(lease, action, timeout=4 * limits.SIZE_SECONDS.value)
     except (CompileError, TimedOut) as error:
         result = SizesResult(sizes=None, why=error.reason)
@@ -153,10 +153,10 @@ def _search(
 
 
 def _load(executor: Executor, source: ModelSource, model: Path, folder: Path) -> str | None:
-    """Load the model as a build does, for the best error message. Raises ModelError.
+    """Load the model as a build does, for better error messages. Raises ModelError.
 
     Returns:
-        What is missing: weights may come later. None: nothing.
+        The message about missing weights, which may be added later; None if nothing is missing.
     """
 
     def carried_out(job: Optimize) -> OptimizeResult:
@@ -176,7 +176,7 @@ def _load(executor: Executor, source: ModelSource, model: Path, folder: Path) ->
 
 
 def _measured(inputs: Sequence[InputSpec], files: Sequence[Path]) -> dict[str, int]:
-    """Sizes of the first file, or tensors of one folder, that fit the model."""
+    """Sizes from the first input file that fits the model; all .pb files count as one."""
     alone = [[path] for path in files if path.suffix != ".pb"]
     for few in (*alone, [path for path in files if path.suffix == ".pb"]):
         for values in feeds.read(few):
@@ -190,7 +190,7 @@ def _measured(inputs: Sequence[InputSpec], files: Sequence[Path]) -> dict[str, i
 
 
 def _noted(proto: onnx.ModelProto) -> dict[str, int]:
-    """Sizes that an exporter wrote into the model, by role, as Ultralytics does."""
+    """Sizes that an exporter, such as Ultralytics, wrote into the model's metadata, by role."""
     written = {entry.key: entry.value for entry in proto.metadata_props}
     image = re.fullmatch(r"\[(\d+), ?(\d+)\]", written.get("imgsz", ""))
     noted = {} if image is None else {"height": int(image[1]), "width": int(image[2])}
@@ -199,7 +199,7 @@ def _noted(proto: onnx.ModelProto) -> dict[str, int]:
 
 
 def _role(spec: InputSpec, axis: int) -> str:
-    """Tell what a dimension is, by its name, else by its place."""
+    """Return the role of a dimension, from its name, else from its position."""
     dim, rank = spec.shape[axis], len(spec.shape)
     name = dim if isinstance(dim, str) else ""
     is_signal = rank - axis == 1 and rank < 3 and spec.dtype is not None and spec.dtype.kind == "f"
@@ -216,7 +216,7 @@ def _role(spec: InputSpec, axis: int) -> str:
 
 
 def _image(spec: InputSpec) -> dict[int, str]:
-    """Axes of an image, channels first or last, with or without a batch; empty if it is none."""
+    """Image axes of an input, channels first or last, with or without batch; empty if no image."""
     shape, free = spec.shape, [not isinstance(dim, int) for dim in spec.shape]
     if len(shape) == 4 and (shape[1] in _CHANNELS or all(free)):
         return {1: "channels", 2: "height", 3: "width"}
@@ -230,8 +230,8 @@ def _image(spec: InputSpec) -> dict[int, str]:
 def _proposals(
     inputs: Sequence[InputSpec], roles: Mapping[str, str], known: Sizes
 ) -> Iterator[Sizes]:
-    """Sizes of all open dimensions, the most usual first."""
-    samples = (s for s in inputs if len(s.shape) < 3 or s.shape[1] in (1, 2))  # else features
+    """Candidate sizes for all open dimensions, the most common first."""
+    samples = (s for s in inputs if len(s.shape) < 3 or s.shape[1] in (1, 2))  # otherwise features
     sound = {name for s in samples if _SOUND.search(s.name) for name in s.open.values()}
     tried: list[Sizes] = []
     for (height, width), (length, signal, second) in (

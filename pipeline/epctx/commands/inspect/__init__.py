@@ -1,1 +1,1 @@
-"""`epctx inspect`: an EPContext model or a context binary, in words."""
+"""`epctx inspect`: describe an EPContext model or a context binary."""

@@ -1,4 +1,4 @@
-"""`epctx inspect`: reads a model or a context binary; no session is created."""
+"""`epctx inspect`: read a model or a context binary without creating a session."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from epctx.verification.folder import ContextModel, context_nodes, read_node, su
 
 
 def inspect(path: Path) -> Inspection:
-    """Read a model or a context binary; as `api.inspect`."""
+    """Read a model or a context binary, as described in `api.inspect`."""
     if not path.is_file():
         raise UsageError(
             "is a folder" if path.is_dir() else "is no regular file" if path.exists()
@@ -58,7 +58,7 @@ def inspect(path: Path) -> Inspection:
 
 
 def _reader(path: Path) -> ExecutionProvider | None:
-    """The EP whose binary it is, by its first bytes."""
+    """EP that wrote a binary, recognized by the binary's first bytes."""
     with path.open("rb") as stream:
         head = stream.read(HEAD_SIZE)
     for name in registry.names():
@@ -158,7 +158,7 @@ def _described(
 
 
 def _types(model: onnx.ModelProto) -> dict[str, str]:
-    """Types of values in words; of initializers too."""
+    """Types of values, in words; includes initializers."""
     found: dict[str, str] = {}
     for graph in protos.graphs(model):
         for tensor in graph.initializer:

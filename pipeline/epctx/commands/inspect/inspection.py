@@ -1,4 +1,4 @@
-"""Types of `epctx inspect`: an EPContext model or a context binary, whoever made it."""
+"""Types of `epctx inspect`: an EPContext model or a context binary of any origin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from epctx.text import Brief
 
 
 class Edge(Struct, frozen=True, kw_only=True):
-    """An input or output: its name and, in words, its type: `float32[1, 64]`; "?" if unknown."""
+    """Name and type of an input or output; the type is like `float32[1, 64]`, or "?" if unknown."""
 
     name: str
     type: str
@@ -23,10 +23,10 @@ class ContextNode(Struct, frozen=True, kw_only=True):
 
     Attributes:
         context: path of its context binary; None if it is embedded or main_context is 0.
-        embedded: bytes of its payload; None if it is not embedded.
-        attributes: the other attributes of the op that it has, by name.
-        unknown: names of attributes that the op does not have.
-        problem: why its attributes cannot be read; None if they can.
+        embedded: size of its payload in bytes; None if it is not embedded.
+        attributes: its other attributes that the op defines, by name.
+        unknown: names of its attributes that the op does not define.
+        problem: reason why its attributes cannot be read; None if they can.
     """
 
     name: str
@@ -43,7 +43,7 @@ class ContextNode(Struct, frozen=True, kw_only=True):
 
 
 class ShippedFile(Struct, frozen=True, kw_only=True):
-    """A file that a model needs beside it. `size` in bytes; `problem`: why it cannot be shipped."""
+    """File that a model needs beside it. `problem` is the reason why it cannot be shipped."""
 
     name: str
     kind: Literal["model", "context binary", "external data"]
@@ -63,8 +63,8 @@ class BinaryFile(Struct, frozen=True, kw_only=True):
     """A context binary, or an embedded one.
 
     Attributes:
-        info: None if this host cannot read it; `problem` says why.
-        damaged: the EP whose binary it is cannot read it.
+        info: content of the binary; None if this host cannot read it (`problem` has the reason).
+        damaged: True if the EP that the binary belongs to cannot read it.
     """
 
     name: str
@@ -78,8 +78,8 @@ class ModelFile(Brief, frozen=True, kw_only=True):
     """An ONNX model.
 
     Attributes:
-        operators: nodes that are left to the default EP, by op type, the most first.
-        compatibility: what it says of the devices it fits, by EP.
+        operators: number of nodes left to the default EP, by op type, the most frequent first.
+        compatibility: compatibility string of the model, by EP.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Inspection(Brief, frozen=True, kw_only=True):
 
     @property
     def damage(self) -> tuple[str, str] | None:
-        """Damaged part and reason; None if nothing that can be read here is damaged."""
+        """Damaged part and reason; None if no part that this host can read is damaged."""
         binaries = self.model.binaries if self.model is not None else ()
         for binary in (self.binary, *binaries):
             if binary is not None and binary.damaged:
@@ -118,7 +118,7 @@ class Inspection(Brief, frozen=True, kw_only=True):
 
     @property
     def files(self) -> tuple[ShippedFile, ...]:
-        """Every file to ship, itself first."""
+        """Every file to ship, the inspected file first."""
         if self.model is not None:
             return self.model.files
         assert self.binary is not None

@@ -1,1 +1,1 @@
-"""`epctx kit`: what a device needs that has ONNX Runtime and no epctx."""
+"""`epctx kit`: collect the files that a device with ONNX Runtime but without epctx needs."""

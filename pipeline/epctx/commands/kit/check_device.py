@@ -1,8 +1,9 @@
-"""Checks the models of a kit where there is no epctx: README.txt beside it tells how.
+"""Check the models of a kit on a device without epctx; README.txt explains the use.
 
-It needs Python 3.9, numpy, onnxruntime and the packages of the execution providers (EPs). Nothing
-is loaded whose SHA-256 is not the kit's. Models that share a context are loaded together, each such
-set in a process of its own: one that crashes or hangs is told, and the others are checked.
+The script needs Python 3.9, numpy, onnxruntime and the packages of the execution providers (EPs).
+It loads no file of the kit whose SHA-256 is wrong. Models that share a context are loaded together
+as a set, each set in a process of its own. A set that crashes or hangs is reported, and the others
+are still checked.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Problem(Exception):
 
 
 def main() -> int:
-    """Check the kit; returns the exit code."""
+    """Check the kit; return the exit code."""
     given = arguments()
     if given.child is not None:
         return run_child(given)
@@ -61,7 +62,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """Arguments of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Check the models of this kit on this device.")
     parser.add_argument("--out", type=Path, default=Path("device.json"), help="the results")
     parser.add_argument("--runs", type=int, default=50, help="timed runs of a model")
@@ -80,12 +81,12 @@ def arguments() -> argparse.Namespace:
 
 
 def listed() -> dict[str, str]:
-    """The files of the kit, and the SHA-256 of each."""
+    """Files of the kit, with the expected SHA-256 of each."""
     return {name: found for found, name in SUM.findall(text(KIT / SUMS))}
 
 
 def faults() -> Iterator[tuple[str, str]]:
-    """Faults of the kit's files, by name."""
+    """Faults of the kit's files, by file name."""
     for name, wanted in {RECORD: "", **listed()}.items():
         path = place(name)
         if path is None:
@@ -97,7 +98,7 @@ def faults() -> Iterator[tuple[str, str]]:
 
 
 def place(name: str) -> Path | None:
-    """Return a file of the kit; None if the name leads out of it."""
+    """Path of a file of the kit; None if the name leads out of the kit."""
     path = (KIT / name).resolve()
     return path if KIT in path.parents else None
 
@@ -127,14 +128,14 @@ def write(path: Path, document: dict[str, Any]) -> None:
 
 
 def words(error: BaseException) -> str:
-    """An error in one line."""
+    """Error in one line."""
     return " ".join(str(error).split())[:400] or type(error).__name__
 
 
 def check_kit(
     kit: dict[str, Any], damaged: dict[str, str], given: argparse.Namespace
 ) -> dict[str, Any]:
-    """The results: where and with what the kit was checked, and what was found."""
+    """Results: the host, its versions, and the findings for each model."""
     results = about(kit, given)
     for number, each in enumerate(kit["sets"]):
         print(f"checking {', '.join(model['name'] for model in each['models'])}", flush=True)
@@ -148,7 +149,7 @@ def check_kit(
 
 
 def about(kit: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
-    """The results without any model."""
+    """Results before any model is checked."""
     wanted = {"numpy", "onnxruntime", *kit["built_with"]}
     wanted |= {ep.get("package", "") for each in kit["sets"] for ep in each["eps"]}
     cpu = re.search(r"(?m)^(?:model name|Hardware)\s*:\s*(.+)$", text(Path("/proc/cpuinfo")))
@@ -172,7 +173,7 @@ def about(kit: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
 
 
 def version(package: str) -> str | None:
-    """The version of an installed package."""
+    """Version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except (importlib.metadata.PackageNotFoundError, ValueError):
@@ -193,7 +194,7 @@ def wrong_drivers(results: dict[str, Any]) -> Iterator[str]:
 def check_set(
     number: int, each: dict[str, Any], damaged: dict[str, str], given: argparse.Namespace
 ) -> dict[str, Any]:
-    """Check models that are loaded together, in a process of its own."""
+    """Check models that are loaded together, in a separate process."""
     models: list[dict[str, Any]] = [
         {"model": m["name"], "sdk": m["sdk"], "files": {}, "problems": [], "done": False}
         for m in each["models"]
@@ -222,20 +223,20 @@ def check_set(
 
 
 def needed(each: dict[str, Any]) -> list[str]:
-    """The files of a set's models."""
+    """Files that the models of a set need."""
     names = [n for model in each["models"] for n in (*model["files"], model["golden"])]
     return list(dict.fromkeys(names))
 
 
 def failing(found: dict[str, Any], problem: str) -> dict[str, Any]:
-    """The results, with a problem of each model that was not done; of the last, if all were."""
+    """Add the problem to every model that was not finished, or to the last one if all were."""
     for each in [m for m in found["models"] if not m["done"]] or found["models"][-1:]:
         each["problems"].append(problem)
     return found
 
 
 def in_process(number: int, given: argparse.Namespace, result: Path, log: Path) -> str | None:
-    """Check a set in a process; return why the process failed, or None."""
+    """Check a set in a separate process; return why the process failed, or None."""
     isolated = ["-I"] if sys.flags.isolated else []
     command = [sys.executable, *isolated, str(KIT / Path(__file__).name), "--child", str(number)]
     command += ["--out", str(result), "--beside", str(given.out.resolve())]
@@ -261,7 +262,7 @@ def in_process(number: int, given: argparse.Namespace, result: Path, log: Path) 
 
 
 def run_child(given: argparse.Namespace) -> int:
-    """Check a set in this process; what is known so far is always in the file of the results."""
+    """Check a set in this process; save the results after each step."""
     each = json.loads((KIT / RECORD).read_bytes())["sets"][given.child]
     found = json.loads(given.out.read_bytes())
     try:
@@ -274,7 +275,7 @@ def run_child(given: argparse.Namespace) -> int:
 
 
 class Checking:
-    """One set of models, loaded together. What onnxruntime raises has no common class."""
+    """One set of models, loaded together. Exceptions of onnxruntime have no common base class."""
 
     def __init__(
         self, each: dict[str, Any], found: dict[str, Any], given: argparse.Namespace
@@ -286,7 +287,7 @@ class Checking:
         self.ort = imported("onnxruntime", "onnxruntime")
 
     def run(self) -> None:
-        """Load all, run each on its golden inputs, time it."""
+        """Load all models, run each on its golden inputs, and time it."""
         devices = [(ep, self.device(ep)) for ep in self.set["eps"]]
         self.found["devices"] = [describe(device) for _, device in devices]
         sessions = []
@@ -308,7 +309,7 @@ class Checking:
             except Exception as error:
                 result["problems"].append(f"does not run: {words(error)}")
             result["done"] = True
-        while sessions:  # those that share a context are closed in reverse order
+        while sessions:  # sessions that share a context are closed in reverse order
             sessions.pop()
 
     def doing(self, what: str) -> None:
@@ -316,7 +317,7 @@ class Checking:
         write(self.given.out, {**self.found, "doing": what})
 
     def device(self, ep: dict[str, Any]) -> Any:
-        """The device that an EP's models are loaded on; its library is registered."""
+        """Return the device for an EP's models, after registering the EP's library."""
         name = ep["ep"]
         self.doing(f"looking for devices of {name}")
         if ep.get("registration") is not None:
@@ -344,7 +345,7 @@ class Checking:
         return known or path_from(ep, ep.get("library", "get_library_path"))
 
     def session(self, model: dict[str, Any], devices: list[Any]) -> Any:
-        """Make a session on these devices only."""
+        """Create a session on these devices only."""
         options = self.ort.SessionOptions()
         options.log_severity_level = 3
         if self.set["share"]:
@@ -369,7 +370,7 @@ class Checking:
                     yield ep["ep"], f"cannot tell: {words(error)}"
 
     def check(self, model: dict[str, Any], result: dict[str, Any], session: Any) -> None:
-        """The golden inputs, the outputs kept and compared, and the times."""
+        """Run the golden inputs, save and compare the outputs, and measure times."""
         names = [output.name for output in session.get_outputs()]
         wanted = {each.name for each in session.get_inputs()}
         outputs: dict[str, Any] = {}
@@ -419,7 +420,7 @@ class Checking:
                 yield from ((f"{name}[{n}]", self.np.asarray(v)) for n, v in enumerate(value))
 
     def times(self, session: Any, names: list[str], feeds: Any) -> dict[str, Any]:
-        """Run it again and again."""
+        """Run the model repeatedly; return the number of runs, median and 99th percentile."""
         times: list[float] = []
         end = time.perf_counter() + self.given.seconds
         while not times or (len(times) < self.given.runs and time.perf_counter() < end):
@@ -430,7 +431,7 @@ class Checking:
         return {"runs": len(times), "median": median, "p99": p99}
 
     def compare(self, right: Any, found: Any, limits: dict[str, float]) -> dict[str, Any]:
-        """Measure an output's error; `epctx verify --device-results` judges more finely."""
+        """Measure an output's error; `epctx verify --device-results` compares in more detail."""
         np = self.np
         if found is None:
             return {"problem": "it is missing"}
@@ -464,7 +465,7 @@ class Checking:
 
 
 def excess(row: dict[str, Any], limits: dict[str, float]) -> str | None:
-    """Limits that an unequal output exceeds."""
+    """Limits that an output exceeds, if it is not equal."""
     found = {key: row[key] for key in ("max_abs", "max_rel")}
     found |= {"cosine_min": row["cosine"], "gain_max": row["gain_max"]}
     held = {key: limits[key] for key in found if None not in (found[key], limits.get(key))}
@@ -479,7 +480,7 @@ def excess(row: dict[str, Any], limits: dict[str, float]) -> str | None:
 
 
 def imported(module: str, package: str) -> Any:
-    """A module, or which package brings it."""
+    """Import a module; the error names the package that contains it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -487,7 +488,7 @@ def imported(module: str, package: str) -> Any:
 
 
 def path_from(ep: dict[str, Any], function: str) -> str:
-    """A path that the package of an EP knows; no other function of any module is called."""
+    """Path from a function of the EP's package; no other function of a module is called."""
     module = ep["module"]
     if not MODULE.fullmatch(module) or not FUNCTION.fullmatch(function):
         raise Problem(f"{RECORD} names {module}.{function}, which is no EP's")
@@ -498,7 +499,7 @@ def path_from(ep: dict[str, Any], function: str) -> str:
 
 
 def describe(device: Any) -> dict[str, Any]:
-    """A device as the results have it."""
+    """Device in the form that the results use."""
     told = {**dict(device.device.metadata), **dict(device.ep_metadata)}
     told.pop("library_path", None)
     return {
@@ -511,7 +512,7 @@ def describe(device: Any) -> dict[str, Any]:
 
 
 def values(array: Any) -> Any:
-    """An array of a golden file as onnxruntime takes it."""
+    """Array of a golden file in the form that onnxruntime takes."""
     if array.dtype.kind == "V":
         raise Problem("bfloat16 and float8 values need epctx")
     return array.astype(object) if array.dtype.kind == "U" else array

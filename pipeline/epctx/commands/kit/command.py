@@ -1,4 +1,4 @@
-"""Writes a kit: what a device needs to check and time models, whole or not at all."""
+"""Write a kit, whole or not at all: the files that a device needs to check and time models."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ Models of {name}, to be checked on a device that has no epctx.
 
 
 class KitModel(Struct, frozen=True, kw_only=True):
-    """A model of a kit; its files by their paths in it.
+    """Model of a kit; file paths are relative to the kit.
 
     Attributes:
         name: `<target>/<group>/<model>`.
-        golden: the inputs and outputs of `sets`.
-        tolerances: what each output may differ by.
-        compatibility: by EP, what the model says it is for.
-        sdk: versions of the SDKs that made its nodes.
+        golden: file with the inputs and outputs of `sets`.
+        tolerances: tolerance of each output.
+        compatibility: compatibility string of the model, by EP.
+        sdk: SDK versions that its EPContext nodes record.
     """
 
     name: str
@@ -75,7 +75,7 @@ class KitModel(Struct, frozen=True, kw_only=True):
 
 
 class KitSet(Struct, frozen=True, kw_only=True):
-    """Models that are loaded together, in this order. `why_not`: why ONNX Runtime alone cannot."""
+    """Models that are loaded together, in order. `why_not`: why ONNX Runtime cannot load them."""
 
     models: tuple[KitModel, ...]
     eps: tuple[OnDevice, ...]
@@ -84,7 +84,7 @@ class KitSet(Struct, frozen=True, kw_only=True):
 
 
 class Kit(Struct, frozen=True, kw_only=True):
-    """Content of kit.json. `built_with`: known versions of the toolchain that compiled."""
+    """Content of kit.json. `built_with` has the known versions of the build's toolchain."""
 
     version: Literal[1] = 1
     epctx: str = __version__
@@ -95,11 +95,11 @@ class Kit(Struct, frozen=True, kw_only=True):
 
 
 class KitReport(Struct, frozen=True, kw_only=True):
-    """A kit that was written.
+    """Report of a written kit.
 
     Attributes:
-        left: models that only epctx runs, and why.
-        not_packed: entries of the source outside of groups and packages.
+        left: models that only epctx can run, with the reason.
+        not_packed: entries of the source folder outside groups and packages.
     """
 
     path: Path
@@ -112,7 +112,7 @@ class KitReport(Struct, frozen=True, kw_only=True):
 def write(
     source: Path, out: Path | None, *, golden: Path | None, expect_driver: str | None
 ) -> KitReport:
-    """Write the kit of what was built; as `api.kit`."""
+    """Write a kit from built outputs, as described in `api.kit`."""
     report = _report(golden or source)
     name = source.resolve().name.removesuffix(".ortpackage")
     target = out or (report or source.resolve()).parent / f"{name}.kit"
@@ -146,7 +146,7 @@ def write(
 
 
 def _report(built: Path) -> Path | None:
-    """The report of the build that a folder is of, which knows options and versions."""
+    """Report of the build that made a folder, for its options and versions; None if not found."""
     try:
         return reports.of_folder(built)
     except UsageError:
@@ -154,7 +154,7 @@ def _report(built: Path) -> Path | None:
 
 
 def _checked(survey: Survey, source: Path) -> Sequence[VerifyRequest]:
-    """The group folders at or below a folder or a package, all of them as they were built."""
+    """Group folders in a folder or package, after checking that their files are unchanged."""
     packages = [checking.check(p.resolve(), folders.words(p)) for p in survey.packages]
     found = [*survey.requests, *(r for each in packages for r in each.requests)]
     asked = [replace(each, policies=("integrity", "conformance")) for each in found]
@@ -174,7 +174,7 @@ def _key(folder: Path) -> str:
 
 
 def _versions(report: BuildReport) -> dict[str, str]:
-    """The distributions that compiled: ONNX Runtime and those of its EPs; not their files."""
+    """Versions of the distributions that compiled: ONNX Runtime and its EPs, without files."""
     eps = (ep for group in report.groups for ep in group.execution_providers)
     chains = [ep.toolchain for ep in eps if ep.traits is not None and ep.traits.native]
     own = {name: v for name, v in report.host.packages.items() if name.startswith("onnxruntime")}
@@ -182,7 +182,7 @@ def _versions(report: BuildReport) -> dict[str, str]:
 
 
 def _bound(groups: Mapping[str, GroupReport], key: str) -> Sequence[EpReport]:
-    """The EPs that a group was built with; those of its parts' groups, if it is a composition."""
+    """EPs that a group was built with; for a composition, the EPs of its parts' groups."""
     group = groups.get(key)
     if group is None or group.composition is None:
         return () if group is None else group.execution_providers
@@ -195,7 +195,7 @@ def _bound(groups: Mapping[str, GroupReport], key: str) -> Sequence[EpReport]:
 def _sets(
     request: VerifyRequest, place: Path, bound: Sequence[EpReport], files: dict[str, Path]
 ) -> Iterator[KitSet]:
-    """The models of a group's folder; what they need goes to `files`, by its path in the kit."""
+    """Sets of models of a group folder; adds the needed files to `files`, by path in the kit."""
     folder = open_folder(
         request.folder, providers=_providers(bound), models=request.models, data=request.data
     )
@@ -257,18 +257,18 @@ def _model(
 
 
 def _providers(bound: Sequence[EpReport]) -> Providers:
-    """The EPs as the build bound them; without its report, with their default options."""
+    """EPs with the options of the build; EPs with default options without a build report."""
     specs = [ProviderSpec(alias=e.alias, provider=e.provider, options=e.options) for e in bound]
     try:
         return Providers(asked=tuple(map(registry.create, specs)) or None)
-    except EpctxError:  # not here, or an option is the digest of a file
+    except EpctxError:  # EP is not installed, or an option is the digest of a file
         return Providers()
 
 
 def _eps(
     folder: GroupFolder, models: Sequence[ContextModel], bound: Sequence[EpReport]
 ) -> tuple[tuple[OnDevice, ...], str | None]:
-    """EPs of one session in their order, or the reason why there is no session."""
+    """EPs of one session in their order, or none and the reason why there is no session."""
     order = [each.provider for each in bound]
     found: list[OnDevice] = []
     for source in dict.fromkeys(source for model in models for source in model.sources):
@@ -285,7 +285,7 @@ def _eps(
 
 
 def _write(kit: Kit, files: Mapping[str, Path], target: Path, source: Path) -> int:
-    """Write beside the target, then put it in its place; the size of all that is in it."""
+    """Write the kit beside the target, then move it into place; return its size."""
     making, old = (target.with_name(f".{target.name}.{word}") for word in ("new", "old"))
     with outputs.writing(target):
         for each in (making, old):
@@ -305,7 +305,7 @@ def _write(kit: Kit, files: Mapping[str, Path], target: Path, source: Path) -> i
 
 
 def _fill(folder: Path, kit: Kit, files: Mapping[str, Path], source: Path) -> None:
-    """Everything of a kit, flushed to the disk."""
+    """Write all files of a kit, and flush them to the disk."""
     folder.mkdir(parents=True)
     for name, path in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

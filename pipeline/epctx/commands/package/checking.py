@@ -1,8 +1,8 @@
-"""Check a package: its form, its files, and that it follows from a lock.
+"""Check a package: its form, its files, and its content against a lock.
 
-ONNX Runtime opens packages whose files were changed, whose assets are not what their names say, and
-whose variants it can never select. The models in the variants are checked as in any folder of
-models (`requests`), by a process of its own.
+ONNX Runtime opens packages even if files were changed, assets do not match their names, or variants
+can never be selected. The models in the variants are checked in a separate process, as in any
+folder of models (`requests`).
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ def selectable(subject: str, variant: Variant) -> Iterator[Finding]:
 
 
 def fail(check: str, subject: str, message: str, remedy: str) -> Finding:
-    """Make a finding that fails."""
+    """Make a failing finding."""
     return _conformance(check, subject, "fail", message, remedy)
 
 
 def passed(check: str, subject: str, message: str) -> Finding:
-    """Make a finding that passes."""
+    """Make a passing finding."""
     return _conformance(check, subject, "pass", message)
 
 
 def unknown(subject: str, message: str, remedy: str) -> Finding:
-    """Make a finding about something that cannot be checked or is useless."""
+    """Make a finding about a part that cannot be checked or is useless."""
     return _conformance("manifest", subject, "not checkable", message, remedy)
 
 
@@ -105,7 +105,7 @@ def read_hashes(root: Path, entries: Sequence[str]) -> dict[str, Digest | str]:
 
     Args:
         root: the package.
-        entries: everything in it, with `/`; an empty folder ends with one.
+        entries: all paths in the package, with `/`; an empty folder ends with `/`.
     """
     files = [entry for entry in entries if not entry.endswith("/")]
     return hashing.of_each(lambda name: _hash(root / name), files)
@@ -201,11 +201,10 @@ def check_against_lock(
 
     Args:
         root: the package.
-        entries: everything in it, with `/`; an empty folder ends with one.
-        found: the SHA-256 of every file, by its path in the package, with `/`; or why it cannot be
-            read.
-        lock: of the build that the package is of.
-        where: the lock in messages.
+        entries: all paths in the package, with `/`; an empty folder ends with `/`.
+        found: result of `read_hashes`.
+        lock: lock of the build that the package was made from.
+        where: name of the lock in messages.
     """
     try:
         package = contents.package_settings(lock, where=where)
@@ -245,7 +244,7 @@ def check_against_lock(
 
 
 def _known(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> int:
-    """Count the files of the package that the lock asks for."""
+    """Count the files of the package that the lock requires."""
     needed = contents.needed(lock, package)
     return sum(Digest("sha256", file.sha256) in items for _, file in needed)
 
@@ -271,13 +270,13 @@ class Checked(Struct, frozen=True, kw_only=True):
 
 
 def check(folder: Path, label: str, *, lock: Lock | None = None, where: str = "") -> Checked:
-    """Check a package. What is wrong with it is a finding, whatever the bytes in it.
+    """Check a package. Any fault in its bytes becomes a finding, never an exception.
 
     Args:
-        folder: its folder, absolute.
-        label: how the report calls it.
-        lock: of the build that it was made from; None if it is not compared.
-        where: the lock in messages.
+        folder: absolute folder of the package.
+        label: name of the package in the report.
+        lock: lock of the build that it was made from; None to skip the comparison.
+        where: name of the lock in messages.
     """
     checking = _Checking(folder, label)
     findings = tuple(checking.run())
@@ -285,13 +284,13 @@ def check(folder: Path, label: str, *, lock: Lock | None = None, where: str = ""
         findings += tuple(checking.against_lock(lock, where))
     requests = checking.requests()
     if any(f.outcome == "fail" and f.policy == "integrity" for f in findings):
-        # Nothing whose bytes are not those that were packaged is run.
+        # Do not run models of a package with changed bytes.
         requests = tuple(replace(r, policies=("conformance", "compatibility")) for r in requests)
     return Checked(report=FolderReport(folder=label, findings=findings), requests=requests)
 
 
 class _Folder(Struct, kw_only=True):
-    """A variant's folder: the models in it, where their data is, what is claimed of them."""
+    """Folder of a variant: its models, their data folders, and the claims about them."""
 
     models: list[str] = field(default_factory=list)
     data: dict[str, Path] = field(default_factory=dict)
@@ -312,7 +311,7 @@ class _Checking:
         self._digests = read_hashes(root, self._entries)
 
     def run(self) -> Iterator[Finding]:
-        """Every finding."""
+        """Check the package, and yield every finding."""
         for entry in self._entries:
             if is_link((self._root / entry).lstat()):
                 yield fail("paths", entry, "is a link", REBUILD)
@@ -354,7 +353,7 @@ class _Checking:
         yield from check_against_lock(self._root, self._entries, self._digests, lock, where)
 
     def _read(self, path: str, kind: type[T]) -> T:
-        """A JSON file of the package. Raises Unresolved."""
+        """Read a JSON file of the package. Raises Unresolved."""
         reason = paths.missing(self._root, path)
         if reason is not None:
             raise Unresolved(f"cannot be read: {reason}")
@@ -410,7 +409,7 @@ class _Checking:
                 yield unknown(subject, message, "leave one of them out, or give them other EPs")
 
     def _executor(self, subject: str, variant: Variant, place: str) -> Iterator[Finding]:
-        """`executor_info.ort` of a variant, whose folder is `place`."""
+        """Check `executor_info.ort` of a variant in the folder `place`."""
         held = self._folders[place]
         info = variant.executor_info.ort if variant.executor_info is not None else None
         try:
@@ -452,7 +451,7 @@ class _Checking:
             yield unknown(subject, f"its model {model} is outside its folder", "look at it there")
 
     def _without_model(self, subject: str, variant: Variant, place: str) -> Iterator[Finding]:
-        """A variant of genai's: its configuration names the models, others of its own, too."""
+        """Check a variant without `model_file`; genai's configuration names its models."""
         held_models = [n for n in self._inside(place) if n.endswith(".onnx")]
         built = [name for name in held_models if name.endswith(CONTEXT_SUFFIX)]
         names = built or held_models
@@ -477,13 +476,13 @@ class _Checking:
         held.claims.append(claim)
 
     def _inside(self, place: str) -> list[str]:
-        """The files directly in a folder of the package."""
+        """Names of the files directly in a folder of the package."""
         prefix = f"{place}/" if place else ""
         inner = (e.removeprefix(prefix) for e in self._entries if e.startswith(prefix))
         return [name for name in inner if "/" not in name]
 
     def _genai(self, package: Package) -> Iterator[Finding]:
-        """Check the demands of onnxruntime-genai if a variant is for it."""
+        """Check the demands of onnxruntime-genai if a variant is made for it."""
         having = [name for name in self._folders if GENAI_CONFIG in self._inside(name)]
         if not having:
             return
@@ -498,7 +497,7 @@ class _Checking:
             yield passed("genai", MANIFEST, "is as onnxruntime-genai reads it")
 
     def _closure(self) -> Iterator[Finding]:
-        """Nothing is left over: each file is a variant's, or of an asset that something names."""
+        """Find files that belong neither to a variant nor to an asset in use."""
         for name in self._folders:
             for file in self._inside(name):
                 if file.endswith(".json") and paths.missing(self._root, f"{name}/{file}") is None:

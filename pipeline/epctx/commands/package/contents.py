@@ -41,21 +41,22 @@ if TYPE_CHECKING:
 
 
 class BuiltModel(Struct, frozen=True, kw_only=True):
-    """A compiled model.
+    """Compiled model of a group.
 
     Attributes:
-        name: the manifest's key; `file` its ONNX file.
-        ep: ONNX Runtime's name of the first EP, in the group's order, that has nodes in it; the CPU
-            EP if none has.
-        others: the EPs after it.
-        device: what that EP runs on; None: unknown, or the CPU EP, of which ONNX Runtime 1.31.1
-            selects no variant that names a device.
-        compatibility: the EP's entry in the model; None if there is none.
-        options: the provider options of a session.
-        sharing: its context is others', too.
-        data: its external data files.
-        native: ONNX Runtime itself runs it.
-        contexts: it has context binaries beside it.
+        name: key in the manifest.
+        file: name of the ONNX file.
+        ep: ONNX Runtime's name of the first EP in the group's order that runs nodes of the model;
+            the CPU EP if no EP does.
+        others: further EPs that run nodes of the model.
+        device: device kind of `ep`; None if it is unknown, and for the CPU EP, because ONNX Runtime
+            1.31.1 never selects a CPU variant that names a device.
+        compatibility: compatibility string of `ep` in the model; None without one.
+        options: provider options for a session.
+        sharing: True if other models share its context.
+        data: names of its external data files.
+        native: True if ONNX Runtime itself can run it.
+        contexts: True if it has context binaries beside it.
     """
 
     name: str
@@ -75,8 +76,8 @@ class BuiltGroup(Struct, frozen=True, kw_only=True):
     """A group that was built for a target.
 
     Attributes:
-        files: every output but SHA256SUMS, and what the manifest puts beside them, by name.
-        locked: what the lock says of the group.
+        files: outputs without SHA256SUMS, and the manifest's extra files for the folder, by name.
+        locked: entry of the group in the lock.
     """
 
     target: str
@@ -89,10 +90,10 @@ class BuiltGroup(Struct, frozen=True, kw_only=True):
 def built_group(
     lock: Lock, package: LockedPackage, variant: LockedVariant, items: Mapping[Digest, Item]
 ) -> BuiltGroup:
-    """A group as the lock has it.
+    """Make a group from its lock entry.
 
     Args:
-        items: files by SHA-256: all that the lock names of the group is among them.
+        items: files by SHA-256, including all files of the group.
 
     Raises:
         ModelError: a model cannot be read back.
@@ -152,13 +153,13 @@ def _read_model(item: Item, name: str) -> ContextModel:
 
 
 class Contents(Struct, frozen=True, kw_only=True):
-    """Every file of a package but its manifest and sums.
+    """Every file of a package except its manifest and sums.
 
     Attributes:
-        folders: of each group of each target, in the order given, the folder of its variants.
-        data: of (folder, model) the asset that has the model's external data.
+        folders: folder of each group's variants, in the order of the groups given.
+        data: asset with the model's external data, by (folder, model).
         items: every file, by its path in the package, with `/`.
-        saved: bytes that would be stored again if nothing were shared.
+        saved: bytes saved because variants share files.
     """
 
     folders: tuple[str, ...]
@@ -170,15 +171,15 @@ class Contents(Struct, frozen=True, kw_only=True):
 def arrange(
     groups: Sequence[BuiltGroup], shared: Iterable[Mapping[str, Item]], *, apart: bool = False
 ) -> Contents:
-    """Give every file its place.
+    """Assign a path in the package to every file.
 
-    Folders that are the same to the byte are one. External data that the models of several folders
-    have in common, file for file, goes into an asset.
+    Identical folders are stored once. External data that is identical for models of several folders
+    goes into an asset.
 
     Args:
-        groups: what was built, in the order of the variants.
-        shared: the assets of the manifest.
-        apart: each folder has all that its models need: onnxruntime-genai opens it alone.
+        groups: built groups, in the order of the variants.
+        shared: files of each asset of the manifest.
+        apart: keep external data in each folder, because onnxruntime-genai opens the folder alone.
     """
     items: dict[str, Item] = {}
     for files in shared:
@@ -213,7 +214,7 @@ def arrange(
 
 
 def _common(held: Iterable[tuple[BuiltGroup, Mapping[str, Item]]]) -> Counter[Digest]:
-    """Count the folders that have the same external data of a model."""
+    """Count the folders that contain each set of external data."""
     return Counter(
         hashed
         for group, files in held
@@ -223,7 +224,7 @@ def _common(held: Iterable[tuple[BuiltGroup, Mapping[str, Item]]]) -> Counter[Di
 
 
 def _data_of(model: BuiltModel, files: Mapping[str, Item]) -> Digest | None:
-    """The canonical hash of a model's external data; None if it has none."""
+    """Canonical hash of a model's external data; None if it has none."""
     return digest_of({name: files[name] for name in model.data}) if model.data else None
 
 
@@ -238,14 +239,14 @@ def describe(
     contents: Contents,
     assets: Mapping[str, Digest],
 ) -> Package:
-    """The manifest of a package.
+    """Make the manifest of a package.
 
     Args:
-        lock: of the build.
-        settings: what it says of the package.
-        groups: what was built, in the order of the variants.
-        contents: where it goes; `folders` are those of `groups`.
-        assets: the assets of the manifest, by name.
+        lock: lock of the build.
+        settings: entry of the package in the lock.
+        groups: built groups, in the order of the variants.
+        contents: arrangement of the same groups.
+        assets: digests of the manifest's assets, by name.
     """
     if settings.component is None:
         components = _components(groups, contents)
@@ -262,7 +263,7 @@ def describe(
 
 
 def component_names(groups: Sequence[BuiltGroup]) -> dict[tuple[str, str], str]:
-    """The component of each (group, model): the model's name, unless several groups hold it."""
+    """Component of each (group, model): the model's name, or `<group>.<model>` if ambiguous."""
     pairs = dict.fromkeys((group.name, model.name) for group in groups for model in group.models)
     holders = Counter(model for _, model in pairs)
     return {
@@ -282,10 +283,10 @@ def _components(groups: Sequence[BuiltGroup], contents: Contents) -> dict[str, C
 
 
 def _of_group(groups: Sequence[BuiltGroup], contents: Contents) -> Component:
-    """The one component of genai: a variant has all models of the group.
+    """Component for genai: each variant has all models of a group.
 
-    Their sessions are made by genai, out of its own configuration; a group of one model can be
-    opened by ONNX Runtime alone, too.
+    genai creates the sessions from its own configuration. ONNX Runtime alone can also open a group
+    with only one model.
     """
     variants = {}
     for group, folder in zip(groups, contents.folders, strict=True):
@@ -301,7 +302,7 @@ def _variant(
     folder: str,
     contents: Contents,
 ) -> Variant:
-    """A variant with some models of a group, by the `first` of which it is selected."""
+    """Make a variant with some models of a group; it is selected by the EP of `first`."""
     data = contents.data.get((folder, first.name))
     info = OrtInfo(
         model_file=first.file,
@@ -323,13 +324,13 @@ def _session_options(model: BuiltModel, data: Digest | None) -> dict[str, str]:
     if data is not None:
         options[form.DATA_FOLDER] = str(data)
         if model.contexts:
-            # QNN 2.7.0 and OpenVINO 1.8.1 look for them in the folder of the data otherwise.
+            # QNN 2.7.0 and OpenVINO 1.8.1 otherwise look for them in the data's folder.
             options[form.CONTEXT_FILE] = model.file
     return options
 
 
 def _origin(group: BuiltGroup, models: Sequence[BuiltModel]) -> Json:
-    """Origin of a variant, from the lock."""
+    """Origin of a variant, taken from the lock."""
     names = [model.name for model in models]
     others = dict.fromkeys(name for model in models for name in model.others)
     sessions = [s for s in group.locked.session_groups.values() if set(names) & set(s.models)]
@@ -348,7 +349,7 @@ def _source(model: LockedModel) -> Json:
 
 
 def _provenance(groups: Sequence[BuiltGroup], lock: Lock, assets: Mapping[str, Digest]) -> Json:
-    """Provenance of the build, from the lock; of its sources only those of packaged groups."""
+    """Provenance of the build, taken from the lock, with the sources of packaged groups only."""
     models = [model for group in groups for model in group.locked.models.values()]
     used = {path for model in models for path in (model.source, *model.data.values())}
     named: dict[str, Json] = {name: str(hashed) for name, hashed in assets.items()}
@@ -371,13 +372,13 @@ def _provenance(groups: Sequence[BuiltGroup], lock: Lock, assets: Mapping[str, D
 
 
 class Derived(Struct, frozen=True, kw_only=True):
-    """A package.
+    """Package that follows from a lock.
 
     Attributes:
-        groups: the variants' groups, in order.
-        package: what manifest.json says.
+        groups: groups of the variants, in order.
+        package: content of manifest.json.
         items: every file, by its path in the package, with `/`.
-        saved: bytes that would be stored again if nothing were shared.
+        saved: bytes saved because variants share files.
     """
 
     groups: Sequence[BuiltGroup]
@@ -387,10 +388,10 @@ class Derived(Struct, frozen=True, kw_only=True):
 
 
 def package_settings(lock: Lock, *, where: str) -> LockedPackage:
-    """Return the lock's entry of the package.
+    """Return the package's entry in the lock.
 
     Raises:
-        LockError: nothing.
+        LockError: the lock has no entry for a package.
     """
     if lock.package is None:
         raise LockError(
@@ -404,7 +405,7 @@ def package_settings(lock: Lock, *, where: str) -> LockedPackage:
 
 
 def needed(lock: Lock, package: LockedPackage) -> Iterator[tuple[str, LockedFile]]:
-    """Every file that goes into the package: what it is called in messages, and its content."""
+    """Every file that goes into the package, as its name in messages and its lock entry."""
     for variant in package.variants:
         held = {**lock.groups[variant.group].outputs, **variant.files}
         yield from ((f"{variant.group}/{name}", file) for name, file in sorted(held.items()))
@@ -413,11 +414,11 @@ def needed(lock: Lock, package: LockedPackage) -> Iterator[tuple[str, LockedFile
 
 
 def derive(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> Derived:
-    """The package of a lock.
+    """Derive the package that a lock describes.
 
     Args:
-        package: what the lock says of it.
-        items: files by SHA-256, all of `needed` among them.
+        package: entry of the package in the lock.
+        items: files by SHA-256, including all files of `needed`.
 
     Raises:
         ModelError: a model cannot be read.

@@ -1,4 +1,4 @@
-"""The model package on disk: its JSON, its paths, its shared assets."""
+"""Model package on disk: its JSON, its paths, its shared assets."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ SCHEMA_VERSION: Final = "1.0"
 DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 CONTEXT_FILE: Final = "ep.context_file_path"
 PATHS: Final = (DATA_FOLDER, CONTEXT_FILE, "ep.context_source_model_path")
-"""Session options that are paths: resolved from the variant's folder, or into an asset."""
+"""Session options that are paths, relative to the variant's folder or into an asset."""
 FORBIDDEN: Final = (
     "session.debug_layout_transformation",
     "session.collect_node_memory_stats_to_file",
     "session.enable_profiling",
     "session.optimized_model_filepath",
 )
-"""Session options with which the reader opens no package."""
+"""Session options that make the package reader refuse a package."""
 FILES: Final = (
     "session.moe.offload.",
     "session.moe_expert_counter_state_file",
     "session.node_partition_config_file",
 )
-"""Beginnings of session options with which a session reads or writes files anywhere. The reader of
-ONNX Runtime 1.31.1 and 1.32.0 takes them from a package."""
+"""Prefixes of session options that let a session read or write any file.
+
+The reader of ONNX Runtime 1.31.1 and 1.32.0 accepts them in a package.
+"""
 DEVICES: Final = ("cpu", "gpu", "npu")
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
@@ -45,7 +47,7 @@ NOTHING: Final = msgspec.Raw(b"null")
 
 
 class OrtInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`executor_info.ort`: what ONNX Runtime's session is made with. Unknown keys are allowed."""
+    """`executor_info.ort`: settings of the ONNX Runtime session. Unknown keys are allowed."""
 
     model_file: str | None = None
     session_options: Mapping[str, str] = {}
@@ -53,9 +55,9 @@ class OrtInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ExecutorInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`executor_info` by namespace; a text is the path of a file that holds the object.
+    """`executor_info` by namespace; a string is the path of a file with the object.
 
-    Other executors' namespaces are not looked at.
+    Namespaces of other executors are ignored.
     """
 
     ort: OrtInfo | str | None = None
@@ -67,10 +69,11 @@ class Variant(
     """One build of a component.
 
     Attributes:
-        variant_directory: path from the component's folder; None for the variant's name.
-        ep: ONNX Runtime's whole name; without one it is never selected.
-        device: cpu, gpu or npu; never with the CPU EP, which is not selected then (1.31.1).
-        compatibility_string: the EP's, as the model's metadata has it.
+        variant_directory: path relative to the component's folder; None for the variant's name.
+        ep: ONNX Runtime's full name; a variant without an EP is never selected.
+        device: cpu, gpu or npu; not set for the CPU EP, because ONNX Runtime 1.31.1 never selects
+            such a variant.
+        compatibility_string: compatibility string of the EP in the model's metadata.
     """
 
     variant_directory: str | None = None
@@ -84,7 +87,7 @@ class Variant(
 class Component(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A model in its variants; of those that fit as well, the first is selected."""
+    """Model in several variants; the first of several equally suitable variants is selected."""
 
     component_name: str | None = None
     variants: Mapping[str, Variant]
@@ -94,9 +97,9 @@ class Component(
 class Package(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The whole manifest. A component that is a text is the path of its component.json or folder.
+    """Package manifest. A component given as a string is the path of its component.json or folder.
 
-    `schema_version`: "1.0"; the reader takes a bare 1 as well.
+    `schema_version` is "1.0"; the reader also accepts 1.
     """
 
     schema_version: str | Literal[1]
@@ -110,17 +113,17 @@ class Package(
 
 
 def metadata(value: Json) -> msgspec.Raw:
-    """A value of `additional_metadata`."""
+    """Encode a value for `additional_metadata`."""
     return msgspec.Raw(codec.encode(value))
 
 
 def encode(package: Package) -> bytes:
-    """The bytes of manifest.json: the same for the same package."""
+    """Encode manifest.json; the same package always gives the same bytes."""
     return codec.encode(package, indent=2) + b"\n"
 
 
 ASSET_REFERENCE: Final = re.compile(r"sha256:([0-9a-f]{64})(?:/(.*))?", re.DOTALL)
-"""`sha256:<hex>`, or a path in that asset; the reader knows no other spelling."""
+"""`sha256:<hex>`, or a path in that asset; the reader accepts no other spelling."""
 ASSET_FOLDER: Final = re.compile(r"sha256-([0-9a-f]{64})")
 
 
@@ -133,24 +136,24 @@ COMPONENT: Final = "component.json"
 
 
 class Unresolved(Exception):
-    """A text leads to nothing that may be in a package; says why."""
+    """A reference in the package cannot be resolved; the message says why."""
 
 
 class PackagePlaces(Struct, frozen=True, kw_only=True):
-    """Resolves texts of the package in `root`; all results are relative to it, with `/`.
+    """Resolves references in the package at `root`; results are relative to it, with `/`.
 
     Attributes:
-        overrides: `shared_assets` of the manifest: asset to folder.
+        overrides: `shared_assets` of the manifest, which map assets to folders.
     """
 
     root: Path
     overrides: Mapping[str, str]
 
     def component(self, text: str) -> str:
-        """The file of an external component, which may be given as its folder.
+        """File of an external component, which may be given by its folder.
 
         Raises:
-            Unresolved: there is none.
+            Unresolved: the file does not exist.
         """
         found = self.anything("", text)
         if (self.root / found).is_dir():
@@ -158,14 +161,14 @@ class PackagePlaces(Struct, frozen=True, kw_only=True):
         return self.file("", found)
 
     def folder(self, base: str, text: str) -> str:
-        """A variant's folder, `base` being the component's. Raises Unresolved."""
+        """Folder of a variant; `base` is the component's folder. Raises Unresolved."""
         found = self.anything(base, text)
         if not (self.root / found).is_dir():
             raise Unresolved(f"{text!r} is not a folder")
         return found
 
     def file(self, base: str, text: str) -> str:
-        """A regular file. Raises Unresolved."""
+        """Path of a regular file. Raises Unresolved."""
         found = self.anything(base, text)
         reason = paths.missing(self.root, found)
         if reason is not None:
@@ -173,7 +176,7 @@ class PackagePlaces(Struct, frozen=True, kw_only=True):
         return found
 
     def anything(self, base: str, text: str) -> str:
-        """A file or a folder that is there, reached without a link. Raises Unresolved."""
+        """Path of an existing file or folder, reached without a link. Raises Unresolved."""
         asset = ASSET_REFERENCE.fullmatch(text)
         if asset is not None:
             uri, inner = f"sha256:{asset[1]}", asset[2]

@@ -42,14 +42,14 @@ from epctx.worker.pool import Pool
 
 
 class PackagedVariant(Struct, frozen=True, kw_only=True):
-    """A variant of a component.
+    """Variant of a component.
 
     Attributes:
-        ep: ONNX Runtime's name of the EP that it is selected for.
+        ep: ONNX Runtime's name of the EP for which the variant is selected.
         device: cpu, gpu or npu; None for any device of the EP.
-        folder: in the package; several variants may have one.
-        compatibility: what the EP is asked about it; None: nothing.
-        native: ONNX Runtime has that EP; else only `epctx.runtime` runs the variant.
+        folder: folder in the package, which several variants may share.
+        compatibility: compatibility string that the EP checks; None without one.
+        native: True if ONNX Runtime can run the variant; else only `epctx.runtime` can.
     """
 
     component: str
@@ -62,19 +62,19 @@ class PackagedVariant(Struct, frozen=True, kw_only=True):
 
 
 class PackageReport(Brief, frozen=True, kw_only=True):
-    """A model package.
+    """Package written by `epctx package`.
 
     Attributes:
-        path: its folder, relative to the output folder.
-        state: written, or up to date: the same was there.
-        files: how many files it has.
-        size: of all of them, in bytes.
-        saved: bytes that would be stored again if variants shared nothing.
-        oci: the digest of the manifest that `epctx push` makes of it, `sha256:…`.
-        variants: by component, in the order in which ONNX Runtime tries them.
-        signer: who signed it, in `model.sig`; None: nobody was asked to.
-        build: the build that it holds.
-        left_out: compositions of the build, `<target>/<name>`, which no package holds.
+        path: folder of the package, relative to the output folder.
+        state: `written`, or `up to date` if the same package existed already.
+        files: number of files.
+        size: total size of the files, in bytes.
+        saved: bytes saved because variants share files.
+        oci: digest of the OCI manifest that `epctx push` makes for the package, `sha256:…`.
+        variants: variants by component, in the order in which ONNX Runtime tries them.
+        signer: signer of `model.sig`; None if no signature was requested.
+        build: report of the build that was packaged.
+        left_out: compositions of the build, `<target>/<name>`; packages cannot contain them.
     """
 
     path: str
@@ -104,20 +104,21 @@ def write(
     releasing: Releasing,
     asked: ReleaseOptions,
 ) -> PackageReport:
-    """Write the package of a build beside it, unless the same is there already; perhaps sign it.
+    """Write the package of a build beside it, unless it is up to date; sign it if requested.
 
     Args:
-        report: of a whole successful build into `place`.
-        lock: that the build was held to, or that it wrote: the package follows from it.
-        digests: tells what the package that is there has in it.
+        report: report of a complete, successful build into `place`.
+        lock: lock that the build used or wrote; it determines the package.
+        digests: file digests, to compare an existing package.
+        signer: signs the package; None for no signature.
         waiting: called once if another command uses the output.
-        releasing: makes what follows from the package.
-        asked: what of it is asked for.
+        releasing: makes the release files that follow from the package.
+        asked: release files that are requested.
 
     Raises:
-        LockError: the lock says nothing of a package, or of another one.
+        LockError: the lock has no package, or another one.
         ModelError: a file of `package` cannot be read.
-        StorageError: the disk refuses, or something changed files meanwhile.
+        StorageError: files cannot be written, or were changed meanwhile.
     """
     with place.locked(waiting):
         made = _derived(manifest, report, lock, place)
@@ -151,10 +152,10 @@ def write(
 
 
 def refuse_in_the_way(manifest: Manifest, place: OutputPaths) -> None:
-    """Nothing that is needed lies where the package replaces everything; look before a build.
+    """Refuse to replace inputs or foreign files by the package; called before a build.
 
     Raises:
-        UsageError: an input of it does, or what is there is no package; nothing was changed.
+        UsageError: an input lies in the package's folder, or the existing folder is not a package.
     """
     settings = manifest.package
     inputs = [model.path for t in manifest.targets for g in t.groups for model in g.models]
@@ -177,7 +178,7 @@ def refuse_in_the_way(manifest: Manifest, place: OutputPaths) -> None:
 
 
 def _derived(manifest: Manifest, report: BuildReport, lock: Lock, place: OutputPaths) -> Derived:
-    """The package that follows from the lock, of what was built and of the manifest's own files."""
+    """Derive the package from the lock, the build's outputs and the manifest's own files."""
     package = contents.package_settings(lock, where=lockfile.place(manifest.path).name)
     brought = packaged.brought(manifest)
     own = [item for files in brought.files.values() for item in files.values()]
@@ -242,7 +243,7 @@ def _sign(
 
 
 def _stage(items: Mapping[str, Item], folder: Path) -> None:
-    """Copy every file, and hold what was copied to what it must be."""
+    """Copy every file, and check the digest of each copy."""
     folders = {folder / Path(name).parent for name in items}
     with outputs.writing(folder):
         for each in sorted(folders):
@@ -268,7 +269,7 @@ def _copy(item: Item, path: Path) -> None:
 
 
 class Packaging(Struct, frozen=True, kw_only=True):
-    """Outcome. `package`: None if the build failed; then the earlier package stays."""
+    """Outcome of a build with a package. `package` is None if the build failed."""
 
     build: BuildReport
     package: PackageReport | None = None
@@ -284,13 +285,13 @@ def run(
     shared: Shared | None = None,
     signer: Signer | None = None,
 ) -> tuple[Packaging, EpctxError | None]:
-    """Build all of a manifest, and write its package beside it.
+    """Build a whole manifest, and write its package beside it.
 
-    Returns what came of it, and the build's first failure in manifest order. The arguments are
-    those of `commands.build.run`; `signer`, if there is one, signs the package.
+    Returns the outcome, and the build's first failure in manifest order. The arguments are those of
+    `commands.build.run`; `signer` signs the package. An existing package stays if the build fails.
 
     Raises:
-        EpctxError: as `commands.build.run` and `commands.package.writing.write` raise.
+        EpctxError: raised by `commands.build.run`, `refuse_in_the_way` or `write`.
     """
     done = build.run(
         manifest,
@@ -309,7 +310,7 @@ def run(
         listener(Event(group=done.plan.manifest.name, state="waiting", detail=what))
 
     assert done.report.lock is not None
-    # What the build left of it says the same, and is what the package will be held to.
+    # Read the lock file, because later checks compare the package with it.
     lock = hosts.on(lockfile.read(lockfile.place(manifest)), hosts.kind(done.report.lock))
     place = _place(options.out, done.plan)
     releasing = Releasing(

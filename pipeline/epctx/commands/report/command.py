@@ -18,11 +18,11 @@ from epctx.files.entries import open_entry
 from epctx.stages.report import ModelReport
 
 _LONGEST: Final = 366 * 24 * 3600
-"""Seconds that no build takes: a year."""
+"""Seconds in a year; no build takes longer."""
 
 
 def objection(report: BuildReport) -> str | None:
-    """Find the first value that no build writes; None if there is none."""
+    """Find the first value that no build can write; None if all values are plausible."""
     return next(_objections(report), None)
 
 
@@ -81,7 +81,7 @@ def _inside(value: object) -> list[object]:
 
 
 def _no_place(path: str) -> str | None:
-    """Reason why a path may lie outside the report's folder on some system."""
+    """Reason why a path may lead out of the report's folder on some system; None if it cannot."""
     if any(part in ("", ".", "..") for part in path.split("/")):
         return "leaves the report's folder"
     if any(character in "\\:" or not character.isprintable() for character in path):
@@ -109,9 +109,9 @@ def _of_model(model: ModelReport) -> Iterator[str]:
 
 SUFFIX = ".build.json"
 _DEPTH = 2
-"""Folders between that of a group's outputs and what the report is named as."""
+"""Levels from a group's output folder up to the folder that the report is named after."""
 _LISTED = 5
-"""Reports that a message names."""
+"""Number of reports that a message lists."""
 _AGAIN = "build again with this epctx: what has not changed is not built again"
 
 
@@ -119,7 +119,7 @@ def read(path: Path) -> BuildReport:
     """Read a build report.
 
     Raises:
-        UsageError: there is none, or it is none of this version of epctx.
+        UsageError: the report does not exist, or is not one of this version of epctx.
     """
     try:
         report = codec.decode(_content(path), BuildReport)
@@ -163,10 +163,10 @@ def _no_report(path: Path, why: str) -> UsageError:
 
 
 def of_manifest(name: str, out: Path, manifest: Path) -> Path:
-    """The report of what a manifest of this name last built into `out`.
+    """Path of the report of the last build of a manifest with this name into `out`.
 
     Raises:
-        UsageError: it was not built there.
+        UsageError: no report of the manifest exists there.
     """
     path = out / f"{name}{SUFFIX}"
     if not path.is_file():
@@ -180,11 +180,12 @@ def of_manifest(name: str, out: Path, manifest: Path) -> Path:
 
 
 def of_folder(folder: Path) -> Path:
-    """The report that belongs to a folder of outputs: `dist`, if one build is in it, `dist/<name>`,
-    or a folder in that.
+    """Path of the report for an output folder.
+
+    The folder is `dist` with one build, `dist/<name>`, or a folder inside of that.
 
     Raises:
-        UsageError: there is none, or there are several.
+        UsageError: no report or several reports were found.
     """
     named = folder.resolve() if ".." in folder.parts else folder.absolute()
     for place in (named, *named.parents[:_DEPTH]):
@@ -211,7 +212,7 @@ def page_of(path: Path) -> Path:
 
 
 def write(path: Path, page: Path, device: OnDevice | None = None) -> BuildReport:
-    """Write the page of the report at `path`; as `api.report`."""
+    """Write the page of the report at `path`, as described in `api.report`."""
     UsageError.if_missing("jinja2", "report")
     from epctx.commands.report.page import render
 

@@ -29,14 +29,14 @@ from epctx.verification.findings import (
 )
 
 NODES_SHOWN = 5
-"""Names of nodes that a row tells."""
+"""Number of node names in a row."""
 
 ROWS: Final = 1000
-"""Rows of numbers or checks that a table of the page has; the report has the others."""
+"""Most rows in a table of numbers or checks; the report has the rest."""
 
 
 class LeftRow(Struct, frozen=True, kw_only=True):
-    """Nodes of one op type that an EP left for one reason; some names, and where the first is."""
+    """Nodes of one op type that an EP left for one reason; `location` is that of the first."""
 
     op_type: str
     ep: str
@@ -54,16 +54,16 @@ SESSIONS: Final[Mapping[Sessions, str]] = {
     "quantized": "quantized model",
     "device": "device",
 }
-"""Names, for readers, of the sessions that computed an output."""
+"""Labels of the sessions that computed an output."""
 
 
 class NumbersRow(Struct, frozen=True, kw_only=True):
-    """An output of a model, by the input set on which it is worst.
+    """Output of a model, with the numbers of its worst input set.
 
     Attributes:
         group: `group@target`.
-        sets: how many input sets and kinds of sessions it was compared on.
-        used: share of the tolerance that the largest error takes; None if unknown.
+        sets: number of comparisons, over input sets and kinds of sessions.
+        used: largest error as a share of the tolerance; None if unknown.
     """
 
     group: str
@@ -73,14 +73,14 @@ class NumbersRow(Struct, frozen=True, kw_only=True):
 
 
 class CheckRow(Struct, frozen=True, kw_only=True):
-    """A finding. `group`: `group@target`."""
+    """Finding of the group `group@target`."""
 
     group: str
     finding: Finding
 
 
 def left_rows(model: ModelReport, *, every: bool = False) -> tuple[LeftRow, ...]:
-    """Rows of nodes left to the default EP, the most frequent first, or one for `every` node."""
+    """Rows of nodes left to the default EP, most frequent first; `every`: one row per node."""
     alike: dict[tuple[str, str, Refusal, str], list[Decline]] = {}
     for each in model.declined:
         for ep, said in each.by_provider():
@@ -100,8 +100,9 @@ def left_rows(model: ModelReport, *, every: bool = False) -> tuple[LeftRow, ...]
 
 
 def number_rows(groups: Iterable[GroupReport]) -> tuple[NumbersRow, ...]:
-    """Every output of every model, what is nearest to its tolerance or beyond it first. What pieces
-    computed by themselves, and one after the other, has rows of its own.
+    """Every output of every model, those nearest to or beyond their tolerance first.
+
+    Outputs of single pieces and of pieces run in sequence have rows of their own.
     """
     rows: list[NumbersRow] = []
     for group in groups:
@@ -123,7 +124,7 @@ def number_rows(groups: Iterable[GroupReport]) -> tuple[NumbersRow, ...]:
 
 
 def check_rows(groups: Iterable[GroupReport]) -> tuple[CheckRow, ...]:
-    """Every finding, what failed first, then what could not be checked."""
+    """Every finding: failed ones first, then those that could not be checked."""
     order = ("fail", "not checkable", "pass")
     rows = (
         CheckRow(group=group_label(group), finding=finding)
@@ -134,12 +135,15 @@ def check_rows(groups: Iterable[GroupReport]) -> tuple[CheckRow, ...]:
 
 
 def group_label(group: GroupReport) -> str:
-    """Name of a group."""
+    """Label of a group: `group@target`."""
     return f"{group.group}@{group.target}"
 
 
 def tolerance_used(found: OutputNumbers) -> float | None:
-    """The largest share of any of its tolerances that an output's error takes; 1: all of it."""
+    """Largest share of a tolerance that an output's error uses; 1 means all of it.
+
+    None if no share is known.
+    """
     shares = list(_tolerance_shares(found))
     return max(shares) if shares else None
 
@@ -168,7 +172,7 @@ def _severity(found: OutputNumbers) -> tuple[bool, float, float]:
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """One figure of the first row. `tone`: good, bad, warn, or empty."""
+    """Figure of the first row. `tone` is good, bad, warn, or empty."""
 
     name: str
     value: str
@@ -177,7 +181,7 @@ class Figure(Struct, frozen=True, kw_only=True):
 
 
 class Share(Struct, frozen=True, kw_only=True):
-    """Nodes that an EP took. `ep`: its place in the list of EPs; -1 is the default EP."""
+    """Nodes that an EP runs. `ep` is the index in the list of EPs; -1 is the default EP."""
 
     ep: int
     alias: str
@@ -187,7 +191,7 @@ class Share(Struct, frozen=True, kw_only=True):
 
 
 class Cell(Struct, frozen=True, kw_only=True):
-    """A group for a target. `shares`: of its nodes, all models together."""
+    """Group on one target. `shares` counts the nodes of all models together."""
 
     group: GroupReport
     shares: tuple[Share, ...]
@@ -197,21 +201,21 @@ class Cell(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A group over all targets; a cell is None if the target does not build it."""
+    """Group on all targets; a cell is None if the target does not build the group."""
 
     group: str
     cells: tuple[Cell | None, ...]
 
 
 def eps(report: BuildReport) -> tuple[str, ...]:
-    """Every EP that took something, by its alias."""
+    """Aliases of all EPs that run nodes."""
     parts = (p for g in report.groups for m in g.models for p in m.partitions)
     return tuple(dict.fromkeys(part.provider for part in parts))
 
 
 def key_figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
-    """The first row. `saved`: bytes that shared weights did not take, if known."""
-    # A composition is made of models that are counted already.
+    """Figures of the first row. `saved`: bytes saved by shared weights; None if unknown."""
+    # The models of a composition are counted in their groups.
     models = [m for group in report.groups if group.composition is None for m in group.models]
     files = [file for group in report.groups for file in group.files]
     states = Counter(group.state for group in report.groups)
@@ -252,7 +256,7 @@ def key_figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
 
 
 def origins(actions: Iterable[ActionReport]) -> str:
-    """Origins of the results of actions: `2 built, 1 local, 3 remote`."""
+    """Count action results by origin: `2 built, 1 local, 3 remote`."""
     found = Counter(_origin(each) for each in actions)
     return ", ".join(
         f"{found[name]} {name}" for name in ("built", "local", "remote") if found[name]
@@ -280,7 +284,7 @@ def remote_words(told: RemoteReport) -> str:
 def group_matrix(
     report: BuildReport, all_eps: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[Row, ...]]:
-    """The targets, and each group over them."""
+    """Names of the targets, and a row for each group."""
     targets = tuple(dict.fromkeys(group.target for group in report.groups))
     names = dict.fromkeys(group.group for group in report.groups)
     found = {(each.group, each.target): each for each in report.groups}
@@ -297,7 +301,7 @@ def group_matrix(
 
 
 def shares(models: Iterable[ModelReport], all_eps: Sequence[str]) -> tuple[Share, ...]:
-    """Share of each EP in some models, the default EP last."""
+    """Share of each EP in the given models, the default EP last."""
     taken: Counter[int] = Counter()
     total = 0
     for model in models:
@@ -320,21 +324,21 @@ def shares(models: Iterable[ModelReport], all_eps: Sequence[str]) -> tuple[Share
 
 
 def percent(part: int, whole: int) -> str:
-    """A share; what is not all of it never says 100 %, nor what is some of it 0 %."""
+    """Percentage; shows 100 % and 0 % only for exact values."""
     if part == whole:
         return "100 %"
     return f"{min(max(100 * part / whole, 0.1 if part else 0.0), 99.9):.1f} %"
 
 
 def duration(seconds: float) -> str:
-    """A time in words."""
+    """Duration in words."""
     if seconds < 10:
         return f"{seconds:.2f} s"
     return f"{seconds:.1f} s" if seconds < 120 else time_words(seconds)
 
 
 def cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
-    """A group at a glance, by its models' shares over `all_eps`."""
+    """Summary of a group, with its models' shares over `all_eps`."""
     return Cell(
         group=group,
         shares=shares(group.models, all_eps),
@@ -393,13 +397,13 @@ DOING: Final = {
 }
 _STAGES_NAMED: Final = 4
 _LEAST_SHARE: Final = 0.01
-"""Share of the whole below which a stage is not named."""
+"""Smallest share of the total time for which a stage is named."""
 
 
 def time_sentence(report: BuildReport) -> str:
-    """Time of each stage, the longest first.
+    """Sentence with the time of each stage, the longest first.
 
-    Stages of several groups that ran at the same time may take longer together than the build.
+    Stages that ran at the same time may together take longer than the build.
     """
     stages: dict[str, dict[str, float]] = {}
     for group in report.groups:
@@ -423,7 +427,7 @@ def time_sentence(report: BuildReport) -> str:
 
 
 def _doing(stage: str, groups: dict[str, float], whole: float, of: int) -> str:
-    """A stage in words, its share of the time, and the group that took most of it."""
+    """Describe a stage: its time, its share, and the group that took most of it."""
     seconds = sum(groups.values())
     words, share = (
         f"{duration(seconds)} {DOING.get(stage, stage)}",
@@ -442,11 +446,11 @@ STAGES: Final = (
 )
 _STEPS: Final = (1, 2, 5, 10)
 _TICKS: Final = 8
-"""At most; with one more at 0."""
+"""Most tick marks on the time axis, not counting the one at 0."""
 
 
 class Bar(Struct, frozen=True, kw_only=True):
-    """A stage's time: `start` and `width` in per cent."""
+    """Stage in the timeline: `start` and `width` are in per cent."""
 
     time: StageTime
     start: float
@@ -459,7 +463,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """A model or session group on one machine; `machine` is None for the one that built."""
+    """Model or session group on one machine; `machine` is None for the building host."""
 
     machine: str | None
     group: str
@@ -468,14 +472,14 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 class Tick(Struct, frozen=True, kw_only=True):
-    """A mark on the axis, at `place` per cent."""
+    """Tick mark on the time axis, at `place` per cent."""
 
     seconds: float
     place: float
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
-    """All lines; `totals`: seconds by stage, of all lines together."""
+    """All lines of the timeline; `totals` has the seconds per stage over all lines."""
 
     lines: tuple[Line, ...]
     ticks: tuple[Tick, ...]
@@ -483,7 +487,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
 
 def timeline(report: BuildReport) -> Timeline | None:
-    """Make the timeline of a build; None if nothing ran."""
+    """Make the timeline of a build; None if no stage ran."""
     times = [(g, time) for g in report.groups for time in g.stages]
     if not times:
         return None
@@ -508,7 +512,7 @@ def timeline(report: BuildReport) -> Timeline | None:
 
 
 def _ticks(whole: float) -> tuple[Tick, ...]:
-    """Marks at round numbers of seconds."""
+    """Tick marks at round numbers of seconds."""
     power = 0.001
     while power * 10 * _TICKS < whole:
         power *= 10
@@ -521,14 +525,14 @@ def _ticks(whole: float) -> tuple[Tick, ...]:
 
 
 HISTOGRAM_NAMES: Final = ("equal", *(f"below {most:g}" for most in DECADES), "beyond")
-"""Names of the places of `Comparison.histogram`: error of an element over its scale."""
+"""Names of the bins of `Comparison.histogram`: an element's error over its scale."""
 HISTOGRAM_HEIGHT: Final = 22
 _PITCH: Final = 8
 HISTOGRAM_WIDTH: Final = _PITCH * len(HISTOGRAM_NAMES)
 
 
 class Column(Struct, frozen=True, kw_only=True):
-    """A decade's column, in pixels; `beyond`: all of its errors are beyond the tolerance."""
+    """Column for one decade, in pixels; `beyond` if all of its errors exceed the tolerance."""
 
     words: str
     x: int
@@ -537,17 +541,17 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 class Histogram(Struct, frozen=True, kw_only=True):
-    """The columns of an output; `words` says the same as text."""
+    """Histogram of an output; `words` has the same content as text."""
 
     columns: tuple[Column, ...]
     words: str
 
 
 def histogram(found: Comparison, most: float | None) -> Histogram | None:
-    """The histogram of an output. Heights are logarithmic: one element in a million is seen.
+    """Make the histogram of an output. Heights are logarithmic, so that rare errors are visible.
 
     Args:
-        most: the tolerance, relative to the element's scale; None if it does not decide.
+        most: tolerance relative to an element's scale; None if that tolerance does not apply.
     """
     counts = found.histogram
     if not any(counts):
@@ -576,12 +580,12 @@ def _height(count: int, counts: Sequence[int]) -> float:
 
 
 def _least(place: int) -> float:
-    """The least error that a place counts."""
+    """Smallest error that a bin counts."""
     return DECADES[place - 2] if place > 1 else 0.0
 
 
 class OnDevice(Struct, frozen=True, kw_only=True):
-    """A device, and what `epctx verify` found wrong with each model of a build, and with others."""
+    """Device results, with the failures of each model of the build, and other failures."""
 
     results: DeviceResults
     models: Mapping[str, tuple[DeviceModel, list[str]]]
@@ -589,7 +593,7 @@ class OnDevice(Struct, frozen=True, kw_only=True):
 
 
 def device_section(results: DeviceResults, judged: VerifyReport) -> OnDevice:
-    """Section of the page about a device; `judged`: its verdicts by folder of the build."""
+    """Section of the page about a device; `judged` has the verdicts by folder of the build."""
     ran = {each.model: each for each in results.models}
     models, others = {}, []
     for folder in judged.folders:
@@ -604,5 +608,5 @@ def device_section(results: DeviceResults, judged: VerifyReport) -> OnDevice:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """A time of an inference in words."""
+    """Inference time in words."""
     return "not run" if seconds is None else f"{1000 * seconds:,.3f} ms"

@@ -1,4 +1,4 @@
-"""Drawing of a model's graph: layers, coordinates, edges, boxes."""
+"""Draw a model's graph: layers, coordinates, edges, boxes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from epctx.graph.model import Decline, Outline
 from epctx.stages.report import ModelReport
 
 Graph = Sequence[Sequence[int]]
-"""Predecessors of each node, in topological order except for cycles."""
+"""Predecessors of each node; nodes are in topological order except for cycles."""
 
 LEAST_COLUMN: Final = 6
-"""Layers: what has fewer is one column."""
+"""Fewest layers of a column; a graph with little more than one column's layers is one column."""
 ASPECT: Final = 1.75
-"""Width over height that columns are made for: those of the frame on a desktop."""
+"""Width over height of the drawing that columns aim at: the page's frame on a desktop."""
 SLACK: Final = 0.2
-"""Share of a column's layers by which its end may move to where fewer edges cross it."""
+"""Share of a column's layers by which its end may move to cross fewer edges."""
 
 
 def successors(predecessors: Graph) -> list[list[int]]:
@@ -35,10 +35,10 @@ def successors(predecessors: Graph) -> list[list[int]]:
 
 
 def in_order(predecessors: Graph, after: Graph) -> list[int]:
-    """The nodes in topological order, without those in a cycle or behind one.
+    """Nodes in topological order, without nodes in or behind a cycle.
 
     Args:
-        after: the `successors`.
+        after: result of `successors`.
     """
     waiting = [len(before) for before in predecessors]
     order = [node for node, count in enumerate(waiting) if not count]
@@ -51,9 +51,9 @@ def in_order(predecessors: Graph, after: Graph) -> list[int]:
 
 
 def acyclic(predecessors: Graph) -> list[list[int]]:
-    """The graph without the edges that close a cycle.
+    """Graph without the edges that close a cycle.
 
-    Partitions that an EP has cut into several pieces may seem to need each other.
+    Partitions that an EP split into several pieces may appear to depend on each other.
     """
     after = successors(predecessors)
     waiting = [len(before) for before in predecessors]
@@ -74,10 +74,10 @@ def acyclic(predecessors: Graph) -> list[list[int]]:
 
 
 def layers(predecessors: Graph) -> list[int]:
-    """The layer of each node, from 0: after all that it needs, and close to it.
+    """Layer of each node, from 0: after all of its inputs, and close to them.
 
-    The longest path gives it; a node with no more inputs than outputs (a weight's dequantization,
-    say) then moves down to where it is needed.
+    The longest path gives the layer. A node without inputs, or with fewer nodes before than after
+    it, such as a weight's dequantization, then moves down to its users.
     """
     after = successors(predecessors)
     order = in_order(predecessors, after)
@@ -95,11 +95,11 @@ def layers(predecessors: Graph) -> list[int]:
 def columns(
     layer: Sequence[int], predecessors: Graph, pitch: tuple[float, float], gutter: float
 ) -> list[int]:
-    """The column of each layer, from 0.
+    """Column of each layer, from 0.
 
     Args:
-        layer: of each node.
-        pitch: width and height that a node takes.
+        layer: layer of each node.
+        pitch: width and height of a node with its spacing.
         gutter: space between two columns.
     """
     height = max(layer, default=-1) + 1
@@ -129,7 +129,7 @@ def columns(
 
 
 def _crossing(layer: Sequence[int], predecessors: Graph, height: int) -> list[int]:
-    """Count, for each layer, the edges that come from above into it or pass it."""
+    """Count, for each layer, the edges that enter it from above or pass through it."""
     changes = [0] * (height + 1)
     for node, before in enumerate(predecessors):
         for other in before:
@@ -143,17 +143,17 @@ def _crossing(layer: Sequence[int], predecessors: Graph, height: int) -> list[in
 
 
 LONGEST: Final = 12
-"""Layers that an edge may run through; a longer one goes by the gutter."""
+"""Most layers that an edge may pass through; a longer edge runs in the gutter."""
 SWEEPS: Final = 4
-"""Times that layers are ordered, down and up in turn."""
+"""Number of passes that order the layers, alternately down and up."""
 THIN: Final = 0.25
-"""Width of an edge that passes through a layer, in nodes."""
+"""Width of an edge that passes through a layer, as a share of a node's width."""
 LANES: Final = 6
-"""Edges that run side by side in a gutter; those from one node share a lane."""
+"""Number of lanes for edges in a gutter; edges from one node share a lane."""
 
 
 class Size(Struct, frozen=True, kw_only=True):
-    """Size of a node and of the spaces between nodes, layers and columns, in pixels."""
+    """Size of a node and of the gaps between nodes, layers and columns, in pixels."""
 
     width: int
     height: int
@@ -163,13 +163,13 @@ class Size(Struct, frozen=True, kw_only=True):
 
 
 class Layout(Struct, frozen=True, kw_only=True):
-    """A drawing.
+    """Layout of a graph.
 
     Attributes:
         places: x and y of each node's centre.
         edges: from node, to node, then x and y of each bend between them.
-        width: of all of it.
-        height: likewise.
+        width: width of the whole drawing.
+        height: height of the whole drawing.
     """
 
     places: tuple[tuple[int, int], ...]
@@ -179,12 +179,12 @@ class Layout(Struct, frozen=True, kw_only=True):
 
 
 def lay_out(predecessors: Graph, size: Size) -> Layout:
-    """Lay a graph out. Takes a second or two for 10,000 nodes."""
+    """Lay out a graph. Takes a second or two for 10,000 nodes."""
     return _Placing(acyclic(predecessors), predecessors, size).layout()
 
 
 class _Placing:
-    """Nodes and, after them, the points where edges pass through a layer: `slots`."""
+    """Positions of slots: the nodes, then the points where edges pass through a layer."""
 
     def __init__(self, graph: Graph, all_edges: Graph, size: Size) -> None:
         self._size = size
@@ -222,7 +222,7 @@ class _Placing:
             self._up[below].append(above)
 
     def layout(self) -> Layout:
-        """Order, place, route."""
+        """Order the slots, place them, and route the edges."""
         self._order()
         across = self._across()
         shifts, ends, width = self._columns(across)
@@ -254,7 +254,7 @@ class _Placing:
                 number(row)
 
     def _across(self) -> list[float]:
-        """The x of each slot, its column's middle at 0."""
+        """Horizontal position of each slot, relative to the middle of its column."""
         pitch = self._size.width + self._size.across
         wide = [float(pitch)] * self._nodes
         wide += [pitch * THIN] * (len(self._slot_layer) - self._nodes)
@@ -274,7 +274,7 @@ class _Placing:
         return x
 
     def _columns(self, across: Sequence[float]) -> tuple[list[float], list[float], int]:
-        """Return the shift and the right side of each column, and the whole width."""
+        """Return the horizontal shift and right edge of each column, and the total width."""
         half = self._size.width / 2
         count = max(self._column, default=0) + 1
         least, most = [0.0] * count, [0.0] * count
@@ -290,7 +290,7 @@ class _Placing:
         return shifts, ends, round(edge)
 
     def _tops(self) -> tuple[list[int], int]:
-        """The y of each layer's middle, and the height of all."""
+        """Vertical position of each layer's middle, and the total height."""
         pitch = self._size.height + self._size.down
         tops: list[int] = []
         for layer, column in enumerate(self._column):
@@ -301,7 +301,7 @@ class _Placing:
     def _detour(
         self, start: int, end: int, x: list[int], y: list[int], ends: list[float]
     ) -> Iterable[int]:
-        """By the gutter right of the start's column, over the columns between, to the end."""
+        """Route an edge through the gutter right of its start, and above the columns in between."""
         size = self._size
         lane = (start % LANES + 1) * size.gutter // (LANES + 2)
         out, into = y[start] + size.height // 2 + 6, y[end] - size.height // 2 - 8
@@ -325,11 +325,12 @@ def _mean(place: Sequence[float], slots: Sequence[int], otherwise: float) -> flo
 def _apart(
     row: Sequence[int], wanted: Sequence[float], wide: Sequence[float], x: list[float]
 ) -> None:
-    """Place a row in its order as near as can be to where its slots want to be (least squares).
+    """Place the slots of a row, in order, as near as possible to the wanted positions.
 
-    Pool adjacent violators: slots that want to be in each other's place move as one block.
+    Least squares by pool adjacent violators: slots whose wanted positions overlap or cross move as
+    one block.
     """
-    blocks: list[tuple[float, int]] = []  # mean of what its slots want of its start, and how many
+    blocks: list[tuple[float, int]] = []  # mean start that its slots want, and their number
     offsets, edge = [], 0.0
     for slot, want in zip(row, wanted, strict=True):
         offsets.append(edge + wide[slot] / 2)
@@ -349,7 +350,7 @@ DEFAULT_EP: Final = -1
 
 
 def number_units(outline: Outline) -> list[int]:
-    """The unit of each node; units are numbered by their first nodes."""
+    """Number of each node's unit; units are numbered in the order of their first nodes."""
     keys = _keys(outline, {})
     torn = _in_cycles(outline, keys)
     if torn:
@@ -359,7 +360,7 @@ def number_units(outline: Outline) -> list[int]:
 
 
 def partition_units(outline: Outline, numbers: Sequence[int]) -> dict[int, list[int]]:
-    """Units of each partition, in order; `numbers` has each node's unit."""
+    """Units of each partition, in order; `numbers` has the unit of each node."""
     found: dict[int, dict[int, None]] = {}
     for owner, number in zip(outline.owners, numbers, strict=True):
         if owner != DEFAULT_EP:
@@ -368,7 +369,7 @@ def partition_units(outline: Outline, numbers: Sequence[int]) -> dict[int, list[
 
 
 def _keys(outline: Outline, torn: dict[int, list[int]]) -> list[tuple[int, int]]:
-    """Key of each node's unit: owner and piece, or the first node of a run."""
+    """Key of each node's unit: partition and piece, or first node of a run on the default EP."""
     after = successors(outline.predecessors)
     found: list[tuple[int, int]] = []
     for node, (owner, before) in enumerate(zip(outline.owners, outline.predecessors, strict=True)):
@@ -382,7 +383,7 @@ def _keys(outline: Outline, torn: dict[int, list[int]]) -> list[tuple[int, int]]
 
 
 def _in_cycles(outline: Outline, keys: Sequence[tuple[int, int]]) -> list[int]:
-    """The partitions that are in a cycle of units, or between two."""
+    """Partitions that are in a cycle of units, or between two cycles."""
     numbers: dict[tuple[int, int], int] = {}
     mine = [numbers.setdefault(key, len(numbers)) for key in keys]
     needs: list[set[int]] = [set() for _ in numbers]
@@ -395,7 +396,7 @@ def _in_cycles(outline: Outline, keys: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _pieces(outline: Outline, owner: int) -> list[int]:
-    """Piece of each node in a partition; for other nodes the last piece before them."""
+    """Piece number of each node of a partition; for other nodes, the last piece before them."""
     found: list[int] = []
     for mine, before in zip(outline.owners, outline.predecessors, strict=True):
         if mine == owner:
@@ -411,29 +412,29 @@ def _pieces(outline: Outline, owner: int) -> list[int]:
 
 NODE: Final = Size(width=160, height=40, across=18, down=22, gutter=64)
 LEFT_HEIGHT: Final = 58
-"""Height of a node's box with a line for the reason why the default EP has it."""
+"""Height of a node's box that shows the reason for the default EP."""
 UNIT: Final = Size(width=232, height=72, across=28, down=34, gutter=80)
 UNKNOWN: Final = "no reason was given"
 
 
 class Level(Struct, frozen=True, kw_only=True):
-    """One degree of detail: boxes and what runs between them; lists have an entry for each box.
+    """One level of detail: boxes and the edges between them; lists have an entry per box.
 
     Attributes:
         box: width and height of a box, in pixels.
-        width: of the whole drawing.
-        height: likewise.
-        x: of each box's centre.
-        y: likewise.
+        width: width of the whole drawing.
+        height: height of the whole drawing.
+        x: horizontal position of each box's centre.
+        y: vertical position of each box's centre.
         edges: from box, to box, then x and y of each bend between them.
-        titles: the first line in a box: a place in `words`.
-        names: the second line.
-        spans: the third line of a box that has no reason: names of its first and last node; empty:
-            no box of this level has one.
-        eps: place in the report's list of EPs; -1: the default EP.
-        units: the unit that it is, or is in.
-        reasons: why it is left to the default EP: a place in `words`; -1: it is not.
-        words: each text once.
+        titles: first line of each box, as an index into `words`.
+        names: second line of each box.
+        spans: third line of a box without a reason: its first and last node. Empty if no box of
+            this level has one.
+        eps: index into the report's list of EPs; -1 for the default EP.
+        units: number of the unit that the box is, or is part of.
+        reasons: reason for the default EP, as an index into `words`; -1 for other EPs.
+        words: the texts, each once.
     """
 
     box: tuple[int, int]
@@ -452,7 +453,7 @@ class Level(Struct, frozen=True, kw_only=True):
 
 
 class Drawing(Struct, frozen=True, kw_only=True):
-    """A model: what the page's script reads."""
+    """Drawing of a model, as read by the page's script."""
 
     units: Level
     nodes: Level
@@ -462,7 +463,7 @@ def draw(model: ModelReport, eps: Sequence[str]) -> Drawing | None:
     """Draw a model; None if its report has no outline.
 
     Args:
-        eps: every EP of the report, by its alias.
+        eps: aliases of all EPs of the report.
     """
     outline = model.outline
     if outline is None or not outline.names:
@@ -476,7 +477,7 @@ def draw(model: ModelReport, eps: Sequence[str]) -> Drawing | None:
 
 
 def reason(declined: Decline) -> str:
-    """Why a node was left, in one line."""
+    """Reason why a node was left, in one line."""
     return "; ".join(f"{ep}: {why}" for ep, why in declined.reasons) or "no EP was asked"
 
 
@@ -524,7 +525,7 @@ def _unit_level(
 
 
 def _joined(reasons: Iterable[str]) -> str:
-    """Different reasons of several nodes, the first three of them."""
+    """Join different reasons of several nodes, at most three of them."""
     different = list(dict.fromkeys(reasons))
     return " | ".join(different[:3]) + (" | ..." if len(different) > 3 else "")
 
@@ -540,7 +541,7 @@ def _level(
     units: tuple[int, ...],
     reasons: Sequence[str],
 ) -> Level:
-    """Describe a box; `reasons` count only for boxes of the default EP."""
+    """Describe boxes; `reasons` only count for boxes of the default EP."""
     layout = lay_out(needs, size)
     words: dict[str, int] = {}
     return Level(

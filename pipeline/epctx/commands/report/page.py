@@ -1,7 +1,7 @@
-"""The page: templates and assets of this package, and nothing from anywhere else.
+"""HTML page made of this package's templates and assets, and of nothing from elsewhere.
 
-A model's names are hostile text. Jinja escapes each in HTML; in the data that the script reads, no
-character is left that could end its element; and the page's policy lets only this script run.
+A model's names are untrusted. Jinja escapes them in HTML. The data for the script contains no
+character that could end its element. The page's policy allows only this script.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from epctx.verification.findings import error_words
 
 STYLES: Final = ("page.css", "graph.css")
 SCRIPTS: Final = ("viewport.js", "canvas.js", "nodes.js", "graph.js", "page.js")
-"""In this order: one script, each part using those before it."""
+"""Script files in order; each part uses those before it."""
 
 
 def render(
     report: BuildReport, folder: Path, page: Path | None = None, on_device: OnDevice | None = None
 ) -> str:
-    """The report as one HTML page.
+    """Render the report as one HTML page.
 
     Args:
-        folder: where the report lies, and the groups' folders if they have not been moved.
-        page: the folder that the page is for; None for the report's.
-        on_device: results of a device; None if there are none.
+        folder: folder of the report, and of the group folders if they were not moved.
+        page: destination folder of the page; None for the report's folder.
+        on_device: results of a device; None without any.
     """
     # Failed groups come first, in every table and section.
     report = replace(report, groups=tuple(sorted(report.groups, key=_passed)))
@@ -75,14 +75,14 @@ def _passed(group: GroupReport) -> bool:
 
 
 def document(template: str, **names: object) -> str:
-    """A page of a template with this package's style and script, and a policy for both."""
+    """Render a template with this package's style and script, and a content policy for both."""
     css, js = _asset(*STYLES), _asset(*SCRIPTS)
     made = _environment().get_template(template)
     return made.render(names, css=Markup(css), js=Markup(js), policy=_policy(css, js))
 
 
 def _built_for(report: BuildReport) -> list[str]:
-    """Return each chip, as it is sold and as the EP names it, with the EP and its SDK."""
+    """List each chip, by its product names and the EP's name, with the EP and its SDK."""
     lines: dict[str, None] = {}
     for ep in (ep for group in report.groups for ep in group.execution_providers):
         schema, chips = providers.find(ep.provider), ep.traits.chips if ep.traits else ""
@@ -95,7 +95,7 @@ def _built_for(report: BuildReport) -> list[str]:
 
 
 class _Drawings:
-    """The models' drawings, each once, however many targets have it."""
+    """Drawings of the models; identical drawings are kept once."""
 
     def __init__(self, report: BuildReport, eps: Sequence[str]) -> None:
         self.data: dict[str, Markup] = {}
@@ -113,7 +113,7 @@ class _Drawings:
             self._ids[id(model)] = known[key]
 
     def of(self, model: ModelReport) -> str:
-        """The id of a model's drawing; empty: it has none."""
+        """Id of a model's drawing; empty if it has none."""
         return self._ids[id(model)]
 
 
@@ -156,14 +156,14 @@ def _environment() -> jinja2.Environment:
 
 
 def _number(found: float | None) -> str:
-    """A measured number, as short as it is exact enough."""
+    """Format a measured number with three significant digits."""
     if found is None:
-        return "–"  # noqa: RUF001 - a dash, where there is no number
+        return "–"  # noqa: RUF001 - a dash for a missing number
     return f"{found:.3g}"
 
 
 def _tolerated(used: float) -> str:
-    """The share of a tolerance that an error takes, in words."""
+    """Share of a tolerance that an error uses, in words."""
     if 0 < used < 0.001:
         return "< 0.1 %"
     return f"{100 * used:.3g} %" if used < 10 else f"{used:.3g} times"
@@ -175,7 +175,7 @@ def _asset(*names: str) -> str:
 
 
 def _policy(css: str, js: str) -> str:
-    """Content security policy of the page: its own style and script, and no network."""
+    """Content security policy of the page: only its own style and script, no network."""
     return (
         f"default-src 'none'; style-src {_digest(css)}; script-src {_digest(js)}; "
         "base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""Sections of a page: a group's models, files and failures, context binaries, losses."""
+"""Sections of a page: a group's models, files and failures, context binaries, quantization loss."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ _SYSTEMS: Final[tuple[type[PurePath], ...]] = (PurePosixPath, PureWindowsPath)
 
 
 class Links(Struct, frozen=True, kw_only=True):
-    """From a page to files.
+    """Makes links from a page to files.
 
     Attributes:
-        folder: the report's; the groups' folders are below it.
-        page: the page's.
+        folder: folder of the report; the group folders are below it.
+        page: folder of the page.
     """
 
     folder: Path
     page: Path
 
     def to(self, *parts: str) -> str | None:
-        """The reference to a file below the report's folder; None: it is not there, or a part
-        leads elsewhere on some system: it is absolute, on a drive, or has `..`.
+        """Return the link to a file below the report's folder; None if there can be none.
 
-        Every character that means something in a reference is quoted, a colon too: no name makes
-        a scheme.
+        None if the file does not exist, or if a part is absolute, on a drive, or has `..` on some
+        system.
+
+        Special characters are quoted, including the colon, so that no name is taken for a URL
+        scheme.
         """
         if any(_leads_elsewhere(part) for part in parts):
             return None
@@ -49,7 +51,7 @@ class Links(Struct, frozen=True, kw_only=True):
             if not path.is_file():
                 return None
             there = Path(os.path.relpath(path, self.page))
-        except (OSError, ValueError):  # a name that no file can have; on Windows, another drive
+        except (OSError, ValueError):  # an invalid file name; on Windows, another drive
             return None
         return f"./{quote(os.fsencode(there.as_posix()))}"
 
@@ -67,8 +69,8 @@ class ContextRow(Struct, frozen=True, kw_only=True):
 
     Attributes:
         group: `group@target`.
-        models: that use it; more than one share it.
-        found: its content; None if it is not beside the report.
+        models: models that use the binary; several models share it.
+        found: its content; None if the file is missing beside the report.
     """
 
     group: str
@@ -78,7 +80,7 @@ class ContextRow(Struct, frozen=True, kw_only=True):
 
     @property
     def separate(self) -> int | None:
-        """Bytes of weights if each of its graphs had its own; None: the format does not tell."""
+        """Bytes of weights if each graph had its own copy; None if the format does not tell."""
         info = self.found.info if self.found else None
         if info is None or info.stored is None or info.saved is None:
             return None
@@ -86,16 +88,16 @@ class ContextRow(Struct, frozen=True, kw_only=True):
 
     @property
     def saved(self) -> int | None:
-        """Bytes of weights that are there once instead of several times, likewise."""
+        """Bytes of weights saved by sharing; None if the format does not tell."""
         info = self.found.info if self.found else None
         return info.saved if info is not None else None
 
 
 def contexts(report: BuildReport, folder: Path) -> tuple[ContextRow, ...]:
-    """Every context binary of a build. Those that are the same in several groups are read once.
+    """Every context binary of a build. Identical binaries of several groups are read once.
 
     Args:
-        folder: the report's: that of the outputs, where they have not been moved.
+        folder: folder of the report, and of the outputs if they were not moved.
     """
     known: dict[str, BinaryFile | None] = {}
     return tuple(
@@ -127,11 +129,11 @@ def _context_rows(
 
 
 def _read_binary(path: Path, file: OutputFile) -> BinaryFile | None:
-    """Read a binary; None if it is gone or was replaced."""
+    """Read a binary; None if it is missing or was replaced."""
     try:
         if path.stat().st_size != file.size:
             return None
-        from epctx.commands.inspect import command  # which imports onnx
+        from epctx.commands.inspect import command  # this imports onnx
 
         return command.inspect(path).binary
     except (OSError, EpctxError):
@@ -147,20 +149,20 @@ def _models_of(group: GroupReport, report: BuildReport, name: str) -> tuple[str,
 
 
 LOSS_ROWS: Final = 20
-"""Tensors that are shown before a reader asks for more."""
+"""Number of tensors that the page shows at first."""
 LOSS_MOST: Final = 1000
-"""Tensors that the page has; the report has all."""
+"""Most tensors in the page; the report has all."""
 PLOT_WIDTH: Final = 720
 PLOT_HEIGHT: Final = 120
 _COLUMNS: Final = 240
 _WIDEST: Final = 24
 _DECIBELS: Final = (0.0, 100.0)
-"""Range of the plot; values beyond are drawn at its edge."""
+"""Range of the plot in decibels; values beyond it are drawn at its edge."""
 _NAMED: Final = 3
 
 
 class Column(Struct, frozen=True, kw_only=True):
-    """Tensors of the plot, in pixels: the first of some that are next to each other."""
+    """Column of the plot, in pixels; `words` describes the first of its adjacent tensors."""
 
     x: float
     width: float
@@ -170,10 +172,10 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 class Plot(Struct, frozen=True, kw_only=True):
-    """Tensors by their loss, the worst first; `words` says the same as text.
+    """Tensors by their loss, the worst first; `words` has the same content as text.
 
     Attributes:
-        lines: heights of the lines and what they are at, in decibels.
+        lines: height of each grid line, and its value in decibels.
     """
 
     columns: tuple[Column, ...]
@@ -189,7 +191,7 @@ class Warned(Struct, frozen=True, kw_only=True):
 
 
 def quantize_summary(found: QuantizeReport) -> str:
-    """Describe in one line how a model was quantized."""
+    """Summarize in one line how a model was quantized."""
     types = f"activations {found.activations or 'float'}, weights {found.weights}"
     given = f"{found.samples} {'RANDOM ' if found.random else ''}sample{'s' * (found.samples != 1)}"
     calibrated = f"{given}, " if found.activations is not None else ""
@@ -220,13 +222,13 @@ def quantize_warnings(found: QuantizeReport) -> list[Warned]:
 
 
 def loss_names(names: Sequence[str]) -> str:
-    """The first of some names."""
+    """List the first names, and count the rest."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(map(repr, names[:_NAMED]))}{more}"
 
 
 def loss_rows(found: QuantizeReport) -> tuple[TensorLoss, ...]:
-    """Its tensors, the worst first; outputs among them."""
+    """Tensors of a quantized model, the worst first, including outputs."""
     every = [each for each in (*found.outputs, *found.tensors) if each.sqnr is not None]
     return tuple(sorted(every, key=lambda each: (each.sqnr or 0.0, each.name)))
 
@@ -273,15 +275,15 @@ def _height(decibels: float) -> float:
 
 
 FEW: Final = 3
-"""Groups of a build that are all open."""
+"""A build with at most this many groups shows all of them open."""
 OPEN: Final = 5
-"""Failed groups that are open where there are more."""
+"""Most failed groups that are shown open in a larger build."""
 SHOWN: Final = 20
-"""Outputs whose numbers a group's section has; the table of all groups has the others."""
+"""Most outputs in a group's section; the table of all groups has the rest."""
 
 
 class LinkedFile(Struct, frozen=True, kw_only=True):
-    """A published file. `name`: in the group's folder; `link`: None, it is not there."""
+    """Published file. `name` is relative to the group's folder; `link` is None if it is missing."""
 
     name: str
     file: OutputFile
@@ -289,7 +291,7 @@ class LinkedFile(Struct, frozen=True, kw_only=True):
 
 
 class BucketRow(Struct, frozen=True, kw_only=True):
-    """A bucket of a model: its sizes, what EPs took of it, its largest error, in words."""
+    """Bucket of a model, in words: its sizes, the EPs' share, its largest error."""
 
     name: str
     sizes: str
@@ -299,12 +301,12 @@ class BucketRow(Struct, frozen=True, kw_only=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A model of the manifest in a group's section.
+    """Model of the manifest in a group's section.
 
     Attributes:
-        name: of one that lists sizes; empty: of one that does not, which says it itself.
-        buckets: those sizes.
-        models: as they were built, by their place in the group, from 1.
+        name: name of a model with buckets; empty for a model without buckets.
+        buckets: a row for each bucket.
+        models: built models by their position in the group, from 1.
     """
 
     name: str = ""
@@ -313,16 +315,16 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """A group.
+    """Section of a group.
 
     Attributes:
-        number: its place in the report, from 1.
-        open: it is shown before the reader asks for it.
-        drawn: so is the graph of its first model.
-        numbers: of its outputs, the worst first.
-        checks: what did not pass; of a failed group all of them.
-        passed: how many passed.
-        log: reference to the whole log; None if the log is missing.
+        number: position of the group in the report, from 1.
+        open: True if the section is open at first.
+        drawn: True if the graph of its first model is shown when the section is open.
+        numbers: numbers of its outputs, the worst first.
+        checks: checks that did not pass, and notes; all checks of a failed group.
+        passed: number of checks that passed, without notes.
+        log: link to the whole log; None if the log is missing.
     """
 
     number: int
@@ -342,7 +344,7 @@ class Section(Struct, frozen=True, kw_only=True):
 
     @property
     def entries(self) -> list[Entry]:
-        """Its models, in their order; those that are buckets of one together."""
+        """Models of the group, in order; the buckets of a model are one entry."""
         of = {name: model for model, each in self.group.buckets.items() for name in each}
         found: dict[tuple[str, str], dict[int, ModelReport]] = {}
         for place, model in enumerate(self.group.models, 1):
@@ -355,7 +357,10 @@ class Section(Struct, frozen=True, kw_only=True):
 
 
 def sections(report: BuildReport, eps: Sequence[str], links: Links) -> tuple[Section, ...]:
-    """Every group, in the report's order. Failed ones are open, and all where they are few."""
+    """Section of every group, in the report's order.
+
+    The first failed groups are open. If the build has few groups, all are open.
+    """
     numbers = range(1, len(report.groups) + 1)
     shown = [n for n in numbers if report.groups[n - 1].state == "failed"][:OPEN]
     drawn = shown[:1]
@@ -388,7 +393,7 @@ def _section(
 def _buckets(
     group: GroupReport, name: str, models: Mapping[int, ModelReport]
 ) -> Iterator[BucketRow]:
-    """The rows of a model's buckets; a model without has none."""
+    """Rows of a model's buckets; none for a model without buckets."""
     numbers = group.verify.numbers if group.verify is not None else ()
     for model in models.values() if name else ():
         own = [each for each in numbers if each.model == context_file(model.name)]

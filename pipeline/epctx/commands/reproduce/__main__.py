@@ -1,7 +1,7 @@
-"""The process that builds: takes on its circumstances, then does what `epctx build` does.
+"""Process of one build: takes on its circumstances, then builds as `epctx build` does.
 
-Answers leave on a copy of stdout; stdout itself becomes the log. It dies with its parent: stdin
-ends.
+Messages go to a copy of stdout, and stdout itself becomes the log. The process ends with its
+parent, when its stdin ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from epctx.worker import protocol
 
 
 def main() -> None:
-    """Carry out the job on stdin."""
+    """Read a job from stdin, and run it."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     job = codec.decode(sys.stdin.buffer.readline(), BuildJob)
@@ -68,7 +68,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _die_with_parent() -> None:
     sys.stdin.buffer.read()
-    os._exit(1)  # its workers' stdin ends, too
+    os._exit(1)  # this also ends the workers' stdin
 
 
 if __name__ == "__main__":

@@ -29,11 +29,11 @@ from epctx.worker.process import exit_words
 
 
 class BuildJob(Struct, frozen=True, kw_only=True):
-    """Build a manifest without cache; models are not run.
+    """Job to build a manifest without a cache; models are not run.
 
     Attributes:
-        folder: of the build, with all that it needs; the user's.
-        only: as `epctx build --only`.
+        folder: folder of the build with all of its inputs; it belongs to the user who builds.
+        only: value of `epctx build --only`.
     """
 
     manifest: Path
@@ -49,12 +49,12 @@ class BuildJob(Struct, frozen=True, kw_only=True):
 
 
 class Said(Struct, omit_defaults=True):
-    """One line of the process that builds: one of these.
+    """One message of the building process; exactly one field is set.
 
     Attributes:
-        obstacles: by variation, what kept it from that; said first.
-        event: an `Event`.
-        report: the `BuildReport`; said last, as is `error`.
+        obstacles: reason why a variation was not applied, by variation; the first message.
+        event: event of the build.
+        report: report of the build; this or `error` is the last message.
     """
 
     obstacles: Mapping[str, str] | None = None
@@ -64,23 +64,24 @@ class Said(Struct, omit_defaults=True):
 
 
 _OLD = 365 * 86_400.0
-"""Seconds after 1970: what old files have as their time."""
+"""Time of aged files, in seconds after 1970."""
 
 
 def copy(manifest: Manifest, folder: Path, *, backwards: bool, aged: bool) -> Path:
-    """Copy a manifest and its inputs into the new folder `folder`; return the manifest there.
+    """Copy a manifest and its inputs into the new folder `folder`; return the new manifest.
 
-    Where they lie relative to each other stays. What is missing, or is named by an absolute path,
-    is left to the build. Blocks are shared with the originals where the file system does that.
+    Relative positions stay the same. Missing files and absolute paths are left to the build. If the
+    file system supports it, copies share blocks with the originals.
 
     Args:
-        manifest: parsed where it is.
-        folder: does not exist.
-        backwards: write the last one first: some file systems list them in that order.
-        aged: they were changed last when Unix was young.
+        manifest: the manifest, parsed at its original place.
+        folder: destination, which must not exist.
+        backwards: write the files in reverse order, because some file systems list files in that
+            order.
+        aged: set the modification times to a date soon after 1970.
 
     Raises:
-        StorageError: something cannot be read or written.
+        StorageError: a file cannot be read or written.
     """
     own = manifest.path.absolute()
     named = (path for t in manifest.targets for group in t.groups for path in _inputs(group))
@@ -116,14 +117,14 @@ def _inputs(group: ModelGroup) -> Iterator[Path]:
 
 
 def _data(source: ModelSource) -> Iterator[Path]:
-    """Files of external data that a model refers to; none where it cannot be read."""
+    """External data files of a model; none if the model cannot be read."""
     folder = source.external_data_dir or source.path.parent
     with contextlib.suppress(EpctxError):
         yield from (folder / name for name in locations.of(source.path))
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Files, and those in folders, that are there; `..` taken away, links left as they are."""
+    """Existing files, and files in existing folders; `..` is removed, links are not followed."""
     for path in paths:
         plain = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links
         if plain.is_dir():
@@ -140,8 +141,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """Request for one build.
 
     Attributes:
-        title: what it is called: `first`; its outputs are kept under this name.
-        only: as `epctx build --only`.
+        title: name of the build, such as `first`; its outputs are kept under this name.
+        only: value of `epctx build --only`.
     """
 
     title: str
@@ -152,12 +153,12 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Made(Struct, frozen=True, kw_only=True):
-    """A build that was made.
+    """Finished build.
 
     Attributes:
-        outputs: the folder that is compared.
-        obstacles: by variation, what kept it from that.
-        listing: its sources in the order in which the file system lists them.
+        outputs: folder to compare.
+        obstacles: reason why a variation was not applied, by variation.
+        listing: its sources, in the order of the file system.
     """
 
     report: BuildReport
@@ -172,10 +173,10 @@ def place(root: Path, *, elsewhere: bool) -> Path:
 
 
 def build(request: Request, root: Path, listener: Listener) -> Made:
-    """Make a build; its outputs, report and lock are then in `root / title`.
+    """Run a build; afterwards its outputs, report and lock are in `root / title`.
 
     Raises:
-        EpctxError: it failed.
+        EpctxError: the build failed.
         StorageError: the sources cannot be copied.
     """
     circumstances = request.circumstances
@@ -238,7 +239,7 @@ def _talk(
     process: NativeProcess, job: BuildJob, title: str, log: Path, listener: Listener
 ) -> tuple[Mapping[str, str], BuildReport]:
     assert process.stdin is not None and process.stdout is not None
-    with contextlib.suppress(OSError):  # a dead process is reported below
+    with contextlib.suppress(OSError):  # the end of the process is reported below
         process.stdin.write(codec.encode(job) + b"\n")
         process.stdin.flush()
     obstacles: Mapping[str, str] = {}
@@ -259,25 +260,25 @@ def _talk(
 
 
 def _failed(told: Failure, log: Path, title: str) -> EpctxError:
-    """The error that a build ended with; which build is part of where it is."""
+    """Return the error that ended a build; its place names the build."""
     error = protocol.restore(told, log=log)
     places = (f"{title} build", told.group, told.where)
     told = dataclasses.replace(
         told, group=None, where=": ".join(place for place in places if place)
     )
-    # Of a bug in a worker it names the worker's own log.
+    # For a bug in a worker, the error names the worker's own log.
     return type(error).of(told, remedy=error.remedy if told.remedy == protocol.REPORT else None)
 
 
 def _end(process: NativeProcess) -> None:
-    """End the process in every case: done, failed or interrupted."""
+    """End the process, whether it is done, failed or interrupted."""
     assert process.stdin is not None and process.stdout is not None
-    process.end()  # its workers, too: one that ends by itself may write into a folder that is gone
+    process.end()  # end its workers, too: a worker that still runs may write into a deleted folder
     with contextlib.suppress(OSError):
         process.stdin.close()
     process.stdout.close()
 
 
 def only_of(labels: Sequence[str]) -> tuple[str, ...]:
-    """`<target>/<group>` as `--only` takes it."""
+    """Convert `<target>/<group>` paths of files to values of `--only`."""
     return tuple(f"{group}@{target}" for target, group in (x.split("/")[:2] for x in labels))

@@ -1,4 +1,4 @@
-"""`epctx reproduce`: builds twice, compares, looks for what made a difference."""
+"""`epctx reproduce`: build twice, compare, and find variations that cause a difference."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def reproduce(
     allow_outside: bool,
     listener: Listener,
 ) -> Reproduction:
-    """Build a manifest twice and compare, as `api.reproduce`."""
+    """Build a manifest twice and compare, as described in `api.reproduce`."""
     plan = planning.read(path, only=only, allow_outside=allow_outside)
     with _root(out) as root:
         plain = Request(
@@ -65,7 +65,10 @@ def reproduce(
 
 @contextmanager
 def _root(out: Path | None) -> Iterator[Path]:
-    """The folder of all builds: the user's; or one of ours, kept if an error names a log in it."""
+    """Yield the folder of all builds: the user's, or a temporary one.
+
+    The temporary folder is kept if an error names a log in it.
+    """
     if out is not None:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UsageError(
@@ -80,7 +83,7 @@ def _root(out: Path | None) -> Iterator[Path]:
         return
     root = Path(tempfile.mkdtemp(prefix="epctx-reproduce-")).resolve()
     if sys.platform != "win32" and os.geteuid() == 0:
-        root.chmod(0o711)  # another user is to build in it
+        root.chmod(0o711)  # another user must be able to build in it
     try:
         yield root
     except EpctxError as error:
@@ -94,7 +97,7 @@ def _root(out: Path | None) -> Iterator[Path]:
 
 
 def _remove(root: Path) -> None:
-    """Remove a folder in which processes that are told to end may write a last time."""
+    """Remove a folder, and retry while ending processes may still write into it."""
     for _ in range(20):
         shutil.rmtree(root, ignore_errors=True)
         if not root.exists():
@@ -103,7 +106,7 @@ def _remove(root: Path) -> None:
 
 
 class _Both(Struct, frozen=True):
-    """The builds of one call; `plain` is the first."""
+    """All builds of one call; `plain` is the request of the first."""
 
     plan: Plan
     plain: Request
@@ -163,7 +166,7 @@ class _Both(Struct, frozen=True):
     def _causes(
         self, first: Made, files: Sequence[FileComparison], applied: Sequence[VariationName]
     ) -> Iterator[VariationName | Literal["nothing"]]:
-        """Find variations that make a difference alone, by a build each of differing groups."""
+        """Find variations that alone cause a difference, by one build of differing groups each."""
         labels = [file.file for file in files if file.state != "identical"]
         only = child.only_of(labels) or self.plain.only
         names: list[VariationName | Literal["nothing"]] = ["nothing", *applied]

@@ -21,14 +21,15 @@ State = Literal["identical", "metadata differs", "payload differs"]
 
 
 class FileComparison(Struct, frozen=True, kw_only=True):
-    """A file of two builds.
+    """Comparison of one file of two builds.
 
     Attributes:
-        file: below the outputs' folder, with `/`: `<target>/<group>/<name>`.
-        state: metadata: what only describes a model, the way it is serialized, or sums of other
-            files; payload: all else. Modes and times of files are no content.
+        file: path below the output folder, with `/`: `<target>/<group>/<name>`.
+        state: kind of difference. Metadata is a model's description, its serialization, or
+            checksums of other files. Payload is everything else. File modes and times are not
+            compared.
         difference: the first difference in words; None if there is none.
-        sizes: in bytes, of both; None if only the other build has the file.
+        sizes: sizes in both builds, in bytes; None if a build does not have the file.
     """
 
     file: str
@@ -38,20 +39,20 @@ class FileComparison(Struct, frozen=True, kw_only=True):
 
 
 def compare_folders(old: Path, new: Path) -> tuple[FileComparison, ...]:
-    """Every file at or below two folders, in the order of their paths.
+    """Compare every file below two folders, in the order of their paths.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a file cannot be read.
     """
     names = sorted(_names(old) | _names(new))
     return tuple(compare(old / name, new / name, file=name) for name in names)
 
 
 def compare(old: Path, new: Path, *, file: str) -> FileComparison:
-    """Two files, either of which may be missing.
+    """Compare two files, either of which may be missing.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a file cannot be read.
     """
     sizes = (_size(old), _size(new))
     if None in sizes:
@@ -100,17 +101,19 @@ VariationName = Literal[
     "time", "file-order", "file-times", "cores", "jobs", "user", "host-name",
 ]  # fmt: skip
 VARIATIONS: tuple[VariationName, ...] = get_args(VariationName)
-"""Those of reproducible-builds.org's reprotest that a build of epctx can be given, and its own:
-hash-seed, file-times, jobs."""
+"""Variations of reproducible-builds.org's reprotest that apply to epctx, and epctx's own.
+
+epctx's own variations are hash-seed, file-times and jobs.
+"""
 
 Verdict = Literal["no lock", "the same", "the same outputs", "made on another host", "differs"]
 
 
 def variations_of(names: Sequence[str] | None) -> tuple[VariationName, ...]:
-    """The variations of these names; all of them for None.
+    """Return the named variations; None selects all.
 
     Raises:
-        UsageError: there is none of a name.
+        UsageError: a name is unknown.
     """
     if names is None:
         return VARIATIONS
@@ -125,12 +128,12 @@ def variations_of(names: Sequence[str] | None) -> tuple[VariationName, ...]:
 
 
 class Variation(Struct, frozen=True, kw_only=True):
-    """Variations between the two builds, in the build and in its workers.
+    """Variation between the two builds; it applies to the build process and its workers.
 
     Attributes:
-        first: what it was in the first build, for people.
-        second: likewise; the same as `first` where it was not varied.
-        obstacle: why it was not varied; None if it was.
+        first: value in the first build, in words.
+        second: value in the second build, in words; the same as `first` if it was not varied.
+        obstacle: reason why it was not varied; None if it was.
     """
 
     name: VariationName
@@ -140,20 +143,21 @@ class Variation(Struct, frozen=True, kw_only=True):
 
 
 class Reproduction(Brief, frozen=True, kw_only=True):
-    """Two builds, compared.
+    """Comparison of two builds.
 
     Attributes:
-        name: the manifest's.
-        reproducible: every file and the lock are the same in both builds, and the lock beside the
-            manifest does not say otherwise.
-        files: every file of the outputs.
-        differences: between the locks of both builds.
-        causes: what each makes a build differ by itself, where that was looked for; `nothing`: two
-            builds under the same circumstances differ.
-        known: what the EPs of groups whose payload differs say of themselves.
-        lock: what the lock beside the manifest says of the first build. `the same outputs`: of
-            another toolchain or sources, which gave the same bytes.
-        lock_differences: between that lock and the first build.
+        name: name of the manifest.
+        reproducible: True if all files and the locks of both builds are equal, and the lock beside
+            the manifest does not contradict them.
+        files: comparison of every output file.
+        differences: differences between the locks of both builds.
+        causes: variations that each cause a difference by themselves, if that was tested. `nothing`
+            means that two builds under the same circumstances differ.
+        known: known sources of differences, as declared by the EPs of groups with different
+            payload.
+        lock: comparison of the first build with the lock beside the manifest. `the same outputs`
+            means the same bytes although toolchain or sources differ.
+        lock_differences: differences between that lock and the first build.
         seconds: wall time of each build.
     """
 

@@ -26,19 +26,20 @@ _NEW_UTS = 0x04000000
 
 
 class Circumstances(Struct, frozen=True, kw_only=True):
-    """Changed circumstances of a build.
+    """Circumstances that a build takes on.
 
     Attributes:
-        variables: of the environment, of the build and of its workers, whose own is scrubbed.
-        worker_variables: of the workers' environment only.
-        umask: None: as it is, likewise below.
-        one_core: it and its workers are kept on one core.
-        user: the user that it becomes.
-        host_name: what the host is called.
-        jobs: session groups at a time.
-        elsewhere: its folder is at another path.
-        files_reversed: its sources are written in the reverse order.
-        files_aged: its sources are as old as Unix.
+        variables: environment variables of the build and of its workers, which otherwise have a
+            clean environment.
+        worker_variables: environment variables of the workers only.
+        umask: file mode mask; None to leave it unchanged, as below.
+        one_core: run the build and its workers on one core.
+        user: user who runs the build.
+        host_name: name of the host.
+        jobs: number of session groups at a time.
+        elsewhere: build in a folder at another path.
+        files_reversed: write the sources in reverse order.
+        files_aged: date the sources soon after 1970.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -54,12 +55,14 @@ class Circumstances(Struct, frozen=True, kw_only=True):
 
 
 def enter(wanted: Circumstances, *, folder: Path, manifest: Path) -> dict[str, str]:
-    """Take on circumstances, in a process that has one thread; what could not be, and why.
+    """Take on circumstances; return the reasons for those that are impossible, by variation.
+
+    The process must have only one thread.
 
     Args:
-        wanted: what to take on; `variables` are there already.
-        folder: becomes the user's.
-        manifest: what the user must be able to read.
+        wanted: circumstances to take on; `variables` are set already.
+        folder: folder whose owner becomes the user.
+        manifest: file that the user must be able to read.
     """
     obstacles: dict[str, str] = {}
     if wanted.umask is not None:
@@ -116,7 +119,7 @@ def _become(name: str, folder: Path, manifest: Path, obstacles: dict[str, str]) 
 
 
 def _cannot_run(uid: int, gid: int, folder: Path, manifest: Path) -> str | None:
-    """Reason why a user could not build; None if it can run Python and read all files."""
+    """Reason why a user cannot build; None if the user can run Python and read the manifest."""
     code = "import sys, epctx.worker.process; open(sys.argv[1], 'rb').close()"
     try:
         tried = subprocess.run(
@@ -139,7 +142,7 @@ def _cannot_run(uid: int, gid: int, folder: Path, manifest: Path) -> str | None:
 USER = "nobody"
 HOST_NAME = "another-host"
 _LOCALES = ("tr_TR.UTF-8", "fr_CH.UTF-8", "de_DE.UTF-8", "et_EE.UTF-8", "POSIX")
-"""The first that is installed; Turkish lower-cases I otherwise, the next write 1,5."""
+"""The first installed one is used. Turkish has another lower-case I, the next ones write 1,5."""
 _TIME = "+398d"
 _FAKETIME = "libfaketimeMT.so.1"
 """Library of libfaketime for programs with threads."""
@@ -148,12 +151,12 @@ _FAKETIME = "libfaketimeMT.so.1"
 def vary(
     names: Collection[VariationName], *, folder: Path, jobs: int
 ) -> tuple[tuple[Variation, ...], Circumstances]:
-    """Each variation that is asked for, and the second build, where the first one is as it is.
+    """Return the requested variations, and the circumstances of the second build.
 
     Args:
-        names: what is to be varied.
-        folder: of the build; a home and a folder for temporary files may be made in it.
-        jobs: of the first build.
+        names: variations to apply.
+        folder: folder of the build, with subfolders for the home and for temporary files.
+        jobs: number of jobs of the first build.
     """
     variables: dict[str, str] = {}
     told: list[Variation] = []
@@ -185,7 +188,7 @@ def vary(
 
 
 def hindered(told: Iterable[Variation], obstacles: Mapping[str, str]) -> tuple[Variation, ...]:
-    """The variations, with what kept the build from some of them."""
+    """Add the obstacles to the variations that could not be applied."""
     return tuple(
         replace(each, second=each.first, obstacle=obstacles[each.name])
         if each.name in obstacles
@@ -195,7 +198,7 @@ def hindered(told: Iterable[Variation], obstacles: Mapping[str, str]) -> tuple[V
 
 
 def _variables(folder: Path) -> Iterator[tuple[VariationName, str, str, Mapping[str, str]]]:
-    """Variations that are variables of the environment: what it was, what it is, the variables."""
+    """Variations by environment variables: name, first value, second value, variables."""
     home, temporary = folder / "home", folder / "temporary"
     captured = {
         "CAPTURE_ENVIRONMENT": "i_capture_the_environment",
@@ -218,7 +221,7 @@ def _variables(folder: Path) -> Iterator[tuple[VariationName, str, str, Mapping[
 
 
 def _others(jobs: int) -> dict[VariationName, tuple[str, str]]:
-    """All other variations: what it was, what it is."""
+    """All other variations: first and second value by name."""
     return {
         "path": ("a folder", "another, deeper folder with a blank in its name"),
         "time": ("now", f"now {_TIME}, in the workers"),
@@ -233,12 +236,12 @@ def _others(jobs: int) -> dict[VariationName, tuple[str, str]]:
 
 
 def _user_site() -> dict[str, str]:
-    """Packages that are installed for the user are found by HOME, unless this says where."""
+    """Keep packages installed for the user importable when HOME changes."""
     return {"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {}
 
 
 def _locale() -> str:
-    """A locale that is installed and is not the usual one."""
+    """Unusual locale that is installed, else POSIX."""
     try:
         printed = subprocess.run(["locale", "-a"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
@@ -264,10 +267,10 @@ def faketime() -> Path | None:
 
 
 def _faked(library: Path | None) -> dict[str, str]:
-    """Another date; how long things take, and when files were changed, stays true.
+    """Variables that fake the date, but not durations or the modification times of files.
 
-    For workers, which make all bytes: libfaketime 0.9.10 breaks Python's own `time.sleep`, which
-    the process that waits for them needs.
+    Only for workers, which produce all bytes. libfaketime 0.9.10 breaks Python's `time.sleep`,
+    which the waiting process needs.
     """
     if library is None:
         return {}

@@ -1,1 +1,1 @@
-"""`epctx validate`: a manifest, and the headers of the models that it names."""
+"""`epctx validate`: check a manifest and the headers of the models that it names."""

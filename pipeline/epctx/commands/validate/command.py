@@ -1,4 +1,4 @@
-"""`epctx validate`: faults of a manifest and of the models that it names."""
+"""`epctx validate`: find faults of a manifest and of the models that it names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from epctx.parsing.rules.check import doubts
 
 
 class Validation(Struct, frozen=True, kw_only=True):
-    """Findings of one manifest, in the file's order.
+    """Findings for one manifest, in the file's order.
 
     Attributes:
-        manifest: as the user named it.
-        violations: for which a build fails.
-        warnings: which a build takes, and nobody may have meant.
-        exit_code: what a build would end with by the first violation; 0 without one.
+        manifest: path as the user gave it.
+        violations: findings that make a build fail.
+        warnings: findings that a build accepts, but that may be mistakes.
+        exit_code: exit code of a build that fails at the first violation; 0 without violations.
     """
 
     manifest: Path
@@ -32,16 +32,16 @@ class Validation(Struct, frozen=True, kw_only=True):
 
 
 def validate(path: Path, *, models: bool = True, allow_outside: bool = False) -> Validation:
-    """Check a manifest; where it breaks neither schema nor rules, its models and EPs, too.
+    """Check a manifest; if it follows schema and rules, also check its models and EPs.
 
     Args:
         path: the manifest.
-        models: read the headers of its models; no weight is read and no EP is run. False: they and
-            other files that it names may be missing.
-        allow_outside: its paths may lead out of its folder.
+        models: read the headers of its models, without weights and without running an EP. If False,
+            models and other files may be missing.
+        allow_outside: allow paths that lead out of the manifest's folder.
 
     Raises:
-        ManifestError: it cannot be read.
+        ManifestError: the manifest cannot be read.
         ProviderUnavailable: an installed provider's option schema cannot be used.
     """
     try:

@@ -1,4 +1,4 @@
-"""Findings of `epctx validate`, and those about the options of EPs."""
+"""Findings of `epctx validate`, and findings about the options of EPs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from epctx.providers import registry
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, or a doubt.
+    """Fault or warning.
 
     Attributes:
-        exit_code: of the build that fails by it; 0: none does, it is a warning.
+        exit_code: exit code of the build that fails because of it; 0 for a warning.
     """
 
     problem: Problem
@@ -29,14 +29,14 @@ class Finding(Struct, frozen=True, kw_only=True):
 def of_error(
     error: EpctxError, place: Node | Problem, *, shown: Mapping[Path, str] = MappingProxyType({})
 ) -> Finding:
-    """Make a finding of a build's error, at the value or key that causes it.
+    """Make a finding from a build's error, at the value or key that causes it.
 
     Args:
-        error: as a build raises it.
-        place: the value, or a problem of the key.
-        shown: files that the error may name, as the manifest names them.
+        error: error that a build raises.
+        place: the wrong value, or a problem of the wrong key.
+        shown: files that the error may name, with their spelling in the manifest.
     """
-    where = error.where or ""  # a place in the manifest is told as such already
+    where = error.where or ""  # the finding has its own place in the manifest
     file = next((where.replace(str(p), text) for p, text in shown.items() if str(p) in where), None)
     words = error.reason if file is None else f"{file}: {error.reason}"
     problem = Problem(
@@ -63,6 +63,6 @@ def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
 
 
 def _option(entry: Node, what: str) -> Node:
-    """The option that a message begins with the name of, else all of them."""
+    """Option whose name starts the message, else all options."""
     options = entry.get("options") or entry
     return options.get(what.partition(" ")[0]) or options

@@ -1,4 +1,4 @@
-"""Checks of models and groups against the headers of the models."""
+"""Check models and groups against the headers of the models."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _PATHS: Final = ("path", "external_data_dir")
 
 
 class Header(Struct, frozen=True, kw_only=True, eq=False):
-    """Properties of a model that validation keeps.
+    """Properties of a model that validation needs.
 
     Attributes:
-        interface: a model of nothing but the inputs that must be fed.
-        outputs: of the graph.
-        nodes: of the main graph; those of local functions, which a build inlines, have no name.
-        inlines: it has local functions: what their nodes will be called is not known.
+        interface: model that only contains the inputs that must be fed.
+        outputs: outputs of the graph.
+        nodes: names of the main graph's nodes; nodes of local functions are listed without a name.
+        inlines: True if the model has local functions. A build inlines them, and the names of their
+            nodes are not known before.
     """
 
     interface: onnx.ModelProto
@@ -46,8 +47,8 @@ class Headers(Struct, kw_only=True):
     """The headers of a manifest's models, each file read once.
 
     Attributes:
-        root: of the manifest.
-        findings: what is wrong with the models that were asked for, so far.
+        root: root of the manifest.
+        findings: faults of the models that were read so far.
     """
 
     root: Node
@@ -56,7 +57,7 @@ class Headers(Struct, kw_only=True):
     _files: dict[tuple[Path, Path | None], Header] = field(default_factory=dict)
 
     def of(self, source: ModelSource) -> Header | None:
-        """Return the header with the manifest's sizes; None if `findings` says why not."""
+        """Return the header with the manifest's sizes; None if `findings` has the reason."""
         if source.name not in self._known:
             self._known[source.name] = self._read(source)
         return self._known[source.name]
@@ -105,7 +106,7 @@ def _shown(source: ModelSource, node: Node) -> dict[Path, str]:
 
 
 def _blamed(error: ModelError, source: ModelSource, node: Node) -> Node:
-    """The key that names the file that the error is about."""
+    """Key of the file that the error is about."""
     data = node.get("external_data_dir")
     if data is not None and error.file == str(source.external_data_dir):
         return data
@@ -143,7 +144,7 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
-    """Find faults of the models that a build would read, and of the groups' settings for them."""
+    """Find faults of the models that a build reads, and of the groups' settings for them."""
     headers = Headers(root=root)
     groups: list[Finding] = []
     absent: dict[tuple[object, ...], tuple[Unmatched, ...]] = {}
@@ -169,8 +170,8 @@ def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
 def _composition(
     composition: Composition, groups: Sequence[ModelGroup], root: Node, headers: Headers
 ) -> Iterator[Finding]:
-    """Parts whose inputs and outputs do not meet as the composition says."""
-    # It needs numpy, as no manifest without compositions does.
+    """Find parts of a composition whose inputs and outputs do not match."""
+    # Needs numpy, which manifests without compositions do not need.
     from epctx.verification.numbers.composed import require_wirable
 
     sources = {model.name: model for group in groups for model in group.models}
@@ -189,10 +190,11 @@ def _composition(
 
 
 class _Group(Struct, frozen=True, kw_only=True):
-    """A model group as it is built for a target, with the headers of its models.
+    """Model group for one target, with the headers of its models.
 
     Attributes:
-        absent: what was found of models and `exclude`, of any group: targets repeat it.
+        absent: unmatched `exclude` entries by models and settings, shared by all groups, because
+            targets repeat groups.
     """
 
     root: Node
@@ -203,7 +205,7 @@ class _Group(Struct, frozen=True, kw_only=True):
     absent: dict[tuple[object, ...], tuple[Unmatched, ...]]
 
     def findings(self, *, whole: bool) -> Iterator[Finding]:
-        """All of this group. `whole`: there is a header of each of its models."""
+        """Yield all findings of this group. `whole`: the headers of all its models are known."""
         for name, header in self.headers.items():
             yield from self._open_sizes(name, header)
         yield from self._files()
@@ -212,7 +214,7 @@ class _Group(Struct, frozen=True, kw_only=True):
             yield from self._inputs()
 
     def _open_sizes(self, name: str, header: Header) -> Iterator[Finding]:
-        """Sizes that an EP of the group needs, and nobody gives."""
+        """Find open sizes of a model that an EP needs and the manifest does not fix."""
         for spec in self.group.execution_providers:
             if registry.needs_static_shapes(spec.provider):
                 from epctx.graph.serde import types
@@ -227,7 +229,7 @@ class _Group(Struct, frozen=True, kw_only=True):
                     return
 
     def _exclude(self) -> Iterator[Finding]:
-        """Entries of `partition.exclude` that match nothing."""
+        """Find entries of `partition.exclude` that match no node."""
         settings = self.group.partition
         asked = (*self.headers, settings.exclude_op_types, settings.exclude_nodes)
         if asked not in self.absent:
@@ -252,11 +254,11 @@ class _Group(Struct, frozen=True, kw_only=True):
         return not any(header.inlines for header in headers) and not _may_be_made(each.entry, names)
 
     def _inputs(self) -> Iterator[Finding]:
-        """Ranges and sizes for inputs that no model of the group has."""
+        """Find ranges and sizes for inputs that no model of the group has."""
         settings = replace(self.group.verify.inputs, files=())
         if not (settings.ranges or settings.dimensions):
             return
-        # Which need numpy, as nothing else here does.
+        # Needs numpy, which the rest of the group's checks do not need.
         from epctx.graph.inputs import specs
         from epctx.verification.numbers.input_sets import InputSets
 
@@ -270,7 +272,7 @@ class _Group(Struct, frozen=True, kw_only=True):
             )
 
     def _files(self) -> Iterator[Finding]:
-        """Files of inputs that are named and are not there."""
+        """Find input files that do not exist."""
         listed = self.node.get("verify", "inputs", "files")
         for item in listed.items if listed is not None else ():
             path = self.folder / item.text
@@ -278,7 +280,7 @@ class _Group(Struct, frozen=True, kw_only=True):
                 yield self._unless_off(of_error(absent(path), item, shown={path: item.text}))
 
     def _unless_off(self, found: Finding) -> Finding:
-        """Find entries that a build refuses when it compares numbers."""
+        """Turn the finding into a warning if the group compares no numbers."""
         return replace(found, exit_code=0) if self.group.verify.numbers == "off" else found
 
 
@@ -287,7 +289,7 @@ def _never(domain: str, op_type: str) -> bool:
 
 
 def _warning(found: Finding, each: Unmatched) -> Finding:
-    """Warn of an entry that matches nothing in any model if a build may accept it."""
+    """Make the finding a warning that the entry matches nothing yet."""
     near = f'did you mean "{each.near}"? If not, ' if each.near else ""
     if each.key == "op_types":
         what = f"no model of the group has a node of the op type {each.entry}"

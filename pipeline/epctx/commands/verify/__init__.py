@@ -1,1 +1,1 @@
-"""`epctx verify`: what was built, checked again."""
+"""`epctx verify`: check built outputs again."""

@@ -1,4 +1,4 @@
-"""`epctx verify`: judge folders, packages and artifacts of registries."""
+"""`epctx verify`: check folders, packages and registry artifacts."""
 
 from __future__ import annotations
 
@@ -42,18 +42,17 @@ def run(
     strict: bool = False,
     require: Sequence[Requirement] = (),
 ) -> VerifyReport:
-    """Verify the folders, several at a time; the report has them in the order asked.
+    """Verify several folders at a time; the report keeps the order of the requests.
 
     Args:
-        requests: the folders.
-        missing: what is not there.
-        others: what was found about packages as a whole and files of a release: first in the
-            report.
-        ranges: of models that the manifest quantizes; None without a manifest.
-        golden: golden files are to be run, or a device's results judged by them: a folder must be
-            there that can have some.
-        strict: what cannot be checked counts as a failure.
-        require: checks that must run, whatever the manifest says.
+        requests: requests for the folders.
+        missing: groups that do not exist.
+        others: findings about whole packages and release files, which come first in the report.
+        ranges: ranges of quantized models; None without a manifest.
+        golden: run golden files, or compare a device's results with them; fail if no folder can
+            have golden files.
+        strict: a check that cannot run counts as a failure.
+        require: checks that must run, regardless of the manifest.
 
     Raises:
         ModelError: a manifest's input files cannot be read.
@@ -81,7 +80,7 @@ def run(
 
 
 def _merged(reports: Sequence[FolderReport]) -> Iterable[FolderReport]:
-    """One report of each folder: of a package, say, its signature and what is in it."""
+    """Merge the reports of each folder, such as a package's signature and its content."""
     merged: dict[str, FolderReport] = {}
     for each in reports:
         known = merged.get(each.folder)
@@ -140,10 +139,10 @@ class Fetched(Struct, frozen=True, kw_only=True):
     """Places to verify.
 
     Attributes:
-        paths: those that were named, and folders in the place of references.
-        digests: of the manifest of each reference, `sha256:…`.
-        folders: where each of them is for now.
-        attestations: those that came with each, by name.
+        paths: the given paths, with folders in place of references.
+        digests: manifest digest of each reference, `sha256:…`.
+        folders: temporary folder of each reference.
+        attestations: attached files of each reference, by file name.
     """
 
     paths: tuple[Path, ...]
@@ -153,7 +152,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
 
     @property
     def attached(self) -> frozenset[Path]:
-        """The files of the attestations, beside the artifacts' folders."""
+        """Paths of the attestations, beside the artifacts' folders."""
         return frozenset(
             self.folders[name].with_name(file)
             for name, files in self.attestations.items()
@@ -161,7 +160,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
         )
 
     def findings(self, lock: Lock | None, where: str) -> list[FolderReport]:
-        """Findings about artifacts as a whole."""
+        """Findings about whole artifacts."""
         return [
             FolderReport(folder=name, findings=tuple(self._of(name, lock, where)))
             for name in self.digests
@@ -182,7 +181,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
                 yield _finding("lock", ".", "fail", f"is not the artifact of {where}", _CHANGED)
 
     def told(self, report: VerifyReport) -> VerifyReport:
-        """Replace temporary folders by their references in a report."""
+        """Replace temporary folders in a report by their references."""
         names = {folder.parent.as_posix(): name for name, folder in self.folders.items()}
         return replace(report, folders=tuple(_told(each, names) for each in report.folders))
 
@@ -196,15 +195,15 @@ def _told(report: FolderReport, names: Mapping[str, str]) -> FolderReport:
 
 @contextlib.contextmanager
 def fetched(named: Sequence[Path | str], *, insecure: bool, name: str | None) -> Iterator[Fetched]:
-    """Pull the artifacts that are named, and yield all places as folders.
+    """Pull the given artifacts, and yield all places as folders.
 
     Args:
-        named: paths, and references as texts.
-        insecure: registries speak plain HTTP.
-        name: of their manifest, by the lock; None if it is unknown.
+        named: paths, and references as strings.
+        insecure: use plain HTTP for registries.
+        name: name of the manifest, from the lock; None if it is unknown.
 
     Raises:
-        EpctxError: as `commands.pull.command.run`.
+        EpctxError: raised by `commands.pull.run`.
     """
     paths: list[Path] = []
     digests, folders, attestations = {}, {}, {}

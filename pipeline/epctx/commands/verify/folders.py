@@ -1,4 +1,4 @@
-"""Everything below the folders that `epctx verify` is given; what manifest and lock say of each."""
+"""Find everything below the folders of `epctx verify`, and match it with manifest and lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from epctx.verification.request import Composed, ExpectedFile, VerifyRequest
 
 
 class Missing(Struct, frozen=True, kw_only=True):
-    """A group that `record` (the manifest, the lock) has, and that is not where it should be."""
+    """Group that `record` (the manifest or the lock) lists, but that is missing from its place."""
 
     record: str
     label: str
@@ -36,14 +36,14 @@ class Missing(Struct, frozen=True, kw_only=True):
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """All entries at or below the paths that were named, each once; no link is followed.
+    """All entries below the given paths, each once; links are not followed.
 
     Attributes:
-        requests: one for each group folder and each named model.
+        requests: one request for each group folder and each given model.
         packages: folders of model packages.
         kits: folders of kits for devices.
-        byproducts: what each build writes beside its outputs.
-        rest: all other entries outside of these; a folder with none of them inside as a whole.
+        byproducts: files that each build writes beside its outputs.
+        rest: all other entries; a folder with nothing but such entries is listed as a whole.
     """
 
     requests: tuple[VerifyRequest, ...]
@@ -54,13 +54,14 @@ class Survey(Struct, frozen=True, kw_only=True):
 
 
 def survey(paths: Sequence[Path]) -> Survey:
-    """Account for everything at or below the folders, and for each model named.
+    """List everything below the given folders, and each given model.
 
-    A group folder has `SHA256SUMS`, an EPContext model, or a model that cannot be read. What is
-    below a package, a kit or a folder with `SHA256SUMS` belongs to it.
+    A group folder has `SHA256SUMS`, an EPContext model, or a model that cannot be read. A package,
+    a kit and a folder with `SHA256SUMS` own everything below them.
 
     Raises:
-        UsageError: a path does not exist, is neither folder nor model, or has nothing to verify.
+        UsageError: a path does not exist, is neither a folder nor a model, or has nothing to
+            verify.
     """
     models: list[VerifyRequest] = []
     kinds: dict[Path, Kind] = {}
@@ -92,7 +93,7 @@ def survey(paths: Sequence[Path]) -> Survey:
 
 
 def reported(paths: Iterable[Path], finding: Callable[[str], Finding]) -> list[FolderReport]:
-    """Report entries, each by the finding of its name, under the folders that they are in."""
+    """Report entries under their folders, each with the finding for its name."""
     found: dict[Path, list[Finding]] = {}
     for path in paths:
         name = f"{path.name}/" if listing.is_folder(path) else path.name
@@ -105,7 +106,7 @@ def _of(kind: Kind, kinds: Mapping[Path, Kind]) -> tuple[Path, ...]:
 
 
 def _is_byproduct(path: Path) -> bool:
-    """Tell a build's own files beside its outputs: report, its page, record, OS lock."""
+    """Tell whether a file is a build's own, beside its outputs: report, page, record, OS lock."""
     words = path.name.removeprefix(".").split(".")
     for count in range(1, len(words)):
         place = OutputPaths(out=path.parent, name=".".join(words[:count]))
@@ -118,13 +119,14 @@ def _is_byproduct(path: Path) -> bool:
 def match(
     requests: Sequence[VerifyRequest], manifest: Manifest, paths: Sequence[Path]
 ) -> tuple[list[VerifyRequest], list[Missing]]:
-    """The requests with their model groups, and the groups that are missing below `paths`.
+    """Match the requests with model groups; also return the groups that are missing below `paths`.
 
-    A folder `<target>/<group>` is that group of that target; another one is the group whose models
-    it has, if there is only one. Compositions likewise; their parts are looked for beside them.
+    A folder `<target>/<group>` is matched by its name. Another folder is matched by its models, if
+    only one group has them. Compositions are matched in the same way, and their parts are expected
+    beside them.
 
     Raises:
-        UsageError: a folder is of no group of the manifest, or of several.
+        UsageError: a folder matches no group of the manifest, or several.
     """
     groups = {f"{t.name}/{group.name}": group for t in manifest.targets for group in t.groups}
     known = {
@@ -149,11 +151,11 @@ def match(
 def match_lock(
     requests: Sequence[VerifyRequest], lock: Lock, paths: Sequence[Path], *, where: str
 ) -> tuple[list[VerifyRequest], list[Missing], list[Path]]:
-    """Add the lock's facts about files to the requests; `match` adds the others.
+    """Add the lock's expected files to the requests; `match` adds the model groups.
 
-    A lock of several kinds of host says it of that one whose outputs a folder has.
+    If the lock covers several kinds of host, the kind is chosen whose outputs the folder has.
 
-    Returns the folders, too, that lie among the lock's and are none of them, as they were named.
+    Also returns the folders that lie in the release but are not in the lock, as they were given.
     """
     record = f"the lock {where}"
     views = hosts.views(lock)
@@ -181,7 +183,7 @@ def match_lock(
 
 
 def _own(folder: Path, key: str, views: Sequence[Lock]) -> Lock:
-    """The lock for the kind of host of which a folder's SHA256SUMS has the most files."""
+    """Lock for the kind of host that has the most files in a folder's SHA256SUMS."""
     if len(views) == 1:
         return views[0]
     try:
@@ -193,13 +195,13 @@ def _own(folder: Path, key: str, views: Sequence[Lock]) -> Lock:
 
 
 def _is_astray(folder: Path, roots: Iterable[Path], keys: Collection[str]) -> bool:
-    """Tell whether a folder lies inside a release's folder and is none of its groups."""
+    """Tell whether a folder lies in a release's folder but is none of its groups."""
     inside = (folder.relative_to(root).as_posix() for root in roots if folder.is_relative_to(root))
     return any(key not in keys for key in inside)
 
 
 def _expected(files: Mapping[str, LockedFile]) -> tuple[ExpectedFile, ...]:
-    """The files of a folder, and the SHA256SUMS that lists them."""
+    """Expected files of a folder, including the SHA256SUMS that lists them."""
     return tuple(
         ExpectedFile(name=name, size=file.size, digest=Digest("sha256", file.sha256))
         for name, file in sorted({**files, SUMS: lockfile.sums_file(files)}.items())
@@ -213,7 +215,7 @@ def _missing(
     roots: Iterable[Path],
     record: str,
 ) -> list[Missing]:
-    """The groups whose place is at or below a path that was named, and is empty."""
+    """Groups whose folder should be below a given path, but is missing."""
     folders = {request.folder for request in requests}
     named = [path.resolve() for path in paths]
     found = []
@@ -251,14 +253,14 @@ Kind = Literal["group", "package", "kit"]
 
 
 def _walk(path: Path) -> tuple[dict[Path, Kind], list[Path]]:
-    """The folders at or below one that are of a kind, and the entries outside of them."""
+    """Folders below a path that have a kind, and the entries outside of them."""
     kinds: dict[Path, Kind] = {}
 
     def into(folder: Path) -> bool:
         kind = _kind(folder)
         if kind is not None:
             kinds[folder] = kind
-        # A stranger's model makes a group of any folder; it hides none of those below.
+        # A foreign model makes its folder a group; such a group must not hide groups below.
         return kind is None or (kind == "group" and not (folder / SUMS).exists())
 
     entries = list(listing.below(path, into=into)) if into(path) else []
@@ -275,12 +277,12 @@ def _walk(path: Path) -> tuple[dict[Path, Kind], list[Path]]:
 
 
 def _kind(folder: Path) -> Kind | None:
-    """Return the kind of a folder; None if it has none, though folders in it may."""
+    """Return the kind of a folder; None without a kind, though subfolders may have one."""
     if packages.is_package(folder):
         return "package"
     names = _names(folder)
     models = [name for name in names if name.endswith(".onnx")]
-    # A kit has its models in folders: a group into which somebody puts a kit.json is no kit.
+    # A kit has its models in subfolders, so a group folder with an added kit.json is not a kit.
     if {KIT, SUMS} <= {*names} and not models:
         return "kit"
     if SUMS in names or any(_has_context(folder / name) for name in models):
@@ -299,7 +301,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _has_context(path: Path) -> bool:
-    """Tell whether a file is an EPContext model, or may be a broken one."""
+    """Tell whether a file is an EPContext model, or a broken file that may be one."""
     from epctx.graph.serde import protos, reader
 
     if not path.is_file() or path.is_symlink():
@@ -311,7 +313,7 @@ def _has_context(path: Path) -> bool:
 
 
 def _key(request: VerifyRequest, known: Mapping[str, set[str]], record: str) -> str:
-    """Return a folder's group, `<target>/<group>`; `known` has the model files of each."""
+    """Return the group of a folder, `<target>/<group>`; `known` has each group's model files."""
     place = request.folder
     key = f"{place.parent.name}/{place.name}"
     if key in known:
@@ -333,7 +335,7 @@ def _key(request: VerifyRequest, known: Mapping[str, set[str]], record: str) -> 
 def _roots(
     paths: Sequence[Path], requests: Iterable[VerifyRequest], keys: Collection[str], name: str
 ) -> list[Path]:
-    """The folders of whole releases: those of the manifest's name, and any with a group's place."""
+    """Folders of whole releases: with the manifest's name, or above a folder at a group's place."""
     named = [path.resolve() for path in paths]
     found = [path if path.name == name else path / name for path in named]
     found += [
@@ -345,5 +347,5 @@ def _roots(
 
 
 def words(path: Path) -> str:
-    """A path as the user knows it: relative where it was given so."""
+    """Path as the user gave it, absolute or relative."""
     return path.as_posix() if path.is_absolute() else os.path.relpath(path).replace("\\", "/")

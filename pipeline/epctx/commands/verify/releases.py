@@ -1,4 +1,4 @@
-"""Entries beside groups: archive and attestation by the lock, kits, and what nothing checks."""
+"""Check archives, attestations and kits beside groups; report entries that nothing checks."""
 
 from __future__ import annotations
 
@@ -35,38 +35,38 @@ _STRAY: Final = "remove it, or name the folder of the release alone; or name the
 
 
 def named(paths: Sequence[Path]) -> list[Path]:
-    """Select the paths that are archives or attestations."""
+    """Select the paths of archives and attestations."""
     endings = (ARCHIVE, ATTESTATION)
     return [path for path in paths if path.name.endswith(endings) and not path.is_dir()]
 
 
 def is_released(path: Path, lock: Lock) -> bool:
-    """Tell whether a file has the name of the archive or attestation of a lock's release."""
+    """Tell whether a file has the name of the archive or attestation of the lock's release."""
     return path.is_file() and path.name in {f"{lock.name}{ARCHIVE}", f"{lock.name}{ATTESTATION}"}
 
 
 def uncovered(name: str) -> Finding:
-    """The finding of an entry that nothing checks."""
+    """Finding for an entry that nothing checks."""
     message = "nothing that was asked for checks it"
     return _entry(name, "not covered", message, "know what it is, or remove it")
 
 
 def byproduct(name: str) -> Finding:
-    """The finding of what a build writes beside its outputs."""
+    """Finding for a file that a build writes beside its outputs."""
     return _entry(name, "not covered", "a build writes it for itself: it is no part of a release")
 
 
 def stray(where: str) -> Callable[[str], Finding]:
-    """The finding of an entry that a lock does not have; `where`: the lock in messages."""
+    """Finding for an entry that the lock does not have; `where` names the lock in messages."""
     return lambda name: _entry(name, "fail", f"is not in {where}", _STRAY)
 
 
 def kit(folder: Path, label: str) -> Checked:
-    """Check that a kit has what its SHA256SUMS lists and no more; its models are to be verified.
+    """Compare a kit's files with its SHA256SUMS, and request to verify its models.
 
     Args:
-        folder: its folder, absolute.
-        label: how the report calls it.
+        folder: absolute folder of the kit.
+        label: name of the kit in the report.
     """
     entries = [entry for entry in paths_.entries(folder) if entry != SIGNATURE]
     findings = tuple(checking.check_hashes(folder, entries, checking.read_hashes(folder, entries)))
@@ -94,10 +94,10 @@ def check(path: Path, lock: Lock | None, where: str) -> FolderReport:
     """Compare a file of a release with a lock.
 
     Args:
-        where: the lock in messages.
+        where: name of the lock in messages.
 
     Raises:
-        UsageError: there is no such file, or no lock to hold it to.
+        UsageError: the file does not exist, or there is no lock to compare with.
     """
     if not path.is_file():
         what = "is no regular file" if path.exists() else "does not exist"
@@ -140,8 +140,10 @@ def _archive(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
 
 
 def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
-    """Its subjects are all that was published, its lock is this one, and so are its toolchain and
-    materials.
+    """Compare an attestation's subjects, lock, toolchain and materials with the lock.
+
+    Facts that no lock has rest on the signer alone: the builder, the manifest's digest, and the
+    SHA-256 of sources and packages.
 
     What no lock has is said by whoever signed it: who built it, the manifest's digest, SHA-256 of
     sources and of packages.
@@ -183,7 +185,7 @@ def _digest(lock: Lock) -> str:
 
 
 def _archived(path: Path, named: str) -> Iterator[Finding]:
-    """The archive that an attestation names, beside it."""
+    """Check the archive beside an attestation that names it."""
     if not path.is_file():
         remedy = "verify both where they are together"
         yield _finding(path.name, "not checkable", "is named, and is not beside it", remedy)

@@ -31,9 +31,9 @@ class Judged(Struct, frozen=True, kw_only=True):
     """Findings about signatures.
 
     Attributes:
-        reports: of each folder that is signed, or should be.
-        refused: folders that nothing more is to be read of.
-        rest: the entries outside of groups, packages and kits that may be looked at.
+        reports: report of each folder that is signed, or should be.
+        refused: folders of which nothing else may be read.
+        rest: entries outside of groups, packages and kits that may be checked further.
     """
 
     reports: tuple[FolderReport, ...]
@@ -51,13 +51,14 @@ def judge(
     rest: Iterable[Path],
     trusted: Trusted | None,
 ) -> Judged:
-    """Look at the signatures in or below the folders that were named.
+    """Check the signatures in or below the given folders.
 
     Args:
-        named: what is verified, as it was typed: folders, models, archives, attestations.
-        folders: those of groups, packages and kits in them, absolute; what the report calls each.
-        rest: all else in the folders that were named.
-        trusted: signers that count; None if no signature was asked for.
+        named: paths to verify, as typed: folders, models, archives, attestations.
+        folders: absolute folders of groups, packages and kits in them, with their names in the
+            report.
+        rest: all other entries in the given folders.
+        trusted: accepted signers; None if no signature is required.
     """
     signed = {place.resolve(): words(place) for path in named for place in _signed(path)}
     places = {path: path.parent.resolve() / path.name for path in rest}
@@ -80,7 +81,7 @@ def judge(
 
 
 def _covers(place: Path, folder: Path) -> bool:
-    """Check the files of a folder against the signature in `place`."""
+    """Tell whether a signature in `place` covers a folder."""
     if not folder.is_relative_to(place):
         return False
     return not {*folder.relative_to(place).parts[:1]} & {*oms.IGNORED}
@@ -91,7 +92,7 @@ def _report(label: str, findings: Iterable[Finding]) -> FolderReport:
 
 
 def _signed(path: Path) -> Iterator[Path]:
-    """The outermost folders with a signature, at or below a folder, or that of a model."""
+    """Outermost folders with a signature, at or below a folder; for a model, its own folder."""
     if not path.is_dir():
         path = path.parent
         yield from [path] if _has(path) else []

@@ -1,4 +1,4 @@
-"""A YAML document as a tree that knows its lines and columns."""
+"""YAML document as a tree with lines and columns."""
 
 from epctx.parsing.document.reader import Document, parse, read
 

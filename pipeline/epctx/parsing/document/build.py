@@ -1,7 +1,8 @@
-"""Builds the tree of a YAML document from the parser's events, so that bounds hold on the way.
+"""Build the tree of a YAML document from parser events, and enforce the limits meanwhile.
 
-Keys are always text (`60:` is "60"), `<<` merges are understood, and nothing is made but text,
-numbers, true, false and null. Bounded are the depth, and the values once aliases are expanded.
+Keys are always text (`60:` is "60"), and `<<` merges are supported. Scalars are text, numbers,
+true, false and null only. The depth is limited, and so is the number of values after aliases are
+expanded.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Tree(Struct, frozen=True, kw_only=True):
-    """A document's values, and what is wrong with single ones (`document.Document` explains)."""
+    """Values of a document, and violations at single values (see `document.Document`)."""
 
     root: Node
     violations: tuple[Violation, ...]
@@ -32,16 +33,16 @@ class Tree(Struct, frozen=True, kw_only=True):
 
 
 def build(text: str, *, file: str) -> Tree:
-    """The tree of `text`; `file` is its name in messages.
+    """Build the tree of `text`; `file` is its name in messages.
 
     Raises:
-        InvalidManifest: it is not one YAML document within the bounds.
+        InvalidManifest: the text is not a single YAML document within the limits.
     """
     return _Builder(file).build(text)
 
 
 class _Open(Struct, kw_only=True):
-    """A mapping or list whose end has not come yet."""
+    """Mapping or list that is still open."""
 
     path: Keys
     mark: Mark
@@ -53,16 +54,16 @@ class _Open(Struct, kw_only=True):
     merged: list[Node] = field(default_factory=list)
     merge_mark: Mark | None = None
     key: tuple[str, Mark] | None = None
-    """The key whose value comes next; None if a key comes next."""
+    """Key that waits for its value; None if a key comes next."""
     skip: bool = False
-    """The value that comes next belongs to a duplicate key."""
+    """True if the next value belongs to a duplicate key."""
     broken: bool = False
-    """The value has a refused tag, so its type is unknown."""
+    """True if the value has a refused tag, so its type is unknown."""
     merge: bool = False
-    """The value that comes next belongs to `<<`."""
+    """True if the next value belongs to `<<`."""
 
     def close(self) -> Node:
-        """The finished node; keys of its own win over merged ones, earlier merges over later."""
+        """Return the finished node; own keys override merged ones, earlier merges later ones."""
         if self.is_list:
             return Node(value=tuple(self.items), mark=self.mark, path=self.path)
         for source in self.merged:
@@ -123,7 +124,7 @@ class _Builder:
     def _node(self, event: yaml.NodeEvent) -> None:
         mark = _mark(event)
         self.count += 1
-        if self.count > 2 * self.most:  # keys and values; what aliases add is counted where it ends
+        if self.count > 2 * self.most:  # keys and values; aliases are counted at their end
             self._too_many(mark)
         parent = self.stack[-1] if self.stack else None
         if parent is not None and not parent.is_list and parent.key is None:
@@ -295,7 +296,7 @@ def _syntax(error: yaml.MarkedYAMLError, rest: str) -> tuple[str, str]:
         )
     if not rest and error.context_mark is not None:
         at, end = error.context_mark, error.problem_mark
-        if end is not None and at.index == end.index:  # no more is known than where it ends
+        if end is not None and at.index == end.index:  # only the position of the end is known
             return "the file ends before a bracket is closed", "close it"
         return f"the file ends before what was opened in line {at.line + 1} is closed", "close it"
     context = f"{error.context}, " if error.context else ""

@@ -1,4 +1,4 @@
-"""Read a manifest, and recognize files and folders that are something else."""
+"""Read a manifest, and recognize files and folders of other kinds."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _MODELINE: Final = re.compile(
 def is_manifest(path: Path) -> bool:
     """Tell whether a file is, or is meant to be, a manifest of epctx; it may be invalid YAML.
 
-    Other tools' files have a `schema_version`, too. A manifest has one at its top, and besides a
-    key that is epctx's own (`model_groups`, `execution_providers`), or a line that tells editors
-    of epctx's schema. Nothing but keys at the beginning of a line is at the top.
+    Files of other tools also have a `schema_version`. A manifest has it as a top-level key,
+    together with a key of epctx (`model_groups`, `execution_providers`) or an editor line that
+    names epctx's schema. Top-level keys are those at the beginning of a line.
 
-    What cannot be read is none: whoever wants to know why asks `epctx validate` for it.
+    An unreadable file does not count as a manifest; `epctx validate` reports the reason.
     """
     try:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # opening a pipe would block
             return False
         with path.open("rb") as stream:
             data = stream.read(limits.MANIFEST_BYTES.value).removeprefix(codecs.BOM_UTF8)
@@ -51,16 +51,16 @@ def is_manifest(path: Path) -> bool:
 
 LOCK_SUFFIX: Final = ".lock.yaml"
 _LISTED: Final = 5
-"""Files of a folder that a remedy names."""
+"""Number of files in a folder that a remedy names."""
 
 
 class _Kind(Struct, frozen=True, kw_only=True):
     """A kind of file.
 
     Attributes:
-        keys: at its top, all of them.
-        what: it is, with its article.
-        remedy: what to do with it, given its path.
+        keys: top-level keys that it always has.
+        what: description with an article.
+        remedy: makes the remedy from the path.
     """
 
     keys: Collection[str]
@@ -69,11 +69,11 @@ class _Kind(Struct, frozen=True, kw_only=True):
 
 
 def refuse_content(root: Node, path: Path) -> tuple[str, str] | None:
-    """Name a known document that is no manifest, with a remedy.
+    """Message and remedy for a known document that is no manifest; None for others.
 
     Args:
-        root: the document.
-        path: of its file, as the user named it.
+        root: root of the document.
+        path: path of its file, as the user gave it.
     """
     for kind in _KINDS:
         if set(kind.keys) <= root.mapping.keys():
@@ -82,7 +82,7 @@ def refuse_content(root: Node, path: Path) -> tuple[str, str] | None:
 
 
 def refuse_folder(path: Path) -> tuple[str, str]:
-    """Name a folder that is given as a manifest, with a remedy."""
+    """Refuse a folder given as a manifest, with a remedy."""
     shown = path.as_posix()
     check = f"`epctx verify {shown}` checks it; name the manifest that it was built from"
     if (path / "manifest.json").is_file():
@@ -100,7 +100,7 @@ def refuse_folder(path: Path) -> tuple[str, str]:
 
 
 def refuse_model(path: Path) -> tuple[str, str]:
-    """Name a model file that is given as a manifest, with a remedy."""
+    """Refuse a model file given as a manifest, with a remedy."""
     shown = path.as_posix()
     if path.stem.endswith("_ctx"):
         remedy = (
@@ -147,14 +147,14 @@ _KINDS: Final = (
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """A file that could be read as YAML.
+    """File that could be read as YAML.
 
     Attributes:
-        file: as the user named it, with `/`.
-        path: absolute.
-        sha256: of its bytes, in hex.
-        violations: what JSON has no form for: duplicate keys, tags, infinite numbers.
-        broken: the nodes that these are about; what they should be is not known.
+        file: path as the user gave it, with `/`.
+        path: absolute path.
+        sha256: SHA-256 of its bytes, in hex.
+        violations: parts that JSON cannot express: duplicate keys, tags, infinite numbers.
+        broken: nodes with such violations; their intended values are unknown.
     """
 
     file: str
@@ -169,8 +169,8 @@ def read(path: Path) -> Document:
     """Read a manifest's file.
 
     Raises:
-        ManifestError: it cannot be read, or is a model.
-        InvalidManifest: it is too large, not UTF-8, or not one YAML document.
+        ManifestError: the file cannot be read, or is a model.
+        InvalidManifest: the file is too large, not UTF-8, or not a single YAML document.
     """
     try:
         with path.open("rb") as stream:
@@ -204,7 +204,7 @@ def read(path: Path) -> Document:
 
 
 def parse(data: bytes, *, file: str, path: Path) -> Document:
-    """Parse a manifest's bytes, `file` in messages. Raises InvalidManifest as `read` does."""
+    """Parse a manifest's bytes, named `file` in messages. Raises InvalidManifest as `read` does."""
     limit = limits.MANIFEST_BYTES
     if len(data) > limit.value:
         remedy = f"split the manifest; {limit.remedy}"

@@ -1,4 +1,4 @@
-"""A document as a tree with places, its scalars, and problems at its nodes."""
+"""Document as a tree with positions, its scalars, and problems at its nodes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_+-]+")
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """A place in the file: `line` and `column` from 1; 0 for what is not in the file."""
+    """Position in the file: `line` and `column` from 1; 0 for a value that is not in the file."""
 
     line: int = 0
     column: int = 0
 
 
 class Node(Struct, frozen=True, kw_only=True, eq=False):
-    """A value and its place. Nodes are equal only if they are the same one.
+    """Value with its position. Nodes are equal only if they are the same object.
 
     Attributes:
-        value: a scalar, or the children.
-        mark: where it starts.
-        path: the keys and indices that lead to it.
-        text: a scalar as it is written, without quotes.
-        quoted: a scalar in quotes or as a block.
-        keys: of a mapping, where each key stands.
+        value: the scalar, or the children.
+        mark: position of its start.
+        path: keys and indices that lead to it.
+        text: a scalar as written, without quotes.
+        quoted: True for a scalar in quotes or as a block.
+        keys: position of each key of a mapping.
     """
 
     value: Scalar | tuple[Node, ...] | dict[str, Node]
@@ -49,7 +49,7 @@ class Node(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def kind(self) -> Kind:
-        """The kind of value, in the words of messages."""
+        """Kind of value, in the words of messages."""
         if isinstance(self.value, dict):
             return "mapping"
         if isinstance(self.value, tuple):
@@ -62,21 +62,21 @@ class Node(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def mapping(self) -> Mapping[str, Node]:
-        """The children by key; none if it is no mapping."""
+        """Children by key; empty if the node is not a mapping."""
         return self.value if isinstance(self.value, dict) else {}
 
     @property
     def items(self) -> tuple[Node, ...]:
-        """The children of a list; none if it is no list."""
+        """Children of a list; empty if the node is not a list."""
         return self.value if isinstance(self.value, tuple) else ()
 
     @property
     def string(self) -> str | None:
-        """The text; None if it is no text."""
+        """Text of the node; None if its value is not text."""
         return self.value if isinstance(self.value, str) else None
 
     def get(self, *keys: str) -> Node | None:
-        """The descendant under `keys`; None if there is none."""
+        """Descendant under `keys`; None if there is none."""
         node = self
         for key in keys:
             found = node.value.get(key) if isinstance(node.value, dict) else None
@@ -86,14 +86,14 @@ class Node(Struct, frozen=True, kw_only=True, eq=False):
         return node
 
     def at(self, path: str) -> Node:
-        """Return the descendant at a path like `compose.whole.parts`, as far as there is one."""
+        """Return the node at a path like `compose.whole.parts`, or its deepest ancestor there."""
         for key, child in self.mapping.items():
             if f"{path}.".startswith(f"{key}."):
                 return child.at(path[len(key) + 1 :])
         return self
 
     def plain(self) -> Plain:
-        """The value without places, as JSON Schema sees it."""
+        """Value without positions, as JSON Schema needs it."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
         if isinstance(self.value, tuple):
@@ -102,9 +102,9 @@ class Node(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def merge(layers: Iterable[Node | None]) -> Node | None:
-    """One node of several layers, lowest first: mappings merge by key, all else replaces.
+    """Merge layers into one node, lowest first: mappings merge by key, other values replace.
 
-    A merged mapping stands where its highest layer stands. Source: design section 5.
+    A merged mapping has the position of its highest layer. Source: design section 5.
     """
     present = [layer for layer in layers if layer is not None]
     return functools.reduce(_over, present) if present else None
@@ -140,7 +140,7 @@ def quoted(text: str, limit: int = 60) -> str:
 
 
 MAX_DIGITS = 300
-"""Longest number, in characters; what is longer is text."""
+"""Most characters of a number; a longer scalar is text."""
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEAN = {
@@ -148,7 +148,7 @@ _BOOLEAN = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _NUMERIC = frozenset("+-.0123456789")
-"""First characters of a number."""
+"""Characters that a number can start with."""
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -163,7 +163,7 @@ _TYPES: dict[str, type] = {
 
 
 def resolve(text: str) -> Scalar:
-    """The value of a plain scalar (one without quotes and tag)."""
+    """Value of a plain scalar (one without quotes and tag)."""
     if text in _NULL:
         return None
     if text in _BOOLEAN:
@@ -182,10 +182,10 @@ def resolve(text: str) -> Scalar:
 
 
 def convert(text: str, tag: str) -> Scalar:
-    """The value of a scalar with a tag of the core schema, like `!!str`.
+    """Value of a scalar with a tag of the core schema, like `!!str`.
 
     Raises:
-        ValueError: the tag is another one, or the text is none of its values.
+        ValueError: the tag is unknown, or the text is not valid for it.
     """
     kind = _TYPES.get(tag)
     value: Scalar = text if kind is str else resolve(text)
@@ -197,7 +197,7 @@ def convert(text: str, tag: str) -> Scalar:
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """A fault, its place and its remedy; `node` is the wrong value, None if a key is wrong."""
+    """Fault with its position and remedy; `node` is the wrong value, None if a key is wrong."""
 
     mark: Mark
     path: Keys
@@ -208,12 +208,12 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 def at(node: Node, what: str, remedy: str, code: Code = Code.MANIFEST) -> Problem:
-    """A problem of a value."""
+    """Problem of a value."""
     return Problem(mark=node.mark, path=node.path, what=what, remedy=remedy, node=node, code=code)
 
 
 def at_key(node: Node, key: str, what: str, remedy: str, code: Code = Code.MANIFEST) -> Problem:
-    """A problem of a key of the mapping `node`, or of all that it holds."""
+    """Problem of a key of the mapping `node`, or of everything below the key."""
     child = node.mapping.get(key)
     path = child.path if child is not None and child.path[-1:] == (key,) else (*node.path, key)
     mark = node.keys.get(key, node.mark)
@@ -221,19 +221,19 @@ def at_key(node: Node, key: str, what: str, remedy: str, code: Code = Code.MANIF
 
 
 def of_kind(code: Code, problems: Iterable[Problem]) -> Iterator[Problem]:
-    """The problems, with a code where they have none but the general one."""
+    """Give the problems a code, unless they have one other than the general code."""
     for problem in problems:
         yield problem if problem.code != Code.MANIFEST else replace(problem, code=code)
 
 
 def refusal(reason: str) -> tuple[str, str]:
-    """Message and remedy for a key that epctx owns; the reason may be "why; what to do"."""
+    """Message and remedy for a key that epctx sets itself; the reason may be "why; what to do"."""
     why, _, remedy = reason.partition("; ")
     return f"is refused: {why}", remedy or "remove it"
 
 
 def violations(problems: Iterable[Problem], *, file: str) -> list[Violation]:
-    """The problems as the user is told them, in their order."""
+    """Convert problems to violations, in the same order."""
     return [
         Violation(
             file=file,

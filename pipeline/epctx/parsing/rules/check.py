@@ -1,4 +1,4 @@
-"""Check what JSON Schema cannot say of a manifest (design section 5, "Rules")."""
+"""Check the rules that JSON Schema cannot express (design section 5, "Rules")."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from epctx.text import did_you_mean
 
 
 def check_whole(root: Node, places: Places) -> Iterator[Problem]:
-    """Every problem of this kind."""
+    """Find problems in names, paths, guessed sizes, inputs and targets."""
     yield from of_kind(Code.OUTPUT_CLASH, _name(root.get("name")))
     for key in ("model_groups", "targets"):
         yield from of_kind(Code.OUTPUT_CLASH, _folders(root.get(key)))
@@ -37,7 +37,7 @@ def check_whole(root: Node, places: Places) -> Iterator[Problem]:
 
 
 def _name(name: Node | None) -> Iterator[Problem]:
-    """Refuse a name that would clash with files beside the outputs of another manifest."""
+    """Refuse a manifest name that clashes with files beside another manifest's outputs."""
     text = name.string if name is not None else None
     for ending in BESIDE if text is not None else ():
         if name is not None and text is not None and fold(text).endswith(ending):
@@ -47,7 +47,7 @@ def _name(name: Node | None) -> Iterator[Problem]:
 
 
 def _folders(named: Node | None) -> Iterator[Problem]:
-    """Names of folders that a file system without case takes for one."""
+    """Find folder names that a case-insensitive file system cannot tell apart."""
     seen: dict[str, str] = {}
     for name in named.mapping if named is not None else {}:
         first = seen.setdefault(fold(name), name)
@@ -59,7 +59,7 @@ def _folders(named: Node | None) -> Iterator[Problem]:
 
 
 def _guessed(models: Node | None) -> Iterator[Problem]:
-    """Entries of `guessed` for which the model has no size."""
+    """Find entries of `guessed` for which the model has no size."""
     for model in models.mapping.values() if models is not None else ():
         guessed = model.get("guessed")
         sizes = [node for key in ("dimensions", "shapes") if (node := model.get(key)) is not None]
@@ -83,7 +83,7 @@ def _paths(models: Node | None, places: Places) -> Iterator[Problem]:
 
 
 def _inputs(root: Node) -> Iterator[Problem]:
-    """Settings of generated inputs beside files: nothing is generated then."""
+    """Find settings for generated inputs beside files, which replace generated inputs."""
     defaults, groups, targets = (root.get(k) for k in ("defaults", "model_groups", "targets"))
     written = [defaults, *(groups.mapping.values() if groups is not None else ())]
     for target in targets.mapping.values() if targets is not None else ():
@@ -131,7 +131,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 def check_buckets(root: Node, broken: frozenset[Node]) -> Iterator[Problem]:
-    """Every problem of this kind in a manifest as it is written."""
+    """Find problems in the buckets of a manifest before it is expanded."""
     models = root.get("models")
     known = models.mapping if models is not None else {}
     first_of = dict.fromkeys(known, "a model")
@@ -194,7 +194,7 @@ def _wrong(name: str, first_of: Mapping[str, str], *, again: bool) -> tuple[str,
 
 
 def check_size(root: Node) -> list[Problem]:
-    """Find the problem that all groups together have too many values."""
+    """Find whether all groups together have too many values."""
     most, size = limits.MANIFEST_VALUES.value, resolved_values(root)
     if size <= most:
         return []
@@ -211,7 +211,7 @@ def check_size(root: Node) -> list[Problem]:
 
 
 def resolved_values(root: Node) -> int:
-    """Values of groups and compositions, counted for every target that they are built for."""
+    """Count the values of groups and compositions, once per target that builds them."""
     defaults, composed = values(root.get("defaults")), values(root.get("compose"))
     groups = root.get("model_groups")
     of = {name: defaults + values(g) for name, g in (groups.mapping if groups else {}).items()}
@@ -234,14 +234,14 @@ def _left_out(target: Node, groups: Collection[str]) -> set[str]:
 
 
 def values(node: Node | None) -> int:
-    """The values in a node, itself too."""
+    """Count the values in a node, including itself."""
     if node is None:
         return 0
     return 1 + sum(map(values, (*node.mapping.values(), *node.items)))
 
 
 def doubts(root: Node) -> list[Problem]:
-    """Find warnings in a manifest without violations; reads nothing but the manifest."""
+    """Find warnings in a valid manifest, without reading any other file."""
     trees = (*precedence.targets(root), precedence.without_target(root))
     found = [
         *_unused(root, "models", trees),
@@ -252,7 +252,7 @@ def doubts(root: Node) -> list[Problem]:
 
 
 def _unused(root: Node, key: str, trees: tuple[TargetTree, ...]) -> Iterator[Problem]:
-    """Entries under `key` that no group lists."""
+    """Find entries under `key` that no group lists."""
     used = {name for tree in trees for name in _listed(tree, key)}
     known = root.get(key)
     for name in known.mapping if known is not None else ():
@@ -268,7 +268,7 @@ def _listed(tree: TargetTree, key: str) -> Iterator[str]:
 
 
 def _advice(tree: TargetTree) -> Iterator[Problem]:
-    """Options that the EPs of groups do without, and rarely should."""
+    """Find advised options that the EPs of groups do not have."""
     for alias in dict.fromkeys(_listed(tree, "execution_providers")):
         entry = tree.providers[alias]
         schema = schema_of(entry)
@@ -282,13 +282,13 @@ def _advice(tree: TargetTree) -> Iterator[Problem]:
 def check(
     document: Document, broken: frozenset[Node], *, allow_outside: bool, partial: bool = False
 ) -> list[Problem]:
-    """Every violation of a rule.
+    """Find every violation of a rule.
 
     Args:
-        document: the manifest; it may break the schema.
-        broken: the nodes that break it.
-        allow_outside: paths may lead out of the manifest's folder.
-        partial: files may be missing, as in a checkout without them.
+        document: document of the manifest, which may break the schema.
+        broken: nodes that break the schema.
+        allow_outside: allow paths that lead out of the manifest's folder.
+        partial: allow missing files, as in a checkout without models.
     """
     folder = document.path.parent
     places = Places(folder=folder, allow_outside=allow_outside, partial=partial)
@@ -304,7 +304,7 @@ def check(
 
 
 def _resolved(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Problem]:
-    """Problems of what is resolved for each target, each once; names the targets if not all."""
+    """Find problems per target, each reported once; names the targets unless all have it."""
     trees = precedence.targets(root)
     asked: dict[str | None, list[str]] = {}
     found: dict[tuple[object, ...], tuple[Problem, str | None, list[str]]] = {}
@@ -328,7 +328,7 @@ def _resolved(root: Node, broken: frozenset[Node], places: Places) -> Iterator[P
 def _checks(
     root: Node, tree: TargetTree, broken: frozenset[Node], places: Places
 ) -> Iterator[tuple[str | None, list[Problem]]]:
-    """The problems of the target's EPs (subject None) and of each of its groups."""
+    """Problems of the target's EPs (subject None), and of each of its groups."""
     if tree.name is not None:
         entries = (options.check(entry, places) for entry in tree.providers.values())
         yield None, [problem for problems in entries for problem in problems]

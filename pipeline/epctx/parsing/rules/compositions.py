@@ -1,6 +1,6 @@
-"""Rules on compositions: what their parts refer to, and what one session can hold.
+"""Rules on compositions: references of their parts, and limits of one session.
 
-Names and types inside the models are looked at when they are joined (`graph.wiring`).
+Names and types inside the models are checked when the models are joined (`graph.wiring`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from epctx.text import did_you_mean
 
 
 def model_of(name: str, part: Node) -> str:
-    """The model of a part: the one that it names, else the one that it is named for."""
+    """Model of a part: its `model`, else the model with the part's name."""
     model = part.get("model")
     return name if model is None or model.string is None else model.string
 
 
 def group_of(name: str, part: Node, tree: TargetTree) -> str | None:
-    """Return the group of a target that builds a part's model; None if there is none or several."""
+    """Return the group of a target that builds a part's model; None without a unique group."""
     having = tree.groups_of.get(model_of(name, part), ())
     group = part.get("group")
     if group is not None:
@@ -40,7 +40,7 @@ def is_built(composition: Node, tree: TargetTree) -> bool:
 
 
 def check(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Problem]:
-    """Every problem of this kind; what the schema has refused is passed over."""
+    """Find problems in compositions; values that the schema refused are skipped."""
     compose = root.get("compose")
     if compose is None or compose.kind != "mapping" or compose in broken:
         return
@@ -62,7 +62,7 @@ def check(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Probl
 
 
 def _folders(compose: Node, root: Node) -> Iterator[Problem]:
-    """Refuse a composition whose folder would be a group's."""
+    """Refuse a composition that would have the folder of a group."""
     groups = root.get("model_groups")
     taken = {fold(name): f"model group {name}" for name in (groups.mapping if groups else {})}
     for name in compose.mapping:
@@ -139,7 +139,7 @@ def _outputs(node: Node, parts: Node) -> Iterator[Problem]:
 
 
 def _session(node: Node, parts: Node, tree: TargetTree) -> Iterator[Problem]:
-    """Refuse an EP that a session would have twice, and mixed embed modes."""
+    """Refuse an EP that occurs twice in a session, and mixed embed modes."""
     groups = {layered.name: layered.node for layered in tree.groups}
     alias_of: dict[str, str] = {}
     wanted = node.get("embed_mode")

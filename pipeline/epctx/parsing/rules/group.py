@@ -1,4 +1,4 @@
-"""Rules on a model group as it is built for a target: references, sharing, names of outputs."""
+"""Rules on a resolved model group: references, sharing, names of outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODEL = "{model}"
 
 
 class Scope(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """A group, resolved for a target, and what its names refer to."""
+    """Group resolved for a target, and the definitions that its names refer to."""
 
     root: Node
     broken: frozenset[Node]
@@ -30,25 +30,25 @@ class Scope(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     node: Node
 
     def unbroken(self, key: str) -> Node | None:
-        """A list of the group, unless the schema has refused it."""
+        """List of the group; None if the schema refused it."""
         found = self.node.get(key)
         return found if found is not None and found not in self.broken else None
 
     @cached_property
     def models(self) -> list[str]:
-        """The group's models."""
+        """Models of the group."""
         listed = self.unbroken("models")
         return list(dict.fromkeys(names(listed))) if listed is not None else []
 
     @property
     def sharing(self) -> dict[str, Node]:
-        """The sharing groups that the schema has not refused."""
+        """Sharing groups that the schema did not refuse."""
         groups = present(self.node.get("sharing_groups"))
         return {name: node for name, node in groups.items() if node not in self.broken}
 
     @property
     def entries(self) -> list[tuple[Node, Node]]:
-        """The group's EPs that exist: the item of the list, the entry that it names."""
+        """Existing EPs of the group: the item of the list, and the entry with that name."""
         listed = self.unbroken("execution_providers")
         items = listed.items if listed is not None else ()
         providers = self.tree.providers
@@ -56,7 +56,7 @@ class Scope(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
 
 def check(scope: Scope) -> Iterator[Problem]:
-    """Every problem of this kind."""
+    """Find problems in a group."""
     models = scope.root.get("models")
     if models is not None and models not in scope.broken:
         yield from references(scope.unbroken("models"), models.mapping, "model")
@@ -71,7 +71,7 @@ def check(scope: Scope) -> Iterator[Problem]:
 
 
 def outputs(scope: Scope) -> dict[str, str]:
-    """Outputs of the group, by name as a case-insensitive file system sees it."""
+    """Outputs of the group, by case-folded name."""
     return {fold(name): origin for name, _, origin in _files(scope)}
 
 
@@ -124,7 +124,7 @@ def _sharing(scope: Scope) -> Iterator[Problem]:
 def _sharing_provider(scope: Scope) -> Iterator[Problem]:
     listed, groups = scope.unbroken("execution_providers"), scope.node.get("sharing_groups")
     if not scope.sharing or groups is None or listed is None or not listed.items:
-        return  # models of the default EP share the weights that they have in common
+        return  # models of the default EP share their common weights
     if len(scope.entries) == len(listed.items) and not any(
         providers.can_share(entry) for _, entry in scope.entries
     ):
@@ -192,7 +192,7 @@ def _other_label(entry: Node) -> str:
 
 
 def _initializers(scope: Scope) -> Iterator[Problem]:
-    """The initializer files' names: one for each model, safe on every system."""
+    """Find faults in the initializer files' names: unique per model, and safe on every system."""
     file = scope.node.get("external_initializers", "file")
     if file is None or not file.string or file in scope.broken:
         return
@@ -219,7 +219,7 @@ def _prefix(scope: Scope) -> Iterator[Problem]:
 
 
 def _outputs(scope: Scope) -> Iterator[Problem]:
-    """Names of the group's files that are the same, also by case (design section 6)."""
+    """Find files of the group with equal names, ignoring case (design section 6)."""
     first_of: dict[str, tuple[str, str]] = {fold(SUMS): (SUMS, "the list of checksums")}
     told: set[Node] = set()
     for name, node, origin in _files(scope):
@@ -232,9 +232,9 @@ def _outputs(scope: Scope) -> Iterator[Problem]:
 
 
 def _files(scope: Scope) -> Iterator[tuple[str, Node, str]]:
-    """Each output's name, the node that it comes from, and what it is.
+    """Name of each output, the node that causes it, and a description.
 
-    Of models or EPs that clash already, the first alone: one clash is told once.
+    If models or EPs clash already, only the first one counts, so that a clash is reported once.
     """
     listed = scope.unbroken("models")
     models: dict[str, str] = {}
@@ -259,7 +259,7 @@ def _files(scope: Scope) -> Iterator[tuple[str, Node, str]]:
 
 
 def _writers(scope: Scope, entry: Node, models: list[str]) -> list[str]:
-    """The models that name a context binary of the EP: of a sharing group the first alone."""
+    """Models that write a context binary of the EP: only the first of each sharing group."""
     if not providers.can_share(entry):
         return models
     later = {name for members in scope.sharing.values() for name in names(members)[1:]}

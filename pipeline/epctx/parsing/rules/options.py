@@ -1,7 +1,7 @@
-"""Provider options: converted to what the EP is given, checked against the EP's own schema.
+"""Provider options: convert them to the EP's types, and check them against its schema.
 
-Real EPs ignore a misspelt option and a bad value without a word (real-eps.md section 9).
-Source: design section 5; schemas/providers/README.md.
+Real EPs silently ignore a misspelt option and a bad value (real-eps.md section 9). Source: design
+section 5; schemas/providers/README.md.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from epctx.text import nearest
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _UNKNOWN: Mapping[str, Plain] = {"items": {"type": ["string", "integer"]}}
-"""An option that no schema describes: what the items of its lists become."""
+"""Schema for the list items of an option that no schema describes."""
 _BOOLEANS = {"0": False, "1": True, "true": True, "false": False}
 
 
 def converted(entry: Node) -> Node:
-    """The entry's options, in the types that the EP is given, without those taken away."""
+    """Options of the entry in the types that the EP expects, without removed options."""
     options = entry.get("options")
     schema = schema_of(entry)
     known = schema.properties if schema is not None else {}
@@ -57,7 +57,7 @@ def converted(entry: Node) -> Node:
 
 
 def path_options(entry: Node) -> dict[str, Node]:
-    """The options of the entry whose values are paths."""
+    """Options of the entry whose values are paths."""
     schema = schema_of(entry)
     known = schema.properties if schema is not None else {}
     return {
@@ -72,9 +72,9 @@ def path_options(entry: Node) -> dict[str, Node]:
 
 
 def file_options(entry: Node, places: Places) -> dict[str, Node]:
-    """The options that no schema describes and whose values name a file that is there.
+    """Options that no schema describes and whose values name an existing file.
 
-    Only what looks like a path counts: `fast` stays a word beside a file of that name.
+    Only a value that looks like a path counts: `fast` stays a word even if such a file exists.
     """
     schema = schema_of(entry)
     known = schema.properties if schema is not None else {}
@@ -89,7 +89,7 @@ def file_options(entry: Node, places: Places) -> dict[str, Node]:
 
 
 def label(entry: Node) -> str:
-    """The `[ep]` of the entry's context binaries; without a schema the provider's name."""
+    """The `[ep]` of the entry's context binaries; the provider's name without a schema."""
     schema, provider = schema_of(entry), entry.get("provider")
     if schema is None:
         return provider.string or "" if provider is not None else ""
@@ -98,7 +98,7 @@ def label(entry: Node) -> str:
 
 
 def label_options(entry: Node) -> tuple[str, ...]:
-    """The options that the label depends on."""
+    """Names of the options that the label depends on."""
     schema = schema_of(entry)
     return schema.label_options if schema is not None else ()
 
@@ -132,14 +132,14 @@ def check(entry: Node, places: Places) -> Iterator[Problem]:
 
 
 def of_session(provider: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """The options that a session, not a manifest, gives an EP, in the types that the EP is given.
+    """Options for a session outside of a manifest, in the types that the EP expects.
 
-    Paths begin at the current folder. What epctx sets or forbids where it compiles is allowed if
-    the schema says that it belongs to sessions that run a model. Of an EP without a schema nothing
-    is known, and it is given what the caller gives.
+    Paths are relative to the current folder. Options that epctx sets or forbids for a compile are
+    allowed if the schema lists them for sessions that run a model. Options of an EP without a
+    schema are passed on unchanged.
 
     Raises:
-        ManifestError: an option that its schema does not know, or a value that it does not allow.
+        ManifestError: an option is not in the schema, or a value is not allowed.
         ProviderUnavailable: an installed provider's schema cannot be used.
     """
     schema = providers.find(provider)
@@ -167,7 +167,7 @@ def of_session(provider: str, options: Mapping[str, OptionValue]) -> dict[str, O
 
 
 def _node(value: object, path: tuple[str | int, ...]) -> Node:
-    """A value that stands in no file, as a tree."""
+    """Tree of a value that is not in a file."""
     if isinstance(value, Mapping):
         children = {str(key): _node(child, (*path, str(key))) for key, child in value.items()}
         return Node(value=children, mark=Mark(), path=path)
@@ -202,7 +202,7 @@ def _unknown_provider(node: Node, name: str) -> Problem:
 
 
 def _nearest_provider(name: str) -> str | None:
-    """Compare names without "ExecutionProvider", which would make all of them alike."""
+    """Compare names without "ExecutionProvider", which makes all names similar."""
     known = {_short(provider): provider for provider in providers.known()}
     near = nearest(_short(name), known)
     if near is not None:
@@ -242,7 +242,7 @@ def _in_words(problem: Problem, schema: OptionSchema) -> Problem:
 
 
 def _convert(node: Node, option: Mapping[str, Plain]) -> Node:
-    """A value in the first of the option's types, where that loses nothing; so a list's items."""
+    """Convert a value, or a list's items, to the option's first type from one of its others."""
     kinds = option.get("type")
     if isinstance(node.value, tuple):
         items = option.get("items")
@@ -254,7 +254,7 @@ def _convert(node: Node, option: Mapping[str, Plain]) -> Node:
 
 
 def _chosen(node: Node, option: str, schema: OptionSchema | None) -> Node:
-    """A value that is one of the option's `choices` as the EP is given it; so a list's items."""
+    """Replace a value, or a list's items, by the EP's value if it is another name in `choices`."""
     choices = {} if schema is None else schema.choices(option)
     if not choices:
         return node
@@ -262,21 +262,21 @@ def _chosen(node: Node, option: str, schema: OptionSchema | None) -> Node:
         return replace(node, value=tuple(_chosen(item, option, schema) for item in node.items))
     text = (node.string or "").casefold()
     found = {v for name, v in choices.items() if f" {name.casefold()}".endswith(f" {text}")}
-    if len(found) != 1 or not any(map(str.isalpha, text)):  # "888" is a number
+    if len(found) != 1 or not any(map(str.isalpha, text)):  # "888" is a number, not a name
         return node
     (value,) = found
     return replace(node, value=value, text=value)
 
 
 def _kind(node: Node) -> str:
-    """The value's type in JSON Schema's words."""
+    """Type of the value, in the words of JSON Schema."""
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
         return "integer" if node.value == int(node.value) else "number"
     return {"text": "string", "boolean": "boolean"}.get(node.kind, "")
 
 
 def _as(kind: str, node: Node) -> Scalar:
-    """A scalar as another type; itself if it is no value of that type."""
+    """Convert a scalar to another type; return it unchanged if that is impossible."""
     text, value = node.text, node.value
     if kind == "string":
         return text

@@ -1,4 +1,4 @@
-"""Rules on `package`: what it names exists, variants' files do not clash, genai's demands."""
+"""Rules on `package`: existing names and files, no clashes in variants, demands of genai."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from epctx.parsing.rules.settings import Places
 from epctx.text import did_you_mean
 
 _LARGEST = 1 << 24
-"""Bytes of a genai_config.json; real ones have some thousand."""
+"""Largest size of a genai_config.json in bytes; real files have a few thousand."""
 
 
 def check(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Problem]:
-    """Every problem of this kind."""
+    """Find problems in `package`."""
     package = root.get("package")
     if package is None or package.kind != "mapping":
         return
@@ -81,7 +81,7 @@ def _assets(package: Node, places: Places) -> Iterator[Problem]:
 
 
 def _no_asset(path: Path) -> tuple[str, str] | None:
-    """Reason why a path cannot be an asset: ONNX Runtime follows no links in assets."""
+    """Reason why a path cannot be an asset; ONNX Runtime follows no links in assets."""
     check = "check the path; it is relative to the manifest"
     if path.is_file():
         return None
@@ -188,7 +188,7 @@ def _source(node: Node, places: Places) -> Iterator[Problem]:
 def _configs(
     node: Node, package: Node, trees: tuple[TargetTree, ...], places: Places
 ) -> Iterator[Problem]:
-    """A genai_config.json that genai could not read, each file told once."""
+    """Find a genai_config.json that genai cannot read; each file is reported once."""
     texts = {
         filled(node.text, target=tree.name or "", group=layered.name)
         for tree in trees
@@ -197,7 +197,7 @@ def _configs(
     for text in sorted(texts):
         path = places.absolute(text)
         if not path.is_file():
-            continue  # told with the other files
+            continue  # reported with the other files
         try:
             large = path.stat().st_size > _LARGEST
             found = None if large else json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Rules about paths, and about settings that any group may have."""
+"""Rules about paths, and about settings that every group may have."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 class Places(Struct, frozen=True, kw_only=True, dict=True):
-    """Folder that paths are relative to, and the rules for them.
+    """Folder of relative paths, with the rules for paths.
 
     Attributes:
-        folder: the manifest's, absolute.
-        allow_outside: paths may lead out of it.
+        folder: absolute folder of the manifest.
+        allow_outside: paths may lead out of the folder.
         partial: files may be missing, as in a checkout without them.
     """
 
@@ -41,14 +41,14 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _inside(self) -> dict[Path, bool]:
-        """Folders whose links were followed, and whether they lie in the manifest's folder."""
+        """Cache: whether each resolved folder lies in the manifest's folder."""
         return {}
 
     def _leads_inside(self, path: Path) -> bool:
         """Tell whether a path stays in the manifest's folder; asks each folder once.
 
         Raises:
-            OSError, RuntimeError, ValueError: it cannot be followed.
+            OSError, RuntimeError, ValueError: the path cannot be resolved.
         """
         with contextlib.suppress(OSError):
             if path.name != ".." and not stat.S_ISLNK(path.lstat().st_mode):
@@ -64,20 +64,20 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
         return self.partial and not path.exists()
 
     def absolute(self, text: str) -> Path:
-        """The path that `text` means, links not followed."""
+        """Path that `text` refers to, without following links."""
         return self.folder / text
 
     def files(self, pattern: str) -> tuple[Path, ...]:
-        """The files that a pattern matches, sorted; the path itself if it is no pattern."""
+        """Files that match a pattern, sorted; the path itself if `pattern` has no wildcard."""
         if not _GLOB.search(pattern):
             return (self.absolute(pattern),)
-        # Path.glob takes no absolute pattern.
+        # Path.glob accepts no absolute pattern.
         found = glob.glob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207
         paths = sorted((self.absolute(text) for text in found), key=Path.as_posix)
         return tuple(path for path in paths if path.is_file())
 
     def problem(self, text: str) -> tuple[str, str] | None:
-        """Reason why a path cannot be used, and the remedy; None if it can."""
+        """Reason why a path cannot be used, with a remedy; None if it can."""
         written = _spelling(text)
         if written is not None:
             return written
@@ -89,7 +89,7 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
         return self.outside(self.absolute(text), inside)
 
     def outside(self, path: Path, remedy: str) -> tuple[str, str] | None:
-        """Find a fault of the place that `path` leads to, links followed."""
+        """Fault if `path` leads out of the folder after links are followed; None if it does not."""
         try:
             inside = self._leads_inside(path)
         except UnicodeEncodeError:
@@ -119,11 +119,11 @@ _CALIBRATED = (
     *("activations", "weights", "per_channel", "symmetric"),
     *("method", "range_floor", "overrides"),
 )
-"""Keys of `quantize` that say nothing where nothing is calibrated."""
+"""Keys of `quantize` that have no effect without calibration."""
 
 
 def check(group: Node, places: Places) -> Iterator[Problem]:
-    """Every problem of this kind in a resolved group."""
+    """Find problems in the settings of a resolved group."""
     yield from of_kind(Code.NO_SUCH_PASS, _passes(group.get("optimize", "level")))
     inputs = group.get("verify", "inputs")
     if inputs is not None:
@@ -135,7 +135,7 @@ def check(group: Node, places: Places) -> Iterator[Problem]:
 
 
 def _passes(level: Node | None) -> Iterator[Problem]:
-    """Names of passes, where they are listed."""
+    """Find unknown names in a list of passes."""
     if level is None or not level.items:
         return
 

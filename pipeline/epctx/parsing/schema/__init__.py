@@ -1,1 +1,1 @@
-"""The JSON Schemas: found, printed, applied, explained."""
+"""The JSON Schemas: find, print, apply and explain them."""

@@ -1,6 +1,6 @@
-"""The JSON Schemas: printed for people and editors, and applied to manifests.
+"""The JSON Schemas: print them for people and editors, and apply them to manifests.
 
-`validate` finds every violation that JSON Schema can express; what it cannot is in `rules`.
+`validate` finds every violation that JSON Schema can express; `rules` finds the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from epctx.text import did_you_mean
 
 
 def names() -> list[str]:
-    """Every schema that `text` knows: epctx's own, then those of installed providers."""
+    """Names of all schemas for `text`: epctx's own, then those of installed providers."""
     return [*providers.schema_names(), *(f"providers/{name}" for name in providers.third_party())]
 
 
@@ -43,7 +43,7 @@ def text(name: str) -> str:
 
 
 def validate(document: Document) -> list[Problem]:
-    """Everything in the document that breaks the manifest's schema."""
+    """Find everything in the document that breaks the manifest's schema."""
     return list(problems_of(document.root, manifest()))
 
 
@@ -64,8 +64,9 @@ def problems_of(root: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
 
 @functools.cache
 def manifest() -> dict[str, Plain]:
-    """The manifest's schema, for validation. Conditionals on provider options are left out:
-    `parsing.rules.options` checks those on the entries of each target.
+    """Schema of the manifest for validation, without conditionals on provider options.
+
+    `parsing.rules.options` checks the options on the entries of each target.
     """
     schema: dict[str, Plain] = json.loads(providers.read_schema("manifest"))
     _definitions(schema)["execution_provider"].pop("allOf")
@@ -80,13 +81,13 @@ def _definitions(schema: Mapping[str, Plain]) -> dict[str, dict[str, Plain]]:
 
 
 def validator(schema: Mapping[str, Plain]) -> Validator:
-    """Return a validator in which patterns are those of JSON Schema's dialect."""
+    """Return a validator that reads patterns in JSON Schema's dialect."""
     return _Validator(schema)
 
 
 @functools.cache
 def _pattern(text: str) -> re.Pattern[str]:
-    r"""Return a JSON Schema pattern: unlike Python's, `$` is its end and `\d` an ASCII digit."""
+    r"""Compile a JSON Schema pattern: `$` is only the end, and `\d` an ASCII digit."""
     return re.compile(re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"\\Z", text), re.ASCII)
 
 
@@ -97,12 +98,12 @@ def _matches(
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-_extend: Callable[..., type[Validator]] = jsonschema.validators.extend  # without types
+_extend: Callable[..., type[Validator]] = jsonschema.validators.extend  # has no type annotations
 _Validator = _extend(jsonschema.Draft202012Validator, {"pattern": _matches})
 
 
 def with_options(names: Iterable[str]) -> dict[str, Plain]:
-    """The manifest's schema with the option schema of each of these providers as a definition."""
+    """Schema of the manifest, with each provider's option schema as a definition."""
     schema: dict[str, Plain] = json.loads(providers.read_schema("manifest"))
     definitions = schema["$defs"]
     conditionals: list[Plain] = []
@@ -118,7 +119,7 @@ def with_options(names: Iterable[str]) -> dict[str, Plain]:
 
 
 def _conditional(provider: str, reference: str) -> Plain:
-    """Options by the provider's name, unless unknown ones are allowed."""
+    """Condition that applies an option schema to a provider, unless it allows unknown options."""
     return {
         "if": {
             "properties": {
@@ -135,7 +136,7 @@ _OF_FILES = ("$schema", "$id")
 
 
 def _moved(schema: Plain, place: str) -> Plain:
-    """A schema whose references into itself hold at another place."""
+    """Copy of a schema with its internal references moved to `place`."""
     if isinstance(schema, list):
         return [_moved(item, place) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Explain schema violations: what is wrong, where, and what to write."""
+"""Explain schema violations: the fault, its position, and the remedy."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%?", re.ASCII)
 
 
 def value_remedy(node: Node, instead: Mapping[str, Plain]) -> str | None:
-    """Replacement for a value; None if the schema does not say."""
+    """Replacement for a value; None if the schema has none."""
     said = instead.get(node.text, instead.get(node.kind))
     shown = node.items[0].text if node.items else node.text
     return said.replace("{}", shown or "…") if isinstance(said, str) else None
 
 
 def as_share(node: Node, limit: Plain = 1) -> str | None:
-    """Share meant by 10 to 100 percent where at most 1 is allowed."""
+    """Share that is meant by a number from 10 to 100, if at most 1 is allowed."""
     match = _PERCENT.fullmatch(node.text) if limit == 1 else None
     if match is None or not 10 <= float(match[1]) <= 100:
         return None
@@ -39,7 +39,7 @@ def as_share(node: Node, limit: Plain = 1) -> str | None:
 
 
 def as_unquoted(kinds: Sequence[str], node: Node) -> str | None:
-    """Spelling of a text that was meant as a number or a boolean."""
+    """Unquoted spelling of a text that was meant as a number or a boolean."""
     lowered = node.text.casefold()
     if node.kind != "text":
         return None
@@ -54,7 +54,7 @@ def as_unquoted(kinds: Sequence[str], node: Node) -> str | None:
 
 
 def wrong_texts(alternatives: Plain) -> Iterator[str]:
-    """The texts among which an `anyOf` lets one choose."""
+    """Texts that an `anyOf` allows."""
     for each in alternatives if isinstance(alternatives, list) else ():
         choices = each.get("enum") if isinstance(each, dict) else None
         for choice in choices if isinstance(choices, list) else ():
@@ -72,16 +72,16 @@ KINDS = {
     "null": "null",
 }
 LONGEST_EXAMPLE = 60
-"""Longest example that a remedy gives, in characters."""
+"""Most characters of an example in a remedy."""
 
 
 def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
-    """The problems behind one error of jsonschema's, which is about the value `node`.
+    """Convert one error of jsonschema, about the value `node`, to problems.
 
     Args:
-        error: as `iter_errors` yields it.
-        node: the value that the error's path leads to.
-        schema: the whole schema, whose `$ref` lead into itself.
+        error: error from `iter_errors`.
+        node: value at the error's path.
+        schema: whole schema, which contains the targets of all `$ref`.
     """
     keyword, failed = str(error.validator), _mapping(error.schema)
     if "propertyNames" in error.relative_schema_path:
@@ -102,7 +102,7 @@ def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> 
 
 
 class _Asked(Struct, frozen=True, kw_only=True):
-    """Expectations of the schemas for a value: words, an example, a pattern, replacements."""
+    """Requirements of the schemas for a value: words, an example, a pattern, replacements."""
 
     expects: str | None
     example: str | None
@@ -111,11 +111,11 @@ class _Asked(Struct, frozen=True, kw_only=True):
     instead: Mapping[str, Plain]
 
     def remedy(self, wanted: str) -> str:
-        """Value to write: an example if there is one."""
+        """Remedy for the value: an example if there is one, else `wanted`."""
         return f"write {wanted}" if self.example is None else f"write, for example, {self.example}"
 
     def takes(self, text: str) -> bool:
-        """Tell whether a text may be valid here."""
+        """Tell whether a text may be valid for this value."""
         if self.pattern is not None:
             return re.search(self.pattern, text) is not None
         return self.expects is None and not self.choices
@@ -156,7 +156,7 @@ def _short(value: Plain) -> str | None:
 
 
 def _resolved(at: Plain, schema: Mapping[str, Plain]) -> Plain:
-    """A schema with what its `$ref` says added."""
+    """Schema merged with the target of its `$ref`."""
     while isinstance(at, dict) and isinstance(at.get("$ref"), str):
         target: Plain = dict(schema)
         for step in str(at["$ref"]).removeprefix("#/").split("/"):
@@ -195,7 +195,7 @@ def _unknown_keys(
 
 
 def _inside(key: str, failed: Mapping[str, Plain], schema: Mapping[str, Plain]) -> str | None:
-    """Place of a key that is known one level further in, in at most two places."""
+    """Remedy that names the one or two places, one level deeper, where a key is known."""
     children = _mapping(failed.get("properties"))
     found = [
         name
@@ -207,7 +207,7 @@ def _inside(key: str, failed: Mapping[str, Plain], schema: Mapping[str, Plain]) 
 
 
 def _stands_for(pattern: str, key: str) -> bool:
-    """Tell whether a name, which may end with `*`, matches a key."""
+    """Tell whether a name, which may end with the wildcard `*`, matches a key."""
     return key == pattern or (pattern.endswith("*") and key.startswith(pattern[:-1]))
 
 
@@ -215,7 +215,7 @@ def _missing_keys(
     failed: Mapping[str, Plain], node: Node, schema: Mapping[str, Plain]
 ) -> Iterator[Problem]:
     known = list(_mapping(failed.get("properties")))
-    # A misspelt key is told once, by its "did you mean", not a second time as a missing one.
+    # A misspelt key is reported once, with "did you mean", and not again as a missing key.
     misspelt = {nearest(key, known) for key in node.mapping if key not in known}
     required = failed.get("required")
     for key in required if isinstance(required, list) else ():
@@ -246,7 +246,7 @@ def _repeated(node: Node) -> Iterator[Problem]:
 
 
 def _value(keyword: str, limit: Plain, node: Node, asked: _Asked) -> tuple[str, str]:
-    """Fault of a value by the keyword's `limit`, and the remedy; empty if unknown."""
+    """Message and remedy for a value that breaks the keyword's `limit`; empty if unknown."""
     if keyword == "type":
         kinds = limit if isinstance(limit, list) else [limit]
         return _kind([str(kind) for kind in kinds], node, asked)
@@ -316,7 +316,7 @@ def _listed(values: Sequence[Plain]) -> str:
 
 
 def _kind(kinds: Sequence[str], node: Node, asked: _Asked) -> tuple[str, str]:
-    """A value of the wrong kind; the traps of YAML get a remedy of their own."""
+    """Remedy for a value of the wrong kind; YAML's pitfalls get their own remedies."""
     words = " or ".join(KINDS[kind] for kind in kinds if kind != "null")
     wanted = asked.expects or (_listed(asked.choices) if asked.choices else words)
     if node.kind == "null" and not node.text:
@@ -328,7 +328,7 @@ def _kind(kinds: Sequence[str], node: Node, asked: _Asked) -> tuple[str, str]:
 
 
 def _quote(kinds: Sequence[str], node: Node, asked: _Asked) -> str | None:
-    """Spelling of a scalar that was meant as a text, a list or a mapping."""
+    """Right spelling of a scalar that was meant as a text, a list or a mapping."""
     if node.kind not in ("text", "number", "boolean"):
         return None
     if "string" in kinds and asked.takes(node.text):
@@ -342,14 +342,14 @@ def _shown(node: Node) -> str:
     if node.kind in ("mapping", "list"):
         return f"a {node.kind}"
     if node.kind == "text":
-        # An option that was converted to text is shown as it was written.
+        # Show an option that was converted to text as the user wrote it.
         number = not node.quoted and not isinstance(tree.resolve(node.text), str)
         return node.text if number else quoted(node.text) if node.text else "empty"
     return {"number": node.text, "boolean": node.text, "null": "null"}[node.kind]
 
 
 def _text(value: Plain) -> str:
-    """A value as it is written in YAML."""
+    """Spelling of a value in YAML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

@@ -27,13 +27,13 @@ _SUFFIXES = {"": ".schema.json", "providers": ".options.json"}
 
 @functools.cache
 def schema_root() -> Traversable:
-    """The folder of the schemas (design section 4)."""
+    """Folder of the schemas (design section 4)."""
     packaged = importlib.resources.files("epctx") / "_schemas"
     return packaged if packaged.is_dir() else Path(__file__).parents[4] / "schemas"
 
 
 def schema_names() -> list[str]:
-    """Every schema's name, sorted: `manifest`, `providers/QNNExecutionProvider`, ..."""
+    """Names of all schemas, sorted: `manifest`, `providers/QNNExecutionProvider`, ..."""
     found = []
     for folder, suffix in _SUFFIXES.items():
         place = schema_root() / folder if folder else schema_root()
@@ -47,18 +47,18 @@ def schema_names() -> list[str]:
 
 
 def find_schema(name: str) -> str | None:
-    """A schema's text by its name; None if there is none of that name."""
-    if name not in schema_names():  # a manifest may say any name, of any length
+    """Text of the schema with this name; None if there is none."""
+    if name not in schema_names():  # a manifest may contain any name, of any length
         return None
     folder, _, stem = name.rpartition("/")
     return (schema_root() / folder / f"{stem}{_SUFFIXES[folder]}").read_text(encoding="utf-8")
 
 
 def read_schema(name: str) -> str:
-    """The text of a schema that epctx cannot do without.
+    """Text of a schema that epctx requires.
 
     Raises:
-        FileNotFoundError: this installation of epctx is broken.
+        FileNotFoundError: the installation of epctx is broken.
     """
     text = find_schema(name)
     if text is None:
@@ -75,8 +75,10 @@ WITHOUT_EPCONTEXT = frozenset(
         *("Rknpu", "ROCM", "SNPE", "Tvm", "WebGpu", "WebNN", "XNNPACK"),
     )
 )
-"""ONNX Runtime's own EPs that write no EPContext model: they compile when a session is opened, and
-read no `ep.context_enable` (onnxruntime 1.31, onnxruntime/core/providers)."""
+"""EPs of ONNX Runtime that write no EPContext model, because they compile in the session.
+
+They ignore `ep.context_enable` (onnxruntime 1.31, onnxruntime/core/providers).
+"""
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 
@@ -85,8 +87,8 @@ class ForDecoders(Struct, frozen=True, kw_only=True):
     """Settings of a starter manifest for a decoder with a cache.
 
     Attributes:
-        files: options that are JSON files, with what is in each.
-        optimize: `optimize.level`, passes and levels; empty: what it is without a word.
+        files: options that are JSON files, with the content of each.
+        optimize: `optimize.level`, as passes and levels; empty for the default.
     """
 
     files: Mapping[str, object] = field(default_factory=dict)
@@ -94,12 +96,12 @@ class ForDecoders(Struct, frozen=True, kw_only=True):
 
 
 class Advised(Struct, frozen=True, kw_only=True):
-    """An option that a build does without, and rarely should.
+    """Option that is not required, but advised.
 
     Attributes:
-        options: it, and others that stand for it.
-        without: what comes of none of them, one clause.
-        remedy: what to write.
+        options: the option, and options that can replace it.
+        without: consequence of omitting all of them, as one clause.
+        remedy: setting to write.
     """
 
     options: tuple[str, ...]
@@ -113,8 +115,8 @@ class CompilesOn(Struct, frozen=True, kw_only=True):
     Attributes:
         systems: linux, windows, macos.
         machines: x86_64, aarch64.
-        cpu: the vendor of the CPU.
-        extra: of epctx, which installs the EP.
+        cpu: vendor of the CPU.
+        extra: extra of epctx that installs the EP.
     """
 
     systems: tuple[str, ...] = ()
@@ -127,9 +129,9 @@ class Context(Struct, frozen=True, kw_only=True):
     """Properties of a context, measured on the version that `compile_memory` names.
 
     Attributes:
-        most: bytes of a context that a device loads.
-        size: bytes a weight, by its kind: float, integer or 4-bit.
-        seconds: of one core for a billion weights of one model, likewise.
+        most: largest context that a device loads, in bytes.
+        size: bytes per weight, by kind of weight: float, integer or 4-bit.
+        seconds: time on one core per billion weights of one model, by kind of weight.
     """
 
     most: int
@@ -138,20 +140,20 @@ class Context(Struct, frozen=True, kw_only=True):
 
 
 class Knowledge(Struct, frozen=True, kw_only=True):
-    """`x-epctx` of an option schema.
+    """Content of `x-epctx` in an option schema.
 
     Attributes:
         provider: ONNX Runtime's name of the EP.
-        label: the `[ep]` of `[model]_[ep].bin`; `{option}` stands for an option's value.
-        can_share: it can put several models into one context.
-        unshared_lists: options that may be lists, with why nothing is shared where they are.
+        label: the `[ep]` of `[model]_[ep].bin`; `{option}` is replaced by the option's value.
+        can_share: True if the EP can put several models into one context.
+        unshared_lists: options that may be lists, with the reason why lists prevent sharing.
         owned: options that epctx sets or forbids itself, with the reason.
-        at_runtime: those of them that a session may be given which runs a model.
-        decoders: what `epctx init FOLDER` writes for the EP.
-        advised: options that `epctx validate` warns about where they are left out.
-        compiles_on: what a host must be.
-        compile_memory: what its compile takes; None if it was not measured.
-        context: what comes of it; None if that was not measured.
+        at_runtime: options in `owned` that are allowed for a session that runs a model.
+        decoders: settings that `epctx init FOLDER` writes for the EP.
+        advised: options that `epctx validate` recommends if they are missing.
+        compiles_on: requirements on a host that compiles.
+        compile_memory: memory of a compile; None if it was not measured.
+        context: properties of a compiled context; None if they were not measured.
     """
 
     provider: str
@@ -168,21 +170,20 @@ class Knowledge(Struct, frozen=True, kw_only=True):
 
 
 class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
-    """A provider's option schema: JSON Schema in `schema`, and what it cannot say."""
+    """Option schema of a provider: JSON Schema in `schema`, other facts in `knowledge`."""
 
     schema: Mapping[str, Plain]
     knowledge: Knowledge
 
     @functools.cached_property
     def properties(self) -> Mapping[str, Mapping[str, Plain]]:
-        """The options by name, each with what it says itself and what its `$ref` says."""
+        """Options by name, each merged with the target of its `$ref`."""
         found = _mapping(self.schema.get("properties"))
         return {name: self._resolved(_mapping(option)) for name, option in found.items()}
 
     @functools.cached_property
     def validation(self) -> Mapping[str, Plain]:
-        """The schema of converted options: of each option's types the first, what the EP is given,
-        or a list.
+        """Schema of converted options: an option has its first type, or may be a list.
 
         Source: schemas/providers/README.md, "Types".
         """
@@ -197,8 +198,9 @@ class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def session(self) -> Mapping[str, Plain]:
-        """`validation` for a session that runs a model, where nothing is required: what a compile
-        cannot do without is in the context.
+        """`validation` for a session that runs a model: no option is required.
+
+        The context already contains the options that a compile requires.
         """
         return {**self.validation, "required": []}
 
@@ -208,13 +210,13 @@ class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
         return Code(str(note.get("code", Code.WRONG_OPTION_VALUE)))
 
     def choices(self, option: str) -> Mapping[str, str]:
-        """Other names of the option's values, each with the value that the EP is given."""
+        """Other names of the option's values, with the value that the EP expects."""
         note = _mapping(self.properties.get(option, {}).get("x-epctx"))
         return {name: str(value) for name, value in _mapping(note.get("choices", {})).items()}
 
     @property
     def label_options(self) -> tuple[str, ...]:
-        """The options that the label depends on."""
+        """Names of the options that the label depends on."""
         return tuple(_PLACEHOLDER.findall(self.knowledge.label))
 
     def label(self, options: Mapping[str, Plain]) -> str:
@@ -242,19 +244,19 @@ def _mapping(value: Plain) -> Mapping[str, Plain]:
 
 
 def known() -> list[str]:
-    """Names of every provider that is known here, sorted."""
+    """Names of all known providers, sorted."""
     return sorted({*bundled(), *_entry_points()})
 
 
 def bundled() -> list[str]:
-    """Names of the providers whose option schemas come with epctx, sorted."""
+    """Names of the providers whose option schemas are part of epctx, sorted."""
     folder = "providers/"
     return [name.removeprefix(folder) for name in schema_names() if name.startswith(folder)]
 
 
 @functools.cache
 def find(provider: str) -> OptionSchema | None:
-    """A provider's option schema; None if it has none.
+    """Option schema of a provider; None if it has none.
 
     Raises:
         ProviderUnavailable: an installed provider's schema cannot be used.
@@ -268,7 +270,7 @@ def find(provider: str) -> OptionSchema | None:
 
 
 def schema_of(entry: Node) -> OptionSchema | None:
-    """The option schema of an `execution_providers` entry; None if its provider has none."""
+    """Option schema of an `execution_providers` entry; None if its provider has none."""
     provider = entry.get("provider")
     name = provider.string if provider is not None else None
     return find(name) if name is not None else None
@@ -281,16 +283,14 @@ def can_share(entry: Node) -> bool:
 
 
 def compile_memory(names: Iterable[str]) -> CompileMemory | None:
-    """Return what a compile takes on the first of these EPs that it was measured on; None if it was
-    measured on none.
-    """
+    """Memory of a compile on the first EP with a measurement; None without one."""
     schemas = (find(name) for name in names)
     measured = (each.knowledge.compile_memory for each in schemas if each is not None)
     return next(filter(None, measured), None)
 
 
 def unshared_lists(entry: Node) -> Iterator[tuple[Node, str]]:
-    """The entry's options that are lists, of which its EP makes nothing that is shared, and why."""
+    """Options of the entry that are lists which prevent sharing, each with the reason."""
     schema, given = schema_of(entry), entry.get("options")
     for name, why in schema.knowledge.unshared_lists.items() if schema is not None else ():
         option = given.get(name) if given is not None else None
@@ -299,7 +299,7 @@ def unshared_lists(entry: Node) -> Iterator[tuple[Node, str]]:
 
 
 def text(provider: str) -> str | None:
-    """An installed third-party provider's option schema as it is shipped; None if it has none."""
+    """Option schema of an installed third-party provider, as shipped; None if it has none."""
     return next((_text(path, provider) for path in _shipped(provider)), None)
 
 
@@ -311,7 +311,7 @@ def third_party() -> list[str]:
 
 @functools.cache
 def _entry_points() -> dict[str, str]:
-    # Its import takes 20 ms, and is not needed for epctx's own providers.
+    # The import takes 20 ms, and epctx's own providers do not need it.
 
     points = entry_points(group=ENTRY_POINTS)
     return {point.name: point.module for point in points}
@@ -351,7 +351,7 @@ def _parse(text: str, provider: str, place: str, *, check: bool = False) -> Opti
 
 
 def _check(schema: Mapping[str, Plain]) -> None:
-    """Check that a third party's schema is valid and keeps the rules. Raises ValueError."""
+    """Check that a third-party schema is valid and follows the rules. Raises ValueError."""
     rules = json.loads(read_schema("provider-options"))
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
