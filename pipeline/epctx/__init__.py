@@ -9,7 +9,7 @@ import importlib
 
 from epctx._version import __version__
 
-TYPE_CHECKING = False  # as of `typing`, which small processes need not import
+TYPE_CHECKING = False  # as in `typing`, which small processes avoid to import
 
 if TYPE_CHECKING:
     from epctx import errors, runtime

@@ -6,8 +6,8 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. An interrupt while it is imported is no traceback, but exit code 130:
-    nothing is imported before.
+    """Run the command line. Nothing is imported before, so that an interrupt during the imports
+    ends with exit code 130 and without a traceback.
     """
     try:
         from epctx.cli.app import main as command

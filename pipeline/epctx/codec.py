@@ -1,4 +1,4 @@
-"""JSON to structs and dataclasses and back, paths as `/` strings; nothing is parsed by hand."""
+"""Convert structs and dataclasses to JSON and back, with paths as `/` strings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _looking = threading.Lock()
 
 
 def encode(value: object, *, indent: int = 0) -> bytes:
-    """One line of JSON (`indent` 0) or a printed document; keys in the types' order.
+    """Encode a value as one line of JSON (`indent` 0) or as an indented document, with keys in the
+    types' order.
 
     Raises:
-        UsageError: a text in it is none, as the name of a file can be.
+        UsageError: a string in the value is not valid text, such as a file name that is not UTF-8.
     """
     try:
         encoded = msgspec.json.encode(value, enc_hook=_encode)
@@ -30,7 +31,7 @@ def encode(value: object, *, indent: int = 0) -> bytes:
 
 
 def no_text(error: UnicodeEncodeError) -> UsageError:
-    """What to say of the name of a file, or of a folder, that is no text."""
+    """Make the error for the name of a file or folder that is not UTF-8."""
     name = error.object.encode(errors="backslashreplace").decode()
     return UsageError("is not UTF-8", where=name, remedy="rename the file or the folder")
 
@@ -39,12 +40,12 @@ def decode(data: Buffer | str, kind: type[T]) -> T:
     """Parse JSON into `kind`.
 
     Raises:
-        msgspec.ValidationError: a value is missing or of another type; names its path.
-        msgspec.DecodeError: it is not JSON, or not UTF-8, or nested too deeply.
+        msgspec.ValidationError: a value is missing or has the wrong type. Names the value's path.
+        msgspec.DecodeError: the data is not JSON, not UTF-8, or nested too deeply.
     """
     decoder: msgspec.json.Decoder[T] | None = _decoders.get(kind)
     if decoder is None:
-        # msgspec 0.22 crashes the process when two threads look at a dataclass for the first time.
+        # msgspec 0.22 crashes the process if two threads inspect a new dataclass at the same time.
         with _looking:
             decoder = _decoders[kind] = msgspec.json.Decoder(kind, dec_hook=_decode)
     try:

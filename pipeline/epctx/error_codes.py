@@ -1,8 +1,9 @@
-"""The kinds of error by their codes: `E`, the exit code in two digits, the kind in two digits.
+"""Codes of the kinds of error: `E`, the exit code in two digits, the kind in two digits.
 
-`Exx00` is what no other code of its exit code fits. 13 stands for exit code 130. A code never
-changes its meaning and is never given to another kind; `docs/errors` has a page for each, which
-`epctx explain` prints. A new kind is a line here, a page there, and `code=` where it is raised.
+`Exx00` is for errors that no other code of the exit code fits. 13 stands for exit code 130. A code
+never changes its meaning and is never given to another kind; `docs/errors` has a page for each,
+which `epctx explain` prints. A new kind is a line here, a page there, and `code=` where it is
+raised.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """What kind of error it is, the same in every version of epctx."""
+    """Code for a kind of error, the same in every version of epctx."""
 
     BUG = "E0100"
 

@@ -1,4 +1,4 @@
-"""Every error that a user can meet: one tree, one exit code each, and a code for its kind.
+"""All errors that a user can meet: one tree, an exit code per class, and a code per kind.
 
     EpctxError                1  unexpected: a bug
     ├── UsageError            2  the command line
@@ -14,8 +14,8 @@
     ├── TimedOut             10  a limit in time was reached
     └── Interrupted         130  SIGINT, SIGTERM
 
-Nothing but `cli` turns one of them into an exit code. `error_codes` has the codes of kinds, which
-`epctx explain` explains.
+Only `cli` turns an error into an exit code. `error_codes` has the codes of kinds, which `epctx
+explain` explains.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from typing import ClassVar, Final, Self
 from epctx.error_codes import Code as Code
 
 MESSAGE_LENGTH: Final = 4000
-"""Characters of each part of a message at most: models hold names of any length."""
+"""Maximum number of characters in each part of a message, since models hold names of any length."""
 
 
 _SAID: Final = ("what", "remedy", "where", "why", "file", "line", "column", "model", "node", "code")
-"""What an error is made of, and has as data."""
+"""Fields that an error shares with its `Failure`."""
 
 
 class EpctxError(Exception):
     """An error that says what happened, where, why, and what to do.
 
-    Where it is comes in fields, for programs, and as one text, for people: `where`. Who knows more
-    than who raises it adds it on the way, with `about`.
+    The place is in fields, for programs, and in one text, for people: `where`. A caller that knows
+    more about the place adds it with `about`.
 
     Args:
         what: what is wrong, one clause, without a full stop.
         remedy: what the user can do; the last line of the message.
-        where: in words, where the fields have none for it: a graph, a key of the manifest.
-        why: the cause, when it is not plain from `what`.
-        file: as the user knows it, with `/` or as the system writes it.
-        line: in `file`, from 1; 0: the file as a whole.
-        column: in characters, from 1; 0: the line as a whole.
-        model: the manifest's key of it.
-        node: the name of a node of the model.
-        code: its kind; None: the general one of its class.
+        where: place in words, if the fields cannot express it: a graph, a key of the manifest.
+        why: the cause, if `what` does not make it plain.
+        file: path as the user knows it, with `/` or in the system's notation.
+        line: line in `file`, from 1; 0 for the whole file.
+        column: column in characters, from 1; 0 for the whole line.
+        model: the model's key in the manifest.
+        node: name of a node in the model.
+        code: code of the kind; None for the general code of the class.
 
     Attributes:
-        code: its kind, as `epctx explain` takes it.
-        group: `group@target`, as `--only` takes it; the engine knows it.
-        log: the end of what the process printed that it comes from; None: it is not known.
-        report: the build report of a build that failed; None for other errors.
+        code: code of the kind, as `epctx explain` takes it.
+        group: `group@target`, as `--only` takes it; set by the engine.
+        log: end of the log of the process that failed; None if it is not known.
+        report: build report of a failed build; None for other errors.
     """
 
     exit_code: ClassVar[int] = 1
@@ -97,7 +97,7 @@ class EpctxError(Exception):
 
     @property
     def where(self) -> str | None:
-        """Where it is, in words: what was said, else what the fields say but the group."""
+        """Place in words: the argument `where`, else the fields without the group."""
         if self._words:
             return self._words
         place = f":{self.line}:{self.column}" if self.line else ""
@@ -108,22 +108,22 @@ class EpctxError(Exception):
 
     @property
     def reason(self) -> str:
-        """What is wrong and why, without the place and the remedy."""
+        """The message's `what` and `why`, without place and remedy."""
         return f"{self.what}: {self.why}" if self.why else self.what
 
     @property
     def failure(self) -> Failure:
-        """It as data."""
+        """The error as data."""
         said = {name: getattr(self, name) for name in _SAID}
         kind = type(self).__name__
         return Failure(kind=kind, exit_code=self.exit_code, group=self.group, **said)
 
     @classmethod
     def of(cls, failure: Failure, *, remedy: str | None = None) -> Self:
-        """An error of this class that says what `failure` says, perhaps with another remedy."""
+        """Make an error of this class from `failure`, optionally with another remedy."""
         said = {name: getattr(failure, name) for name in _SAID}
         if failure.exit_code != cls.exit_code and cls is not EpctxError:
-            said["code"] = None  # it is of another class
+            said["code"] = None  # the code belongs to another class
         error = cls(**said | ({"remedy": remedy} if remedy else {}))
         error.group = failure.group
         return error
@@ -144,7 +144,7 @@ class EpctxError(Exception):
         file: str | None = None,
         code: Code | None = None,
     ) -> Iterator[None]:
-        """An OSError inside becomes this error, whose `why` is what the system says."""
+        """Turn an OSError in the body into this error, with the system's message as `why`."""
         try:
             yield
         except OSError as error:
@@ -157,18 +157,18 @@ class EpctxError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An error as data: what crosses to another process, what reports and JSON hold.
+    """An error as data, for other processes, reports and JSON.
 
     Attributes:
-        kind: its class, one of the tree.
-        code: its kind more closely, as `epctx explain` takes it.
-        where: in words, but for the group.
-        group: `group@target`; None: it is of no group, or of that which the report is about.
-        file: what it is about; None: no file, or it is not known.
-        line: in the file, from 1; 0: the file as a whole.
-        column: in characters, from 1; 0: the line as a whole.
-        model: the manifest's key of it.
-        node: the name of a node of the model.
+        kind: name of the error's class.
+        code: code of the kind, as `epctx explain` takes it.
+        where: place in words, without the group.
+        group: `group@target`; None if the error belongs to no group, or to the report's own group.
+        file: file that the error is about; None if there is none or it is not known.
+        line: line in the file, from 1; 0 for the whole file.
+        column: column in characters, from 1; 0 for the whole line.
+        model: the model's key in the manifest.
+        node: name of a node in the model.
     """
 
     kind: str
@@ -191,7 +191,7 @@ class LogTail:
     """The end of a log.
 
     Attributes:
-        file: the whole of it; in a build report relative to the report's folder, with `/`.
+        file: file with the whole log; in a build report relative to the report's folder, with `/`.
         lines: the last ones.
     """
 
@@ -200,10 +200,11 @@ class LogTail:
 
 
 def require_list(name: str, given: object) -> None:
-    """Refuse one name where an argument is a list of them: its letters would be taken for names.
+    """Refuse a single name for an argument that takes a list, since its letters would be read as
+    names.
 
     Raises:
-        UsageError: `given` is a text or a path.
+        UsageError: `given` is a string or a path.
     """
     if isinstance(given, str | bytes | os.PathLike):
         shown = repr(given if isinstance(given, str | bytes) else os.fspath(given))
@@ -214,9 +215,9 @@ def require_list(name: str, given: object) -> None:
 def about(
     *, file: str | None = None, model: str | None = None, key: str | None = None
 ) -> Iterator[None]:
-    """Errors that pass are about this file and this model, if they do not say which.
+    """Add this file and this model to errors in the body that do not name their own.
 
-    `key`: the manifest's key that names it, which is put before the place.
+    `key`: manifest key to put before the place.
     """
     try:
         yield
@@ -229,7 +230,7 @@ def about(
 
 
 _CREDENTIALS: Final = re.compile(
-    # A port is no password, and `@sha256:` begins the digest of an artifact, not a host.
+    # A port is not a password, and `@sha256:` begins the digest of an artifact, not a host.
     r"(?<=://)(?:[^\s/@:]+|[^\s/@:]*:(?!\d+/)[^\s@]*(?:@[^\s@/]*(?=@))*)@(?!sha256:)"
     r"|(?<=[?&])([\w.-]*(?:token|secret|signature|sig|password|key|credential)[\w.-]*=)[^\s&'\"]+",
     re.IGNORECASE,
@@ -242,7 +243,9 @@ def without_credentials(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """A part of a message, without credentials and without the middle of what is too long."""
+    """Prepare a part of a message: remove credentials, and cut the middle of a text that is too
+    long.
+    """
     text = without_credentials(text)
     if len(text) <= MESSAGE_LENGTH:
         return text
@@ -258,10 +261,10 @@ class UsageError(EpctxError):
 
     @classmethod
     def if_missing(cls, module: str, extra: str) -> None:
-        """See that a module can be imported, which comes with an extra of epctx.
+        """Check that a module can be imported, which an extra of epctx installs.
 
         Raises:
-            UsageError: it cannot; the extra is named.
+            UsageError: the module cannot be imported. Names the extra.
         """
         try:
             importlib.import_module(module)
@@ -283,16 +286,16 @@ class ManifestError(EpctxError):
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """One thing that is wrong in a manifest.
+    """A single fault in a manifest.
 
     Attributes:
-        file: the manifest, as the user named it, with `/`.
-        line: of the value or key that is wrong, from 1; 0 where it is no place in the file.
-        column: in characters, from 1; 0 where it is no place in the file.
-        path: in the manifest, like `model_groups.llm.models[1]`; empty for the document.
+        file: path of the manifest as the user gave it, with `/`.
+        line: line of the wrong value or key, from 1; 0 if it has no place in the file.
+        column: column in characters, from 1; 0 if it has no place in the file.
+        path: path in the manifest, like `model_groups.llm.models[1]`; empty for the whole document.
         what: what is wrong, one clause, without a full stop.
-        remedy: what to do.
-        code: its kind, as `epctx explain` takes it.
+        remedy: what the user can do.
+        code: code of the kind, as `epctx explain` takes it.
     """
 
     file: str
@@ -318,7 +321,9 @@ class Violation:
 
 
 class InvalidManifest(ManifestError):
-    """The manifest breaks the schema or rules; `violations` has all of it, in the file's order."""
+    """The manifest breaks the schema or rules; `violations` lists every fault, in the
+    file's order.
+    """
 
     def __init__(self, violations: Iterable[Violation]) -> None:
         self.violations = tuple(violations)
@@ -342,8 +347,7 @@ class ModelError(EpctxError):
     """An input model or its external data is missing, broken or not buildable.
 
     Attributes:
-        is_broken: epctx thinks that the file cannot be used as it is, which is not for epctx to say
-            where ONNX Runtime loads it.
+        is_broken: epctx judges the file unusable as it is. The caller adds ONNX Runtime's verdict.
     """
 
     exit_code = 4
@@ -352,7 +356,7 @@ class ModelError(EpctxError):
 
     @classmethod
     def broken(cls, what: str, *, where: str, why: str | None = None) -> Self:
-        """An error about a file that no build can use as it is: only its exporter can help."""
+        """Make an error about a file that no build can use and that must be exported again."""
         remedy = "the file is broken: export the model again"
         error = cls(what, where=where, why=why, remedy=remedy, code=Code.MODEL_BROKEN)
         error.is_broken = True
@@ -370,10 +374,10 @@ class CompileError(EpctxError):
     """Compilation failed or crashed, compiled nothing, or missed the coverage asked for.
 
     Attributes:
-        starved: a process was ended, for all that is known for the lack of memory: that says
-            nothing of what it was working on.
-        native: what a library was at when its process crashed or was ended, as `graph.native` names
-            it; None: no work that is watched.
+        starved: a process was ended, probably for lack of memory, which says nothing about its
+            input.
+        native: work of a library during which its process crashed or was ended, as `graph.native`
+            names it; None if it was not watched work.
     """
 
     exit_code = 6
@@ -390,8 +394,8 @@ class VerificationError(EpctxError):
 
 
 class InvalidGraph(VerificationError):
-    """An EPContext model cannot be loaded: ONNX Runtime's status code INVALID_GRAPH, which an EP
-    returns that cannot load a context binary.
+    """An EPContext model cannot be loaded. An EP that cannot load a context binary returns ONNX
+    Runtime's status code INVALID_GRAPH.
     """
 
     code = Code.INVALID_GRAPH
@@ -418,7 +422,7 @@ class StorageError(EpctxError):
 
 
 class TimedOut(EpctxError):
-    """A limit in time was reached."""
+    """A time limit was reached."""
 
     exit_code = 10
     code = Code.TIMED_OUT

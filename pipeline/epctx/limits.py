@@ -1,11 +1,11 @@
-"""What epctx takes at most: sizes, counts, depths, times. All limits are here, and nowhere else.
+"""All limits of epctx: sizes, counts, depths, times.
 
-They bound what a file made by somebody else can cost in memory and time. Each can be set for one
-run by an environment variable, `EPCTX_LIMIT_<NAME>`, a whole number; `epctx env` lists them. A
-limit decides whether something is refused, it changes no byte of what is built, so none is in a
-key; those of native work decide besides how much is inferred of a model on which inference does not
-end, and the report says so. What a format or a system cannot go beyond is a fact, not a limit, and
-lies where the format is read.
+Limits bound the memory and time that a foreign file can cost. The environment variable
+`EPCTX_LIMIT_<NAME>`, a whole number, sets a limit for one run; `epctx env` lists the limits. A
+limit decides only whether something is refused. It does not change the built bytes, so no cache key
+contains a limit. Limits of native work also decide how much is inferred for a model on which
+inference does not end, and the report says so. The maximum of a format or a system is not a limit;
+it is defined where the format is read.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Limit:
     """One limit.
 
     Attributes:
-        name: in the name of its variable, `EPCTX_LIMIT_<NAME>`.
-        default: what it is unless the variable says else.
-        unit: `bytes`, `s`, or what is counted.
-        of: what it bounds, in words.
+        name: end of the variable's name, `EPCTX_LIMIT_<NAME>`.
+        default: value if the variable is not set.
+        unit: `bytes`, `s`, or the noun of the counted things.
+        of: the bounded thing, in words.
     """
 
     name: str
@@ -41,22 +41,22 @@ class Limit:
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
+        """Environment variable that sets the limit."""
         return PREFIX + self.name
 
     @property
     def value(self) -> int:
-        """What it is now.
+        """Current value.
 
         Raises:
-            UsageError: the variable is no whole number of 1 or more.
+            UsageError: the variable is not a whole number of 1 or more.
         """
         text = os.environ.get(self.variable)
         return self.default if text is None else self._parse(text)
 
     @property
     def remedy(self) -> str:
-        """What to do if a file that is trusted goes beyond it."""
+        """Remedy for a trusted file that exceeds the limit."""
         return f"if the file is what it should be, raise {self.variable}, which is {self.value}"
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Limit:
 
 
 def amount(count: int, unit: str) -> str:
-    """A number of something for people: `4 MiB`, `100,000 values`, `60 s`."""
+    """Format a count with its unit for people: `4 MiB`, `100,000 values`, `60 s`."""
     if unit == "bytes":
         for name, size in _UNITS.items():
             if count >= size and count % size == 0:
@@ -163,7 +163,7 @@ SIGNING_SECONDS: Final = Limit(
     "the command that prints a signing key, or docker's that has credentials",
 )
 TENSOR_RANK: Final = 64
-"""Dimensions of a tensor: numpy's own limit."""
+"""Number of dimensions of a tensor, numpy's own limit."""
 LOG_BYTES: Final = Limit(
     "LOG_BYTES",
     16 << 20,
@@ -265,10 +265,10 @@ ALL: Final = tuple(value for value in list(globals().values()) if isinstance(val
 
 
 def check(environment: Mapping[str, str] = os.environ) -> None:
-    """Every variable `EPCTX_LIMIT_…` is one of these, and a number.
+    """Check that every variable `EPCTX_LIMIT_…` names a limit and has a valid value.
 
     Raises:
-        UsageError: one is not.
+        UsageError: a variable names no limit, or its value is invalid.
     """
     known = {limit.variable: limit for limit in ALL}
     for name in environment:

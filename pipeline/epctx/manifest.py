@@ -1,8 +1,9 @@
-"""The manifest as types: parsed once, frozen, keyword-only; no dict beyond this module.
+"""Types of the manifest: parsed once, frozen, keyword-only. No other module gets the manifest as a
+dict.
 
-Everything here is resolved: defaults < group < target < command line.
-`parsing.load` makes it of a file. A new key is a property of `manifest.schema.json` and a field
-here; if it can change what is built, it is a field of an action, too.
+All values are resolved: defaults < group < target < command line. `parsing.load` makes a `Manifest`
+from a file. A new key is a property of `manifest.schema.json` and a field here; if the key can
+change the build's output, it is also a field of an action.
 """
 
 from __future__ import annotations
@@ -16,32 +17,32 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 DEFAULT_EP: Final = "CPUExecutionProvider"
-"""ONNX Runtime's own EP: it runs what no other takes."""
+"""ONNX Runtime's own EP, which runs the nodes that no other EP takes."""
 ENTRY_POINTS: Final = "epctx.execution_providers"
-"""The group of entry points that third parties register an EP in."""
+"""Group of entry points in which third parties register an EP."""
 PLUGIN_LIBRARY: Final = "plugin.library"
-"""The option of a plugin EP without a schema that is the path of its library."""
+"""Option with the library's path, for a plugin EP without a schema."""
 Preset = Literal["qnn", "openvino", "cpu"]
-"""Whose settings a model is quantized with."""
+"""EP whose settings are used to quantize a model."""
 Requirement = Literal["numbers"]
-"""A check that must have run: the values of `verify.require`."""
+"""Values of `verify.require`: a check that must have run."""
 OptionValue = str | int | float | bool | tuple[str, ...]
 
 
 class Tolerance(Struct, frozen=True, kw_only=True):
-    """`verify.tolerance`; None: the default of the EP and precision.
+    """`verify.tolerance`; a field that is None has the default of the EP and precision.
 
     Attributes:
         cosine_min: least cosine similarity of an output, -1 to 1.
         max_abs: largest absolute difference, in the output's unit.
         max_rel: largest difference relative to the output's scale: its largest ordinary magnitude.
         sqnr_min: least signal-to-quantization-noise ratio, in decibels.
-        top_k_min: of the decided rows of scores, the least share whose largest elements must be the
-            same ones, 0 to 1.
+        top_k_min: minimum share of the decided rows of scores that must have the same largest
+            elements, 0 to 1.
         gain_max: largest difference from 1 of an output's gain, over all input sets.
-        floor: differences up to it are no errors, in the output's unit.
-        saturates_at: magnitudes beyond it may come out as it, or as infinite, with their sign: the
-            largest number of the type that the EP computes in.
+        floor: differences up to this value are not errors, in the output's unit.
+        saturates_at: largest number of the type in which the EP computes. Values of larger
+            magnitude may become this number or infinity, with their sign.
     """
 
     cosine_min: float | None = None
@@ -55,16 +56,17 @@ class Tolerance(Struct, frozen=True, kw_only=True):
 
 
 class Reference(Struct, frozen=True, kw_only=True):
-    """`reference` of a model: one that does what it should do, as the float one of a quantized one.
+    """`reference` of a model: a model with the intended behaviour, such as the float original of a
+    quantized model.
 
     Attributes:
         path: the `.onnx` file, absolute.
         external_data_dir: as in ModelSource.
-        tolerance: how far the compiled model may be from it; None in a field: what the EP allows
-            quantized models.
-        dimensions, shapes: as in ModelSource; None: those of the model.
-        of_source: the source, quantized in this build, is compared with it, not what is compiled of
-            the source.
+        tolerance: allowed difference of the compiled model from the reference; a field that is None
+            has the EP's default for quantized models.
+        dimensions, shapes: as in ModelSource; None for those of the model.
+        of_source: compare the reference with the source as quantized in this build, not with the
+            compiled model.
     """
 
     path: Path
@@ -76,7 +78,7 @@ class Reference(Struct, frozen=True, kw_only=True):
 
 
 class Bucket(Struct, frozen=True, kw_only=True):
-    """Of which model of the manifest a model is a bucket, and of which of the sizes it lists."""
+    """The manifest model that a bucket belongs to, and the bucket's choice of the listed sizes."""
 
     model: str
     sizes: Mapping[str, int]
@@ -88,13 +90,13 @@ class ModelSource(Struct, frozen=True, kw_only=True):
     Attributes:
         name: the manifest's key; output names derive from it.
         path: the `.onnx` file, absolute.
-        external_data_dir: where external data is resolved, absolute; None: the model's folder.
+        external_data_dir: folder of the external data, absolute; None for the model's folder.
         dimensions: symbolic dimension name to its fixed size, in elements (>= 1).
         shapes: graph input name to its whole fixed shape.
-        reference: what the compiled model is compared with beside its source.
-        bucket: the manifest lists sizes, and this is the model of some; None: it does not.
-        guessed: dimensions and inputs whose sizes `epctx init` guessed; what is built does not
-            depend on it.
+        reference: further model with which the compiled model is compared, beside its source.
+        bucket: set if the manifest lists sizes and this is the model for some of them; else None.
+        guessed: dimensions and inputs whose sizes `epctx init` guessed. Does not affect the build's
+            output.
     """
 
     name: str
@@ -108,14 +110,18 @@ class ModelSource(Struct, frozen=True, kw_only=True):
 
     @property
     def guesses(self) -> str:
-        """The guessed sizes in words: `batch: 1, x: [1, 3, 224, 224]`; empty if none is."""
+        """The guessed sizes in words, as in `batch: 1, x: [1, 3, 224, 224]`; empty if none is
+        guessed.
+        """
         shapes = {name: list(shape) for name, shape in self.shapes.items()}
         sizes = {**self.dimensions, **shapes}
         return ", ".join(f"{name}: {sizes[name]}" for name in self.guessed if name in sizes)
 
     @property
     def as_reference(self) -> ModelSource | None:
-        """The reference as a source, with the dimensions and shapes of this one, or its own."""
+        """Return the reference as a source, with its own dimensions and shapes, or else this
+        model's.
+        """
         other = self.reference
         if other is None:
             return None
@@ -134,10 +140,11 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
     Attributes:
         alias: the manifest's key.
         provider: ONNX Runtime's name of the EP.
-        options: provider options, validated against the EP's option schema and converted to what
-            the EP is given (schemas/providers/README.md, "Types"); paths are absolute.
-        path_options: the options that are paths; their content enters the key, not the path.
-        allow_unknown_options: options outside the schema were let through on purpose.
+        options: provider options, validated against the EP's option schema and converted to the
+            types that the EP gets (schemas/providers/README.md, "Types"). Paths are absolute.
+        path_options: options that are paths. The cache key contains the file's content, not the
+            path.
+        allow_unknown_options: accept options outside the schema.
     """
 
     alias: str
@@ -158,11 +165,11 @@ class OptimizeSettings(Struct, frozen=True, kw_only=True):
 
 
 class Calibration(Struct, frozen=True, kw_only=True):
-    """`quantize.calibration`: the samples that ranges are found with.
+    """`quantize.calibration`: samples that determine the ranges.
 
     Attributes:
-        files: `.npz` or ONNX `.pb` files, absolute, a sample each.
-        count: how many samples at most, the first ones; None: all files, or 8 random ones.
+        files: `.npz` or ONNX `.pb` files, absolute, one sample per file.
+        count: maximum number of samples, the first ones; None for all files, or 8 random samples.
         random: samples are generated.
     """
 
@@ -172,7 +179,9 @@ class Calibration(Struct, frozen=True, kw_only=True):
 
 
 class TensorOverride(Struct, frozen=True, kw_only=True):
-    """`quantize.overrides` of one tensor; None: as every other. `range`: [lowest, highest]."""
+    """`quantize.overrides` of one tensor; None for the general setting. `range`: [lowest,
+    highest].
+    """
 
     type: str | None = None
     symmetric: bool | None = None
@@ -180,28 +189,28 @@ class TensorOverride(Struct, frozen=True, kw_only=True):
 
 
 class WeightOnly(Struct, frozen=True, kw_only=True):
-    """`quantize.weight_only`: weights of `bits` bits each, `block_size` of them with one scale."""
+    """`quantize.weight_only`: weights of `bits` bits, with one scale per `block_size` weights."""
 
     bits: Literal[4, 8] = 4
     block_size: int = 32
 
 
 class QuantizeSettings(Struct, frozen=True, kw_only=True):
-    """`quantize`: how float models become quantized ones. None: what the preset says.
+    """`quantize`: settings to quantize float models. A field that is None has the preset's value.
 
     Attributes:
-        preset: whose settings; None: of the group's first EP.
-        activations, weights: integer types, as numpy names them (and int4, uint4).
+        preset: EP whose settings are used; None for the group's first EP.
+        activations, weights: integer types by numpy's names (and int4, uint4).
         per_channel: a scale for each channel of a weight.
-        symmetric: ranges are the same on both sides of zero.
-        method: how ranges come from samples.
+        symmetric: ranges are symmetric about zero.
+        method: method that computes ranges from samples.
         exclude_op_types: op types of the default domain that stay float.
-        exclude_nodes: glob patterns of names of nodes that stay float.
-        range_floor: the least value of a range: what is below are masks; None: no floor.
-        overrides: by name of the tensor.
-        weight_only: weights of MatMul in blocks of few bits; without samples nothing else is
-            quantized. None: as every other weight.
-        tolerance: how far the quantized model may be from the float one.
+        exclude_nodes: glob patterns for names of nodes that stay float.
+        range_floor: minimum of a range, since lower values are masks; None for no minimum.
+        overrides: overrides by tensor name.
+        weight_only: quantize the weights of MatMul in blocks of few bits; without samples, only
+            these weights are quantized. None to treat them as other weights.
+        tolerance: allowed difference of the quantized model from the float model.
     """
 
     preset: Preset | None = None
@@ -220,19 +229,19 @@ class QuantizeSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def calibrated(self) -> bool:
-        """Activations are quantized, too, for which ranges are needed."""
+        """True if activations are quantized too, which needs ranges."""
         return self.weight_only is None or self.calibration != Calibration()
 
 
 class PartitionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`partition`: what the partitioner must honour. The excluded are sets: sorted, each once.
+    """`partition`: constraints of the partitioner. Excluded names are sorted and unique.
 
     Attributes:
         exclude_op_types: op types kept off every EP (`Op` of the default domain, or `domain::Op`).
         exclude_nodes: glob patterns of node names kept off every EP.
         min_nodes: smallest partition, in nodes.
-        require_coverage: least share of the model's nodes on EPs, 0 to 1; None: not asked.
-        max_partitions: most partitions in one model; None: not asked.
+        require_coverage: minimum share of the model's nodes on EPs, 0 to 1; None for no minimum.
+        max_partitions: maximum number of partitions in a model; None for no maximum.
     """
 
     exclude_op_types: tuple[str, ...] = ()
@@ -247,13 +256,13 @@ class PartitionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class CompileMemory(Struct, frozen=True, kw_only=True):
-    """Peak memory of a compile, in bytes, as it was measured: a constant, and so much a weight.
+    """Measured peak memory of a compile, in bytes: a constant, plus a number of bytes per weight.
 
     Attributes:
-        measured_on: the version of the EP.
-        base: without any weight.
-        first: bytes a weight, by its kind: float, integer or 4-bit.
-        further: bytes a weight for each further model that shares the context, likewise.
+        measured_on: version of the EP.
+        base: bytes without any weight.
+        first: bytes per weight, by kind: float, integer or 4-bit.
+        further: bytes per weight, by kind, for each further model that shares the context.
     """
 
     measured_on: str
@@ -265,7 +274,7 @@ class CompileMemory(Struct, frozen=True, kw_only=True):
         """Return the bytes that the compile of models into one context takes.
 
         Args:
-            models: of each, how many weights it has, by kind.
+            models: for each model, its number of weights by kind.
         """
         rates = [self.first, *[self.further] * (len(models) - 1)]
         pairs = zip(rates, models, strict=True)
@@ -274,12 +283,12 @@ class CompileMemory(Struct, frozen=True, kw_only=True):
 
 
 class Pieces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`partition.pieces`: where each model is cut; exactly one attribute is set.
+    """`partition.pieces`: rule for cutting each model; exactly one attribute is set.
 
     Attributes:
         max_memory: bytes that the compile of one piece may take.
         count: number of pieces.
-        at: values of the first model after whose nodes the cuts come.
+        at: values of the first model; each cut is after the node that computes the value.
     """
 
     max_memory: int | None = None
@@ -294,9 +303,8 @@ class VerifyInputs(Struct, frozen=True, kw_only=True):
         seed: seed of the generator.
         count: how many input sets.
         ranges: graph input name to (low, high), both inclusive.
-        dimensions: sizes of dimensions that a model leaves open, by name: of the first set of
-            sizes, of the second, ...
-        files: `.npz` or ONNX `.pb` files, absolute; when given, nothing is generated.
+        dimensions: sizes of a model's open dimensions, by name: one size for each set of sizes.
+        files: `.npz` or ONNX `.pb` files, absolute; if given, no inputs are generated.
     """
 
     seed: int = 0
@@ -312,12 +320,12 @@ class VerifyInputs(Struct, frozen=True, kw_only=True):
 
 
 class VerifySettings(Struct, frozen=True, kw_only=True):
-    """`verify`: how numbers are checked.
+    """`verify`: settings for checks of numbers.
 
     Attributes:
-        budget: in seconds, for all numbers of a group; None: no limit.
-        allow_nonfinite: the source may give NaN and infinities on inputs that are read from files.
-        require: checks whose "not run" is a failure.
+        budget: time for all numbers of a group, in seconds; None for no limit.
+        allow_nonfinite: the source may compute NaN and infinities on inputs from files.
+        require: checks that fail if they are not run.
     """
 
     inputs: VerifyInputs = field(default_factory=VerifyInputs)
@@ -329,7 +337,9 @@ class VerifySettings(Struct, frozen=True, kw_only=True):
 
 
 class ExternalInitializers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`external_initializers`: `file` may hold `{model}`; tensors of >= `size_threshold` bytes."""
+    """`external_initializers`: `file` may contain `{model}`; applies to tensors of at least
+    `size_threshold` bytes.
+    """
 
     file: str
     size_threshold: int = 0
@@ -359,7 +369,7 @@ class ModelGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def preset(self) -> Preset:
-        """Whose settings its models are quantized with."""
+        """EP whose settings are used to quantize the group's models."""
         if self.quantize is not None and self.quantize.preset is not None:
             return self.quantize.preset
         first = self.execution_providers[0].provider if self.execution_providers else DEFAULT_EP
@@ -370,7 +380,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "QNNExecutionProvider": "qnn",
     "OpenVINOExecutionProvider": "openvino",
 }
-"""By EP; of every other one: cpu."""
+"""Presets by EP; every other EP has `cpu`."""
 
 
 class PartOutput(Struct, frozen=True, kw_only=True):
@@ -387,9 +397,9 @@ class CompositionPart(Struct, frozen=True, kw_only=True):
         name: the manifest's key, in messages.
         group: the model group that builds the model.
         model: a key of `models`.
-        prefix: before its names of nodes, values and files.
-        links: input to the output of a part before that feeds it; only what the manifest says.
-        inputs: input to the composition's input that feeds it; only what the manifest says.
+        prefix: prefix for the model's names of nodes, values and files.
+        links: input to the output of an earlier part that feeds it; only links in the manifest.
+        inputs: input to the composition's input that feeds it; only inputs in the manifest.
     """
 
     name: str
@@ -404,10 +414,10 @@ class Composition(Struct, frozen=True, kw_only=True):
     """EPContext models joined into one (the design's "merge and interconnect").
 
     Attributes:
-        name: of the folder and the model.
-        parts: in the order in which they run.
-        outputs: the composition's outputs by name; None: all that no part takes.
-        embed_mode: None: as each part's group has it.
+        name: name of the folder and the model.
+        parts: parts in the order in which they run.
+        outputs: the composition's outputs by name; None for all outputs that no part takes.
+        embed_mode: None to keep the mode of each part's group.
         verify: only `inputs`, `tolerance`, `require`, and `numbers` full or off.
     """
 
@@ -419,22 +429,22 @@ class Composition(Struct, frozen=True, kw_only=True):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The model groups of its parts, each once."""
+        """The model groups of the parts, each once."""
         return tuple(dict.fromkeys(part.group for part in self.parts))
 
 
 Written = Mapping[str, Any]
-"""A part of a manifest as JSON has it."""
+"""A part of a manifest as JSON data."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """A named variation, with every group as it is built for it.
+    """A named variation of the build, with every group as built for this target.
 
     Attributes:
-        compositions: those of which it builds every part.
-        written: by group or composition what the manifest says of it, as a manifest of it alone
-            would, defaults below and the target's changes above.
+        compositions: compositions of which the target builds every part.
+        written: for each group or composition its part of the manifest, as in a manifest for it
+            alone, with defaults filled in and the target's changes applied.
     """
 
     name: str
@@ -444,17 +454,17 @@ class Target:
 
 
 GENAI_CONFIG = "genai_config.json"
-"""The file by which onnxruntime-genai knows a model's folder."""
+"""File by which onnxruntime-genai recognizes a model's folder."""
 
 
 class GenaiSettings(Struct, frozen=True, kw_only=True):
-    """`package.genai`: how onnxruntime-genai loads the package.
+    """`package.genai`: settings with which onnxruntime-genai loads the package.
 
     Attributes:
         component: the one component's name.
-        source: the folder, absolute, whose configuration and tokenizer are put beside the models,
-            made to fit them; None: `files` has what is needed.
-        tokenizer: the asset that is the tokenizer; None: it is beside the models.
+        source: folder, absolute, whose configuration and tokenizer are adapted to the models and
+            put beside them; None if `files` lists the needed files.
+        tokenizer: asset with the tokenizer; None if it is beside the models.
     """
 
     component: str = "model"
@@ -463,14 +473,14 @@ class GenaiSettings(Struct, frozen=True, kw_only=True):
 
 
 class PackageSettings(Struct, frozen=True, kw_only=True):
-    """`package`: what a model package holds beside the models.
+    """`package`: content of a model package beside the models.
 
     Attributes:
-        groups: names of the model groups that are packaged; None: all.
+        groups: names of the model groups to package; None for all.
         assets: a file or folder, absolute, by its name; stored once.
-        files: files that every variant gets, by their name there: absolute paths in which
-            `{target}` and `{group}` stand for the variant's (`file`).
-        genai: onnxruntime-genai is to load it; None: it need not.
+        files: files for every variant, by their name in the variant: absolute paths, in which
+            `{target}` and `{group}` stand for the variant's target and group (`file`).
+        genai: settings for onnxruntime-genai; None if it does not load the package.
     """
 
     version: str | None = None
@@ -481,16 +491,16 @@ class PackageSettings(Struct, frozen=True, kw_only=True):
     genai: GenaiSettings | None = None
 
     def holds(self, group: str) -> bool:
-        """Whether a model group is packaged."""
+        """Tell whether a model group is packaged."""
         return self.groups is None or group in self.groups
 
     def file(self, name: str, *, target: str, group: str) -> Path:
-        """Where the file `name` of a variant comes from."""
+        """Return the source path of a variant's file `name`."""
         return Path(filled(self.files[name].as_posix(), target=target, group=group))
 
 
 def filled(path: str, *, target: str, group: str) -> str:
-    """A path of `package.files` for one variant."""
+    """Fill in a path of `package.files` for one variant."""
     return path.replace("{target}", target).replace("{group}", group)
 
 
@@ -500,7 +510,7 @@ class Manifest:
 
     Attributes:
         path: the file, absolute.
-        sha256: of the bytes that were parsed, in hex: the file may be another by now.
+        sha256: digest of the parsed bytes, in hex. The file may have changed since.
     """
 
     name: str

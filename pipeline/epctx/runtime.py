@@ -1,4 +1,4 @@
-"""The public name of inference: sessions that compile their model first, where it is asked."""
+"""Public module for inference: sessions that can compile their model first."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["InferenceSession", "release_shared_contexts"]
 class InferenceSession(Session):
     """Runs a model; an API like onnxruntime's, for EPContext models of any installed EP.
 
-    It is a `Session`, with its errors, whose EPs are named: `providers` are names, or pairs of name
-    and options, in priority order; `provider_options` are their options, in the same order. With
-    `ep.context_enable` among the session options the model is compiled by the providers first, as
-    `compile_model` does, and what came out is run (in a group that shares: once the group's last
-    session was created).
+    A `Session`, with the same errors, whose EPs are given by name. `providers` are names, or pairs
+    of name and options, in priority order; `provider_options` are their options, in the same order.
+    With `ep.context_enable` in the session options, the providers first compile the model, as
+    `compile_model` does, and the session runs the compiled model. In a group that shares, it runs
+    only after the group's last session was created.
     """
 
     def __init__(
@@ -44,5 +44,5 @@ class InferenceSession(Session):
         super().__init__(path_or_bytes, session_options, bind(providers, provider_options))
 
     def _loads_at_once(self, config: SessionConfig) -> bool:
-        # The context binary of a group that shares is written by the group's last session.
+        # The last session of a sharing group writes the context binary.
         return not config.enable or config.stop_share or not config.share

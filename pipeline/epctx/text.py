@@ -1,7 +1,7 @@
-"""Texts for people: sizes and times in words, the nearest known name for a misspelt one.
+"""Texts for people: sizes and times in words, and the nearest known name for a misspelt name.
 
-What is near is found by comparing a name with all that are known, so many misspelt names among many
-known ones would take hours: the effort is bounded, for one name and for all of a file together.
+A misspelt name is compared with every known name. Many misspelt and many known names would take
+hours, so the effort is bounded, both for one name and for all names of a file.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Final
 from msgspec import Struct
 
 _COMPARED: Final = 10_000_000
-"""Pairs of characters that are compared at most: a second's work."""
+"""Maximum number of compared pairs of characters, which take a second."""
 _REPR: Final = 60
-"""Characters of one value in a repr."""
+"""Maximum characters of one value in a repr."""
 _LISTED: Final = 50
-"""Names to choose from that a message lists."""
+"""Maximum number of choices that a message lists."""
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", re.ASCII | re.IGNORECASE)
 _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class _Effort(Struct):
-    """Pairs of characters that may still be compared."""
+    """Remaining pairs of characters that may be compared."""
 
     left: int
 
@@ -38,7 +38,9 @@ _effort: ContextVar[_Effort | None] = ContextVar("effort", default=None)
 
 @contextmanager
 def suggesting() -> Iterator[None]:
-    """All suggestions in the body share the effort of one: when it is spent, nothing is near."""
+    """Let all suggestions in the body share one effort. Once it is spent, no name counts as
+    near.
+    """
     token = _effort.set(_Effort(_COMPARED))
     try:
         yield
@@ -47,7 +49,7 @@ def suggesting() -> Iterator[None]:
 
 
 def size_words(size: int) -> str:
-    """A size in bytes for people, in powers of 1000."""
+    """Format a size in bytes for people, in powers of 1000."""
     value = float(size)
     for unit in ("B", "kB", "MB"):
         if value < 1000:
@@ -57,8 +59,8 @@ def size_words(size: int) -> str:
 
 
 def bytes_of(text: str) -> int | None:
-    """Return the bytes of a size like `10GB` (powers of 1000) or `500MiB` (powers of 1024); None if
-    it is no size.
+    """Parse a size like `10GB` (powers of 1000) or `500MiB` (powers of 1024) into bytes; None if
+    the text is not a size.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -68,7 +70,7 @@ def bytes_of(text: str) -> int | None:
 
 
 def time_words(seconds: float) -> str:
-    """A time for people, in whole seconds."""
+    """Format a time for people, in whole seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -77,14 +79,16 @@ def time_words(seconds: float) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, its first line that says anything; its class where it says nothing."""
+    """Return the first non-empty line of an error's message; the class name if the message is
+    empty.
+    """
     said = (line.strip() for line in str(error).splitlines())
     return next(filter(None, said), type(error).__name__)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, case apart; None if nothing is near, or if to find
-    it is more effort than there is (`suggesting`).
+    """Return the known name that is most like `name`, ignoring case; None if no name is near, or if
+    the search exceeds the remaining effort (`suggesting`).
     """
     effort = _effort.get() or _Effort(_COMPARED)
     if not effort.left:
@@ -101,9 +105,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_file(name: str, known: Iterable[str]) -> str | None:
-    """As `nearest`, for names of files: a suffix that both have does not make them alike, but the
-    only file that has it may be meant, and so may the only one whose suffix was left out. A file
-    that has the whole name and more (`net.onnx.data`) belongs to the one that is not there.
+    """Return the nearest file name, as `nearest` does. An equal suffix does not count as
+    similarity, but the only file with the suffix is a match, and so is the only file whose name
+    without suffix is `name`. A file whose name extends `name` (`net.onnx.data`) is not a match,
+    since it belongs to the missing file.
     """
     path = PurePath(name)
     by_stem: dict[str, str] = {}
@@ -121,10 +126,10 @@ def nearest_file(name: str, known: Iterable[str]) -> str | None:
 
 
 class Brief(Struct, frozen=True, kw_only=True):
-    """What has a repr of one line, whatever it holds.
+    """Base class of structs with a repr of one line.
 
-    Collections are told by their size, what they hold is not; what is None, False or empty is left
-    out.
+    The repr shows only the size of a collection, and leaves out values that are None, False or
+    empty.
     """
 
     def __repr__(self) -> str:
@@ -141,9 +146,9 @@ def _brief(value: object) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy's clause: `did you mean "x"?`, else what there is to choose from.
+    """Return a remedy's clause: `did you mean "x"?`, else the names to choose from.
 
-    Where the effort is spent (`suggesting`), it is neither: that would go through all names, too.
+    If the effort is spent (`suggesting`), return neither, since both would go through all names.
     """
     effort = _effort.get()
     if effort is not None and not effort.left:

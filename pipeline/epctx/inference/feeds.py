@@ -1,11 +1,11 @@
 """Values for the inputs of a model: seeded and random, or from files.
 
-A generated value depends on the seed, the number of the set and the input's name alone: not on the
-order of inputs, not on the other inputs.
+A generated value depends only on the seed, the number of the set and the input's name, not on the
+order of inputs or on other inputs.
 
-Files are numpy's (`.npz` by name, `.npy` for a model of one input) and ONNX's. Of ONNX's
-TensorProto files (`.pb`), those named `input_K.pb` in one folder are one set, as in its test data
-(`test_data_set_N`); each goes to the input that it names, else to the K-th.
+Files are numpy's (`.npz` by name, `.npy` for a model of one input) or ONNX's TensorProtos (`.pb`).
+The files `input_K.pb` in one folder form one set, as in ONNX's test data (`test_data_set_N`). Each
+belongs to the input that it names, else to the K-th input.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from epctx.text import did_you_mean
 
 Feeds = dict[str, Array]
 FEW: Range = (0, 1)
-"""Range of integers that nothing else is known of: right for flags, masks, types and any index."""
+"""Default range of integers: valid for flags, masks, types and any index."""
 
 
 def problems(inputs: Sequence[InputSpec], *, count: int) -> list[str]:
@@ -62,12 +62,12 @@ def generate(
     index: int,
     ranges: Mapping[str, Range] | None = None,
 ) -> Feeds:
-    """Generate input set number `index`: one value for each of `inputs`, none of which has a
-    `problem`.
+    """Generate input set number `index`: one value for each of `inputs`, which must have no
+    `problems`.
 
-    Without a range: what the graph implies (`InputSpec.hint`); else floats are standard normal; 8-
-    and 16-bit integers, being quantized data, use their whole range; wider ones are 0 or 1;
-    booleans are even. Ranges are inclusive.
+    Without a range, values follow the graph (`InputSpec.hint`). Without a hint, floats are standard
+    normal; 8- and 16-bit integers, which are quantized data, use their whole range; wider integers
+    are 0 or 1; booleans are equally likely. Ranges are inclusive.
 
     Raises:
         ManifestError: a range is empty, outside its input's type, or without an integer in it.
@@ -103,7 +103,7 @@ def digest(feeds: Feeds) -> str:
     for name in sorted(feeds):
         array = feeds[name]
         hasher.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
-        if array.dtype.kind == "O":  # strings, which lie elsewhere
+        if array.dtype.kind == "O":  # strings: the array holds only references
             hasher.update(json.dumps(array.reshape(-1).tolist()).encode())
         else:
             hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -133,7 +133,7 @@ def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Ra
         low, high = _integers(spec, given or (math.ceil(low_f), math.floor(high_f)), *whole)
         dtype = np.uint64 if spec.dtype.kind == "u" else np.int64
         return rng.integers(low, high, shape, dtype, endpoint=True).astype(spec.dtype)
-    # ml_dtypes has no types of its own.
+    # ml_dtypes has no type stubs.
     limit = float(ml_dtypes.finfo(spec.dtype).max)  # type: ignore[no-untyped-call]
     if given is None:
         if spec.hint is None:
@@ -144,7 +144,7 @@ def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Ra
 
 
 def _within(hint: Range | Hint, whole: Range) -> Range:
-    """Cut a range to what a type holds."""
+    """Clip a range to the range of a type."""
     return max(hint[0], whole[0]), min(hint[1], whole[1])
 
 
@@ -180,7 +180,7 @@ def _bad_range(spec: InputSpec, given: Range, why: str) -> ManifestError:
     )
 
 
-# protobuf ships no types.
+# protobuf ships no type stubs.
 
 
 _INPUT = re.compile(r"input_(\d+)\.pb")
@@ -195,7 +195,7 @@ class InputSet(Struct, frozen=True, kw_only=True):
         label: for people: `cases/a.npz`, `test_data_set_0`.
         named: by input name.
         positional: by the number of the input.
-        unnamed: the values of a `.npy`, which has neither.
+        unnamed: the values of a `.npy`, which has neither name nor number.
     """
 
     label: str
@@ -205,11 +205,11 @@ class InputSet(Struct, frozen=True, kw_only=True):
 
 
 def read(files: Iterable[Path], *, key: str | None = None) -> tuple[InputSet, ...]:
-    """Read the input sets of files, in their order; `output_K.pb` is not an input.
+    """Read the input sets of files, in their order. Files `output_K.pb` are ignored.
 
     Args:
         files: the files.
-        key: the manifest's key that names them; None if it is not the manifest that does.
+        key: manifest key that lists the files; None if they are not from the manifest.
 
     Raises:
         ModelError: a file is missing, of an unknown kind, or damaged.
@@ -222,7 +222,7 @@ def read(files: Iterable[Path], *, key: str | None = None) -> tuple[InputSet, ..
 
 
 def _read(sets: dict[Path, InputSet], path: Path) -> None:
-    if path.exists() and not path.is_file():  # numpy would wait for a pipe
+    if path.exists() and not path.is_file():  # reading a pipe would block
         raise _broken(path, "it is not a regular file")
     if path.exists():
         _require_bounded(path, path.stat().st_size)
@@ -238,7 +238,7 @@ def _read(sets: dict[Path, InputSet], path: Path) -> None:
 
 
 def fit(values: InputSet, inputs: Sequence[InputSpec]) -> Feeds:
-    """Give each of `inputs` its value of the set.
+    """Return the set's value for each of `inputs`.
 
     Raises:
         ManifestError: a name is unknown or missing, or a value has another type or shape.
@@ -265,13 +265,14 @@ def fit(values: InputSet, inputs: Sequence[InputSpec]) -> Feeds:
 
 
 def _read_numpy(path: Path) -> InputSet:
-    """Read each kind by its own reader: `numpy.load` takes what is damaged for a pickle."""
+    """Read each kind with its own reader, since `numpy.load` takes a damaged file for a pickle."""
     try:
         with path.open("rb") as stream:
             if path.suffix == ".npy":
                 return InputSet(label=path.name, unnamed=_array(stream))
             with zipfile.ZipFile(stream) as archive:
-                # A small file may unpack to a thousand times its size; each entry tells its own.
+                # A small file may unpack to a thousand times its size; each entry states its
+                # unpacked size.
                 _require_bounded(path, sum(entry.file_size for entry in archive.infolist()))
                 names = archive.namelist()
                 named = {n.removesuffix(".npy"): _array(archive.open(n)) for n in names}
@@ -281,7 +282,7 @@ def _read_numpy(path: Path) -> InputSet:
     except OSError as error:
         raise _broken(path, error) from error
     except Exception as error:  # numpy's readers promise no classes: those of zlib, tokenize, ...
-        if "allow_pickle" in str(error):  # no other array has this reason
+        if "allow_pickle" in str(error):  # only arrays of objects fail so
             raise _broken(path, "it holds Python objects, which are not read") from error
         raise _broken(path, error, f"is damaged, or no {path.suffix} file") from error
 
@@ -344,7 +345,9 @@ def _broken(path: Path, why: object, what: str = "cannot be read as model inputs
 
 
 def _checked(values: InputSet, spec: InputSpec, array: Array) -> Array:
-    """The value as the model takes it; in `.npy`, ml_dtypes lose their name, not their bits."""
+    """Convert a value to the model's type. A `.npy` keeps the bits of ml_dtypes but not their
+    names.
+    """
     if spec.dtype is None:
         what = f"gives input '{spec.name}', which is of type {spec.kind}"
         raise _unfit(values, what, spec.remedy or _REMEDY)

@@ -1,4 +1,4 @@
-"""A model made ready to run: its EPs' kernels loaded, the rest given to onnxruntime.
+"""Load a model to run: the kernels of its EPs, and onnxruntime sessions for the rest.
 
 Source: the EPContext design, "Inference Workflow for EP Context Cache Models".
 """
@@ -30,7 +30,7 @@ from epctx.providers.base import ExecutionProvider, Kernel, SharedContexts
 from epctx.providers.onnxruntime.session import Mark
 
 SHARED = SharedContexts()
-"""The contexts that sessions of this process share (`ep.share_ep_contexts`)."""
+"""Contexts shared by the sessions of this process (`ep.share_ep_contexts`)."""
 
 
 def release_shared_contexts() -> None:
@@ -43,8 +43,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
     Attributes:
         providers: the names of the EPs that run it, the default EP last.
-        apart: why EPs of onnxruntime run in sessions of their own; None if one session will do.
-        nodes: how many nodes each EP runs, as far as it was asked for.
+        apart: why EPs of onnxruntime run in sessions of their own; None if one session is enough.
+        nodes: number of nodes that each EP runs, where it was recorded.
     """
 
     pipeline: Pipeline
@@ -63,11 +63,11 @@ def load(
     """Load a model, with or without EPContext nodes.
 
     Raises:
-        ModelError: no such file, no ONNX model, or one that onnxruntime refuses.
-        InvalidGraph: a context that cannot be loaded, or a node that no EP takes.
-        ProviderUnavailable: this host cannot run it.
-        UsageError: it has no EPContext nodes, and the EPs run nothing else.
-        CompileError: it has none, and the EPs take no node of it, or fail.
+        ModelError: the file does not exist, is not an ONNX model, or onnxruntime refuses it.
+        InvalidGraph: a context cannot be loaded, or no EP takes a node.
+        ProviderUnavailable: this host cannot run the model.
+        UsageError: the model has no EPContext nodes, and the EPs run only EPContext nodes.
+        CompileError: the model has no EPContext nodes, and the EPs take no node of it, or fail.
     """
     if not source.has_contexts():
         return _plain(source, config, options, providers or (), dimensions or {})
@@ -105,10 +105,10 @@ def load(
 def _require_host(
     found: Claim, nodes: Sequence[EPContextNode], source: ModelSource, *, sharing: bool
 ) -> None:
-    """Refuse what would not fail in onnxruntime, but end the process (measured).
+    """Refuse a model that would crash the process instead of failing in onnxruntime (measured).
 
     Raises:
-        ProviderUnavailable: this host cannot run it.
+        ProviderUnavailable: this host cannot run the model.
     """
     own = [nodes[i] for i in found.nodes]
     why = found.provider.cannot_load(own, source.folder or Path(), sharing=sharing)
@@ -119,7 +119,9 @@ def _require_host(
 
 
 def _why_apart(claims: Sequence[Claim], nodes: Sequence[EPContextNode]) -> str | None:
-    """Return why EPs of onnxruntime need sessions of their own here; None if one will do."""
+    """Return why EPs of onnxruntime need sessions of their own here; None if one session is
+    enough.
+    """
     for found in claims:
         own = {nodes[i].source for i in found.nodes}
         beside = {node.source for node in nodes if node.source is not None} - own
@@ -160,7 +162,9 @@ def _runs_on_cpu(
     options: NativeOptions,
     dimensions: Mapping[str, int],
 ) -> bool:
-    """Tell whether the CPU EP takes a model that others refuse: then the others are to blame."""
+    """Tell whether the CPU EP loads a model that other EPs refuse, so that the other EPs are at
+    fault.
+    """
     try:
         PipelineBuilder(source, config, options, (), dimensions).whole()
     except InvalidGraph:
@@ -169,7 +173,7 @@ def _runs_on_cpu(
 
 
 def _inner_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """The nodes that are not in the main graph: of control flow, of functions."""
+    """Yield the nodes outside the main graph, in control-flow bodies and functions."""
     for graph in protos.graphs(model):
         if graph is not model.graph:
             yield from graph.node

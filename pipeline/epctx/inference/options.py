@@ -1,4 +1,4 @@
-"""Session options of the runtime: the entries of the spec's table, checked; the rest as it is.
+"""Session options of the runtime: checks the entries of the spec's table, passes on the others.
 
 Source: the EPContext design, "OnnxRuntime Session Options Related to EP Context Cache
 Generation And Inference" and "EPContext with Weight Sharing".
@@ -35,7 +35,7 @@ SHARE: Final = "ep.share_ep_contexts"
 STOP_SHARE: Final = "ep.stop_share_ep_contexts"
 DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 ASSIGNMENT: Final = "session.record_ep_graph_assignment_info"
-"""Has onnxruntime keep which EP took which node; no entry of the spec."""
+"""Entry that makes onnxruntime record which EP took which node. Not in the spec's table."""
 
 OF_SPEC: Final = (
     ENABLE,
@@ -54,7 +54,7 @@ _WEIGHTLESS: Final = (
     "ep.enable_weightless_ep_context_nodes",
     "ep.enable_weightless_mode",
 )
-"""Entries for models without weights. QNN 2.7.0 refuses or ignores them (onnxruntime 1.32.0)."""
+"""Entries for models without weights, which QNN 2.7.0 refuses or ignores (onnxruntime 1.32.0)."""
 _OF_AN_EP: Final = re.compile(r"ep\.([a-z0-9_]+executionprovider|cpu|cuda|dynamic)\..+")
 _PROPERTIES: Final = (
     "enable_cpu_mem_arena",
@@ -88,17 +88,17 @@ _BORROWED: Final = threading.Lock()
 
 
 class SessionConfig(Struct, frozen=True, kw_only=True):
-    """The entries of the spec's table, read; the spec's defaults where they are absent.
+    """Values of the spec's table; the spec's default for an absent entry.
 
     Attributes:
         enable: dump the EPContext model.
-        file_path: where the dumped model goes, or where a model from bytes would be.
+        file_path: path of the dumped model, or the assumed path of a model from bytes.
         embed_mode: 1 embeds the context.
-        node_name_prefix: put before names of nodes, partitions and graphs.
+        node_name_prefix: prefix of the names of nodes, partitions and graphs.
         initializers_file: bare name of the dumped model's external initializers; None if inside.
         share: the session shares its EP context with others of the process.
-        stop_share: it is the last that does.
-        data_folder: where the model's external data is; None if beside it.
+        stop_share: the session is the last one that shares.
+        data_folder: folder of the model's external data; None if beside the model.
     """
 
     enable: bool = False
@@ -114,10 +114,10 @@ class SessionConfig(Struct, frozen=True, kw_only=True):
     def read(cls, options: NativeOptions) -> SessionConfig:
         """Read the entries from onnxruntime's object or from a mapping.
 
-        A mapping is checked for names as well; onnxruntime's object cannot list its entries.
+        The names of a mapping are checked too; onnxruntime's object cannot list its entries.
 
         Raises:
-            UsageError: an entry does not take its value, or an `ep.*` name is unknown or refused.
+            UsageError: the value of an entry is invalid, or an `ep.*` name is unknown or refused.
         """
         entries = _entries(options)
         return cls(
@@ -133,8 +133,8 @@ class SessionConfig(Struct, frozen=True, kw_only=True):
 
 
 Lender: TypeAlias = "Callable[[bool], ort.SessionOptions]"
-"""Gives the options for the creation of one onnxruntime session. The argument says whether EPs will
-be added to them, unless they have their own."""
+"""Returns the options to create one onnxruntime session. The argument says whether EPs will be
+added to the options, which happens only if they have no EPs yet."""
 
 
 @contextmanager
@@ -146,10 +146,10 @@ def lent(
 ) -> Iterator[Lender]:
     """Lend the caller's options with more entries, while the sessions of one model are created.
 
-    onnxruntime's object cannot be copied whole (custom op libraries and dimension overrides cannot
-    be read), so the caller's own is used, and its entries are put back afterwards. Only where EPs
-    are to be added (`any_native`) it is copied, as far as it can be read: what is added to it could
-    never be taken away again.
+    onnxruntime's object cannot be copied completely (custom op libraries and dimension overrides
+    cannot be read). So sessions use the caller's object, and its entries are restored afterwards.
+    If EPs will be added (`any_native`), sessions use a copy of all readable options instead, since
+    added EPs could not be removed from the caller's object.
     """
     import onnxruntime as ort
 
@@ -179,7 +179,7 @@ def _with(options: ort.SessionOptions, entries: Mapping[str, str]) -> ort.Sessio
 
 
 def recorded(options: ort.SessionOptions) -> bool:
-    """Tell whether a session of these options records which EP took which node."""
+    """Tell whether a session with these options records which EP took which node."""
     return _entry(options, ASSIGNMENT) == "1"
 
 
@@ -215,7 +215,7 @@ def _entries(options: NativeOptions) -> dict[str, str]:
 def _entry(options: ort.SessionOptions, name: str) -> str | None:
     try:
         value: str = options.get_session_config_entry(name)
-    except RuntimeError:  # how onnxruntime says that it is not set
+    except RuntimeError:  # the entry is not set
         return None
     return value
 

@@ -1,4 +1,4 @@
-"""A model in steps: onnxruntime's sessions and EPs' kernels, values passed in between.
+"""A model in steps: onnxruntime sessions and EP kernels, which pass values on.
 
 `PipelineBuilder` makes the steps: it creates the sessions and binds kernels to their edges.
 """
@@ -41,13 +41,14 @@ from epctx.providers.contexts import binary_of
 
 
 class ModelSource(Struct, frozen=True, kw_only=True):
-    """A model, not read yet.
+    """A model that is not read yet.
 
     Attributes:
         path: the file; None if `data` has it.
         data: the model's bytes.
-        folder: where context binaries are resolved; None for a model from bytes if not given.
-        data_folder: where external data is resolved.
+        folder: folder of the context binaries; None for a model from bytes without
+            `ep.context_file_path`.
+        data_folder: folder of the external data.
     """
 
     path: Path | None
@@ -57,11 +58,11 @@ class ModelSource(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, given: str | Path | bytes, config: SessionConfig) -> ModelSource:
-        """Resolve what a caller names, without reading it.
+        """Resolve a caller's path or bytes, without reading the model.
 
-        External data is in `session.model_external_initializers_file_folder_path`, as for
-        onnxruntime 1.31, else beside the model; of a model from bytes in the current folder.
-        Context binaries are beside the model; of one from bytes beside `ep.context_file_path`,
+        External data is in `session.model_external_initializers_file_folder_path`, as in
+        onnxruntime 1.31, else beside the model; for a model from bytes in the current folder.
+        Context binaries are beside the model; for a model from bytes beside `ep.context_file_path`,
         which need not exist.
         """
         if isinstance(given, bytes | bytearray | memoryview):
@@ -78,23 +79,23 @@ class ModelSource(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """The model in messages."""
+        """The model's description in messages."""
         return "the model from bytes" if self.path is None else str(self.path)
 
     def has_contexts(self) -> bool:
         """Tell whether the model has EPContext nodes, also inside control flow and functions.
 
         Raises:
-            ModelError: there is no such file, or it is no ONNX model.
+            ModelError: the file does not exist, or is not an ONNX model.
         """
         model = self._parse(self.data) if self.path is None else reader.read(self.path)
         return any(is_epcontext(node) for node in protos.nodes(model))
 
     def read(self) -> onnx.ModelProto:
-        """The model, its nodes in topological order, every reference to external data checked.
+        """Read the model, sort its nodes topologically, and check every reference to external data.
 
         Raises:
-            ModelError: there is no such file, or it is no ONNX model.
+            ModelError: the file does not exist, or is not an ONNX model.
             InvalidGraph: the graph is broken, or refers to data that is missing or outside.
         """
         data = self.data
@@ -138,7 +139,9 @@ class SessionRunner:
     def run(
         self, values: Mapping[str, Value], run_options: ort.RunOptions | None
     ) -> Sequence[Value]:
-        """Stay with OrtValues where everything is one; strings and sequences go through Python."""
+        """Run the session. If all values are OrtValues, they stay so; strings and sequences go
+        through Python.
+        """
         feeds = {name: values[name] for name in self.reads if name in values}
         if self._tensors and all(isinstance(v, ort.OrtValue) for v in feeds.values()):
             made: Sequence[Value] = self.session.run_with_ort_values(self.makes, feeds, run_options)
@@ -151,10 +154,10 @@ class KernelRunner(Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: the EPContext node's name.
-        kernel: what its EP loaded for it.
-        reads: the node's inputs.
-        makes: the node's outputs.
-        promised: what the model says of the outputs, by name, where it does.
+        kernel: the kernel that the EP loaded for the node.
+        reads: names of the node's inputs.
+        makes: names of the node's outputs.
+        promised: types and shapes that the model declares for outputs, by name.
     """
 
     node: str
@@ -169,7 +172,7 @@ class KernelRunner(Struct, frozen=True, kw_only=True):
         """Run the kernel; its outputs have the types and shapes that the model promises.
 
         Raises:
-            InvalidGraph: it makes something else.
+            InvalidGraph: an output has another type or shape.
         """
         made = self.kernel.compute([values[name] for name in self.reads])
         for name, value in zip(self.makes, made, strict=True):
@@ -186,19 +189,21 @@ class KernelRunner(Struct, frozen=True, kw_only=True):
 
 
 class ApartRunner(Struct, frozen=True, kw_only=True):
-    """A runner of one EPContext node; its session holds all nodes of its EP, and nothing else.
+    """A step that runs one EPContext node. Its session holds all nodes of its EP and no others.
 
-    So nodes of several EPs can take turns in a model that onnxruntime does not run in one session:
-    on the x86 simulator, QNN fails to run beside OpenVINO (measured). All nodes of an EP are in one
-    session, since nodes of `main_context` 0 find their graphs in the context of another.
+    This allows nodes of several EPs to alternate in a model that onnxruntime cannot run in one
+    session: on the x86 simulator, QNN fails to run beside OpenVINO (measured). All nodes of an EP
+    are in one session, since nodes with `main_context` 0 find their graphs in the context of
+    another node.
 
     Attributes:
-        session: of the EP's nodes and nothing else.
-        reads: what the node needs, and those before it in the session that it depends on: they run
-            once more, since onnxruntime takes no value that it makes itself.
-        makes: the node's outputs.
-        idle: a value of any content for each input of the session: onnxruntime wants all of them,
-            and reads those of the nodes that run.
+        session: session of the EP's nodes and no others.
+        reads: the session's inputs that the node needs, and those that its predecessors in the
+            session need. The predecessors run again, since onnxruntime does not accept feeds for
+            values that it computes.
+        makes: names of the node's outputs.
+        idle: a placeholder for each input of the session. onnxruntime requires all inputs, but
+            reads only those of the nodes that run.
     """
 
     session: ort.InferenceSession
@@ -209,17 +214,18 @@ class ApartRunner(Struct, frozen=True, kw_only=True):
     def run(
         self, values: Mapping[str, Value], run_options: ort.RunOptions | None
     ) -> Sequence[Value]:
-        """Run the node; of the session's other nodes only those run that it depends on."""
-        options = ort.RunOptions()  # the caller's are not to be changed
+        """Run the node and those of the session's nodes that it depends on."""
+        options = ort.RunOptions()  # the caller's options must not change
         options.only_execute_path_to_fetches = True
         feeds = {**self.idle, **{name: values[name] for name in self.reads if name in values}}
         made = self.session.run_with_ort_values(self.makes, feeds, options)
-        return [to_value(to_python(value)) for value in made]  # out of the EP's own memory
+        return [to_value(to_python(value)) for value in made]  # copy out of the EP's memory
 
 
 Runner = SessionRunner | KernelRunner | ApartRunner
-"""One step, bound to what runs it. Called from many threads. `reads` and `makes` are the names of
-the values that it needs and makes; `run` makes them, of all that it reads but inputs left out."""
+"""A step with the session or kernel that runs it. Called from many threads. `reads` and `makes` are
+the names of its input and output values. `run` computes the outputs; optional inputs may be
+missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,9 +233,9 @@ class Pipeline:
     """A model's steps in the order in which they run.
 
     Attributes:
-        inputs: the model's, those with an initializer of their own too.
-        overridable: names of the inputs that have one.
-        outputs: the model's.
+        inputs: the model's inputs, including those with an initializer.
+        overridable: names of the inputs with an initializer.
+        outputs: the model's outputs.
         constants: initializers that kernels read or that are outputs, by name.
         runners: the steps.
     """
@@ -252,7 +258,7 @@ class Pipeline:
         feeds: Mapping[str, Value],
         run_options: ort.RunOptions | None,
     ) -> list[Value]:
-        """The outputs of these names. A value is let go after its last use."""
+        """Return the outputs of these names. Each value is released after its last use."""
         values: dict[str, Value] = {**self.constants, **feeds}
         for index, runner in enumerate(self.runners):
             values.update(zip(runner.makes, runner.run(values, run_options), strict=True))
@@ -267,7 +273,7 @@ def _is_numeric_tensor(type_: str) -> bool:
 
 
 def apart_runners(part: onnx.ModelProto, session: ort.InferenceSession) -> Iterator[ApartRunner]:
-    """Yield a runner for each node of `part`, of which `session` is."""
+    """Yield a runner for each node of `part`, the model of `session`."""
     idle = {value.name: _idle(value) for value in part.graph.input}
     needs: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in idle}
     for node in part.graph.node:
@@ -288,12 +294,12 @@ class PipelineBuilder:
     """Makes the steps of a model.
 
     Args:
-        native: the EPs of onnxruntime that have nodes in the model, or are to take some.
+        native: EPs of onnxruntime that have nodes in the model, or may take nodes.
         dimensions: sizes of symbolic dimensions.
         contexts: the EPContext nodes of each of `native`.
 
     Attributes:
-        nodes: how many nodes each EP took in the sessions that were made, where it was recorded.
+        nodes: number of nodes that each EP took in the sessions so far, where it was recorded.
     """
 
     def __init__(
@@ -314,13 +320,14 @@ class PipelineBuilder:
         self._native = native
 
     def whole(self, *, counted: bool = False) -> Pipeline:
-        """Make the model as it is, in one session.
+        """Make a pipeline that runs the unchanged model in one session.
 
         Args:
-            counted: `nodes` is to tell who took how many, whatever the caller's options are.
+            counted: record the number of nodes per EP in `nodes`, regardless of the caller's
+                options.
 
         Raises:
-            InvalidGraph: onnxruntime refuses it.
+            InvalidGraph: onnxruntime refuses the model.
         """
         given = self._source.data if self._source.path is None else str(self._source.path)
         count = {ASSIGNMENT: "1"} if counted else {}
@@ -342,12 +349,13 @@ class PipelineBuilder:
         kernels: Mapping[int, tuple[EPContextNode, Kernel]],
         own_sessions: Mapping[ExecutionProvider, Sequence[int]],
     ) -> Pipeline:
-        """Make the model in steps: kernels, nodes of EPs with a session of their own, and sessions
-        of what lies between them.
+        """Make a pipeline of steps: kernels, nodes of EPs with sessions of their own, and sessions
+        for the nodes between them.
 
         Args:
-            kernels: by the node's index in the main graph.
-            own_sessions: of EPs of onnxruntime, the indices of their nodes, all of them.
+            kernels: kernels by the node's index in the main graph.
+            own_sessions: indices of all nodes of each EP of onnxruntime that needs a session of its
+                own.
 
         Raises:
             InvalidGraph: onnxruntime refuses a part.
@@ -367,7 +375,7 @@ class PipelineBuilder:
             for step in cut(graph, single.keys()):
                 if isinstance(step, KernelStep):
                     runners.append(single[step.node])
-                elif step.outputs:  # nobody needs what the others make
+                elif step.outputs:  # otherwise nothing needs the step's values
                     runner = self._segment(segments.build(step), lend)
                     segments.learn(
                         NodeArg.of_session(a).value_info() for a in runner.session.get_outputs()
@@ -402,7 +410,9 @@ class PipelineBuilder:
         return {t.name: of_tensor(t, folder) for t in graph.initializer if t.name in needed}
 
     def _places(self, model: onnx.ModelProto) -> dict[str, str]:
-        """Return the options by which sessions from bytes find what the model refers to."""
+        """Return the options with which sessions from bytes find the files that the model refers
+        to.
+        """
         entries = {}
         if any(t.data_location == onnx.TensorProto.EXTERNAL for t in protos.tensors(model)):
             entries[DATA_FOLDER] = str(self._source.data_folder)
@@ -411,8 +421,9 @@ class PipelineBuilder:
         return entries
 
     def _contexts_beside_model(self) -> dict[str, str]:
-        """Return the place of context binaries if external data is elsewhere: QNN 2.7.0 and
-        OpenVINO 1.8.1 look for them in the folder of the external data otherwise.
+        """Return the option for the folder of context binaries, if external data is elsewhere.
+        Without it, QNN 2.7.0 and OpenVINO 1.8.1 look for the binaries in the folder of the external
+        data.
         """
         path = self._source.path
         if not self._native or path is None or self._source.data_folder == path.parent:
@@ -420,7 +431,7 @@ class PipelineBuilder:
         return {FILE_PATH: str(path)}
 
     def _lent(self, entries: Mapping[str, str]) -> AbstractContextManager[Lender]:
-        # What was generated is not generated again.
+        # A generated model is not generated again.
         off = {ENABLE: "0"} if self._config.enable else {}
         return lent(self._options, {**entries, **off}, any_native=bool(self._native))
 
@@ -433,7 +444,7 @@ class PipelineBuilder:
     def _session(
         self, given: str | bytes, lend: Lender, native: Sequence[ExecutionProvider]
     ) -> ort.InferenceSession:
-        """An onnxruntime session that never falls back silently to another EP."""
+        """Create an onnxruntime session that never silently falls back to another EP."""
         options = lend(bool(native))
         if native and not options.has_providers():  # the caller's own choice stays
             for provider in native:
@@ -443,7 +454,7 @@ class PipelineBuilder:
         names = None if options.has_providers() else [DEFAULT_EP]
         try:
             session = ort.InferenceSession(given, options, providers=names, enable_fallback=0)
-        except Exception as error:  # onnxruntime's errors have no base of their own
+        except Exception as error:  # onnxruntime's errors have no common base class
             why, remedy = self._diagnosed(given, options, names)
             raise InvalidGraph(
                 "ONNX Runtime refuses it",
@@ -459,7 +470,9 @@ class PipelineBuilder:
     def _diagnosed(
         self, given: str | bytes, options: ort.SessionOptions, names: Sequence[str] | None
     ) -> tuple[str, str]:
-        """Return why a session cannot be made, as far as the EP does not say it, and what helps."""
+        """Return the reason why a session cannot be made, if the EP does not give it, and a
+        remedy.
+        """
         level = options.graph_optimization_level
         try:
             for provider, nodes in self._contexts.items():
@@ -478,7 +491,7 @@ class PipelineBuilder:
                 )
         except InvalidGraph as error:
             return f"{error.where}: {error.reason}", error.remedy
-        except Exception:  # whatever else is wrong, onnxruntime has said it
+        except Exception:  # onnxruntime has reported any other fault
             pass
         finally:
             options.graph_optimization_level = level

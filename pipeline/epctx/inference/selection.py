@@ -1,11 +1,11 @@
-"""Selection of the EPs that run a model: by name, and for each EPContext node by its `source`.
+"""Select the EPs that run a model: by name, and by `source` for each EPContext node.
 
 EPContext nodes are taken by `source`, in priority order. Source: the EPContext design, "Inference
 Workflow", Model Identification.
 
-A model without contexts runs on the named EPs of onnxruntime, or is refused: onnxruntime runs on
-the CPU what an EP does not take, and what an EP that cannot be made should have run, without a word
-(measured).
+A model without contexts runs on the named EPs of onnxruntime, or is refused. Left alone,
+onnxruntime silently runs the nodes that an EP does not take, or all nodes if an EP cannot be made,
+on the CPU (measured).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def bind(
     providers: Sequence[ProviderArgument] | None,
     provider_options: Sequence[Mapping[str, OptionValue]] | None,
 ) -> list[ExecutionProvider] | None:
-    """Return the EPs that a caller names without the default EP, which always is the last; None if
+    """Return the EPs that a caller names, without the default EP, which is always the last; None if
     the caller names no EPs.
 
     Raises:
@@ -75,14 +75,14 @@ def bind(
 
 
 def _bound(name: str, given: Mapping[str, OptionValue]) -> ExecutionProvider:
-    """Bind an EP to options that its schema allows: real EPs take any, and ignore what they do not
-    know (measured).
+    """Bind an EP to options that its schema allows, since real EPs accept and ignore unknown
+    options (measured).
     """
     return registry.bind(name, options.of_session(name, given) if given else {})
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """An EP and the nodes it takes, by index among the model's EPContext nodes."""
+    """An EP with the nodes it takes, by index among the model's EPContext nodes."""
 
     provider: ExecutionProvider
     nodes: list[int] = field(default_factory=list)
@@ -98,7 +98,7 @@ def claim(
         providers: the EPs of the session; None for the installed EP that accepts each source.
 
     Raises:
-        InvalidGraph: a node that no EP takes.
+        InvalidGraph: no EP takes a node.
     """
     claims = [Claim(provider=provider) for provider in providers or ()]
     for index, node in enumerate(nodes):
@@ -137,10 +137,10 @@ def _unclaimed(node: EPContextNode, providers: Sequence[ExecutionProvider] | Non
 
 
 def able(providers: Sequence[ExecutionProvider], where: str) -> list[ExecutionProvider]:
-    """Return the named EPs that run models which were not compiled.
+    """Return the named EPs that can run uncompiled models.
 
     Raises:
-        UsageError: there is none among them, and the CPU would run all of the model.
+        UsageError: no named EP can, so the CPU would run the whole model.
     """
     found = [provider for provider in providers if provider.native]
     if providers and not found:
@@ -149,7 +149,7 @@ def able(providers: Sequence[ExecutionProvider], where: str) -> list[ExecutionPr
 
 
 def runs_contexts_only(provider: ExecutionProvider, where: str) -> UsageError:
-    """Make the error that an EP cannot run a model that was not compiled."""
+    """Make the error for an EP that cannot run an uncompiled model."""
     return UsageError(
         f"{provider.name} runs compiled models only",
         where=where,
@@ -162,14 +162,14 @@ def runs_contexts_only(provider: ExecutionProvider, where: str) -> UsageError:
 def require_some(
     providers: Sequence[ExecutionProvider], taken: Mapping[str, int], where: str, log: Mark
 ) -> None:
-    """Make sure that one at least of the EPs that a caller names runs a part of the model.
+    """Check that at least one of the EPs that a caller names runs a part of the model.
 
     Args:
-        taken: how many nodes each EP took, by name.
-        log: where what was logged while the session was made begins.
+        taken: number of nodes that each EP took, by name.
+        log: mark of the log's start for the session.
 
     Raises:
-        CompileError: they took nothing.
+        CompileError: none of the EPs took a node.
     """
     if providers and not any(taken.get(provider.name) for provider in providers):
         raise took_nothing(providers[0], where, log.errors())
@@ -178,10 +178,10 @@ def require_some(
 def require_each(
     providers: Sequence[ExecutionProvider], taken: Mapping[str, int], where: str
 ) -> None:
-    """Make sure that each EP that a caller names runs a part of the model.
+    """Check that each EP that a caller names runs a part of the model.
 
     Raises:
-        UsageError: one does not, beside others that do.
+        UsageError: an EP takes no node, while others do.
     """
     for provider in providers:
         if not taken.get(provider.name):
@@ -197,7 +197,9 @@ def require_each(
 def took_nothing(
     provider: ExecutionProvider, where: str, logged: Sequence[str] = ()
 ) -> CompileError:
-    """Make the error that a named EP takes no node of a model, and another would run it."""
+    """Make the error for a named EP that takes no node of a model, so that another EP would
+    run it.
+    """
     remedy = provider.nothing_compiled_remedy()
     if provider.static_shapes:
         remedy += "; it needs static shapes, as `--dimension NAME=SIZE` gives them"

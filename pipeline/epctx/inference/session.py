@@ -1,4 +1,4 @@
-"""Sessions over EPContext models, which run as the spec's inference workflow says."""
+"""Sessions over EPContext models, according to the spec's inference workflow."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from epctx.providers.guard import guard
 class Session:
     """Runs a model; an API like onnxruntime's, for EPContext models of any installed EP.
 
-    A model without EPContext nodes is run by onnxruntime: on its EPs that the caller names, else by
-    the CPU EP. In one that has some, each EP gets the nodes whose `source` it accepts and loads
-    their contexts; onnxruntime runs the rest, and the nodes of its own EPs (QNN, OpenVINO, ...).
-    Where EPs are named, one of them at least runs a part of the model. `run` may be called from
-    many threads.
+    onnxruntime runs a model without EPContext nodes, on its EPs that the caller names, else on the
+    CPU EP. In a model with EPContext nodes, each EP gets the nodes whose `source` it accepts and
+    loads their contexts; onnxruntime runs the other nodes, and the nodes of its own EPs (QNN,
+    OpenVINO, ...). If the caller names EPs, at least one of them runs a part of the model. `run`
+    may be called from many threads.
 
     Args:
         path_or_bytes: the model.
@@ -39,12 +39,12 @@ class Session:
         dimensions: sizes of symbolic dimensions of a model without EPContext nodes.
 
     Raises:
-        ModelError: no such file, or no ONNX model.
-        InvalidGraph: a context that cannot be loaded, for whatever reason; no EP takes a node.
-        ProviderUnavailable: an EP that was asked for is not installed, or has no device here.
-        UsageError: options or arguments that do not exist or contradict each other.
-        ManifestError: an option that an EP does not have, or a value that it does not take.
-        CompileError: the EPs named take no node of a model that was not compiled, or fail on it.
+        ModelError: the file does not exist, or is not an ONNX model.
+        InvalidGraph: a context cannot be loaded, for any reason, or no EP takes a node.
+        ProviderUnavailable: a requested EP is not installed, or has no device here.
+        UsageError: options or arguments do not exist, or contradict each other.
+        ManifestError: an EP does not have an option, or does not accept its value.
+        CompileError: the named EPs take no node of an uncompiled model, or fail on it.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Session:
             self._open()
 
     def _loads_at_once(self, config: SessionConfig) -> bool:
-        """Tell whether the model is loaded with the session, and not when it is first used."""
+        """Tell whether the session loads its model at once, instead of on first use."""
         return True
 
     def get_inputs(self) -> list[NodeArg]:
@@ -89,10 +89,11 @@ class Session:
         return list(self._open().providers)
 
     def get_node_counts(self) -> dict[str, int]:
-        """Return how many nodes each EP runs, by name, those of the CPU as onnxruntime optimized
-        them.
+        """Return the number of nodes that each EP runs, by name. The CPU's nodes are counted after
+        onnxruntime's optimizations.
 
-        What onnxruntime runs is counted if `session.record_ep_graph_assignment_info` is "1".
+        Nodes that onnxruntime runs are counted only if `session.record_ep_graph_assignment_info` is
+        "1".
         """
         return dict(self._open().nodes)
 
@@ -106,7 +107,7 @@ class Session:
         input_feed: Mapping[str, object],
         run_options: ort.RunOptions | None = None,
     ) -> list[Value]:
-        """Run the model; from as many threads as there are.
+        """Run the model. Thread-safe.
 
         Args:
             output_names: the outputs wanted, in this order; None for all.
@@ -118,8 +119,8 @@ class Session:
             numpy arrays (bfloat16 and float8 as ml_dtypes has them), lists for sequences.
 
         Raises:
-            UsageError: feeds or names that do not fit the model, or a closed session. Errors of
-                onnxruntime while it runs come as they are.
+            UsageError: feeds or names do not match the model, or the session is closed. Errors of
+                onnxruntime during the run are passed on unchanged.
         """
         return [to_python(v) for v in self._run(output_names, input_feed, run_options)]
 
@@ -129,14 +130,14 @@ class Session:
         input_dict_ort_values: Mapping[str, ort.OrtValue],
         run_options: ort.RunOptions | None = None,
     ) -> list[Value]:
-        """Run the model from and to `onnxruntime.OrtValue`s; otherwise as `run`.
+        """Run the model with `onnxruntime.OrtValue`s as inputs and outputs; otherwise as `run`.
 
-        An output that is an input passed through is that input's OrtValue.
+        If the model passes an input through, the output is the input's OrtValue.
         """
         return self._run(output_names, input_dict_ort_values, run_options)
 
     def close(self) -> None:
-        """Release contexts and mapped files. Idempotent; a `run` in progress ends well."""
+        """Release contexts and mapped files. Idempotent; a `run` in progress finishes normally."""
         with self._lock:
             self._loaded = self._load = None
 
@@ -147,7 +148,7 @@ class Session:
         self.close()
 
     def _open(self) -> Loaded:
-        """The loaded model, which is loaded now if it was not when the session was made."""
+        """Return the loaded model; load it now if the session has not done so."""
         with self._lock:
             if self._loaded is None and self._load is not None:
                 self._loaded = self._load()

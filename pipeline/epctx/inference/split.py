@@ -1,4 +1,4 @@
-"""An EPContext model cut into steps: kernels, and between them the fewest models of plain nodes."""
+"""Cut an EPContext model into steps: kernels, and as few models of plain nodes as possible."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class SegmentStep(Struct, frozen=True, kw_only=True):
 
     Attributes:
         nodes: their indices, in topological order.
-        inputs: values that they need and do not make; initializers are not among them, unless
-            they are graph inputs too.
-        outputs: values that they make and others, or the model's caller, need.
-        initializers: names of the initializers that they use.
+        inputs: values that the nodes use but do not compute, without initializers that are not
+            graph inputs.
+        outputs: values that the nodes compute, and that other steps or the model's caller need.
+        initializers: names of the initializers that the nodes use.
     """
 
     nodes: tuple[int, ...]
@@ -63,7 +63,9 @@ def cut(graph: onnx.GraphProto, kernels: Collection[int]) -> tuple[Step, ...]:
 
 
 def segment(graph: onnx.GraphProto, places: Sequence[int]) -> SegmentStep:
-    """The step of the nodes at these places, which are in topological order; all outputs leave."""
+    """Make a step of the nodes at these indices, which are in topological order. All values
+    computed are outputs.
+    """
     inputs = {value.name for value in graph.input}
     weights = {tensor.name for tensor in graph.initializer}
     weights |= {sparse.values.name for sparse in graph.sparse_initializer}
@@ -93,7 +95,7 @@ def _wanted(
 
 
 def reads_of(node: onnx.NodeProto) -> dict[str, None]:
-    """Return the values that a node needs, its subgraphs included, each once, in order."""
+    """Return the values that a node and its subgraphs use, each once, in order."""
     return dict.fromkeys((*filter(None, node.input), *_captured(node)))
 
 
@@ -126,13 +128,17 @@ class SegmentBuilder:
         self._types = {v.name: v for v in (*graph.value_info, *graph.output, *graph.input)}
 
     def learn(self, values: Iterable[onnx.ValueInfoProto]) -> None:
-        """Remember types that another segment's session inferred, where the model has none."""
+        """Store types that another segment's session inferred, for values without a type in the
+        model.
+        """
         for value in values:
             if not self._types.get(value.name, onnx.ValueInfoProto()).HasField("type"):
                 self._types[value.name] = value
 
     def build(self, step: SegmentStep) -> onnx.ModelProto:
-        """The model. An output whose type is not known has its name alone: ONNX Runtime infers."""
+        """Build the segment's model. An output of unknown type has only a name, and ONNX Runtime
+        infers the type.
+        """
         model = onnx.ModelProto()
         model.CopyFrom(self._frame)
         graph = model.graph

@@ -1,4 +1,4 @@
-"""Running a model once or more, on inputs from files or generated; what came out."""
+"""Run a model once or more, on inputs from files or generated inputs, and report the outputs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class OutputReport(Struct, frozen=True, kw_only=True):
-    """An output of one run. Statistics are of its finite values; None where there are none.
+    """An output of one run. Statistics cover the finite values; None if there are none.
 
     Attributes:
         kind: `float32`, ...; `string`.
-        not_finite: how many values are NaN or infinite.
+        not_finite: number of values that are NaN or infinite.
     """
 
     name: str
@@ -49,7 +49,7 @@ class OutputReport(Struct, frozen=True, kw_only=True):
 
 
 class CaseReport(Struct, frozen=True, kw_only=True):
-    """Result of one input set. `seconds`: the median of its runs, wall time."""
+    """Result of one input set. `seconds`: median wall time of its runs."""
 
     label: str
     seconds: float
@@ -62,10 +62,10 @@ class RunReport(Brief, frozen=True, kw_only=True):
     """Result of `run`.
 
     Attributes:
-        providers: the EPs that ran it, the default EP last.
-        simulated: those that ran on a simulator, as this host lacks their kind of device.
-        nodes: how many nodes each of them ran, as ONNX Runtime has optimized the graph.
-        load_seconds: until the session was ready, wall time.
+        providers: the EPs that ran the model, the default EP last.
+        simulated: the EPs that ran on a simulator, since this host lacks their kind of device.
+        nodes: number of nodes that each EP ran, after ONNX Runtime's optimizations.
+        load_seconds: wall time until the session was ready.
     """
 
     model: Path
@@ -77,10 +77,10 @@ class RunReport(Brief, frozen=True, kw_only=True):
 
 
 class RunJob(Struct, frozen=True, kw_only=True):
-    """Arguments of `run`, as they cross to a worker.
+    """Arguments of `run`, as they are sent to a worker.
 
     Attributes:
-        folder: the current folder of whoever asks; paths, those in options too, begin there.
+        folder: the caller's current folder, against which paths, also in options, are resolved.
     """
 
     folder: Path
@@ -100,12 +100,12 @@ def run(job: RunJob) -> RunReport:
     """Run a model in this process, in `job.folder`, which becomes its current folder.
 
     Raises:
-        UsageError: inputs that do not fit the model, or fail in it.
+        UsageError: inputs do not match the model, or the model fails on them.
         ModelError: the model, or a file of inputs, is missing or broken.
-        InvalidGraph: its contexts cannot be loaded.
-        ProviderUnavailable: an EP that was named is not installed, or has no device here.
-        ManifestError: an option that an EP does not have, or a value that it does not take.
-        CompileError: an EP that was named takes no node of the model, or fails on it.
+        InvalidGraph: the model's contexts cannot be loaded.
+        ProviderUnavailable: a named EP is not installed, or has no device here.
+        ManifestError: an EP does not have an option, or does not accept its value.
+        CompileError: a named EP takes no node of the model, or fails on it.
         StorageError: the outputs cannot be saved.
     """
     import onnxruntime as ort
@@ -215,7 +215,7 @@ def _cases(
         for index in range(count):
             values_ = feeds.generate(specs, seed=seed, index=index, ranges=ranges)
             yield f"seed {seed}, set {index}", values_
-    except ManifestError as error:  # here they are the caller's arguments, not a manifest's
+    except ManifestError as error:  # the error concerns the caller's arguments, not a manifest
         raise UsageError.of(error.failure) from error
 
 
@@ -241,7 +241,7 @@ def _measure(
             found = session.run(names, feeds)
         except EpctxError:
             raise
-        except Exception as error:  # onnxruntime's errors have no base of their own
+        except Exception as error:  # onnxruntime's errors have no common base class
             raise UsageError(
                 "the model fails on these inputs",
                 where=label,
@@ -300,7 +300,7 @@ def _target(save: Path, number: int, count: int) -> Path:
 
 
 def _save(path: Path, outputs: Mapping[str, Array]) -> None:
-    """Whole or not at all; not by `numpy.savez`, which takes no array of the name `file`."""
+    """Save the arrays atomically. `numpy.savez` cannot store an array of the name `file`."""
     from numpy.lib.format import write_array
 
     with StorageError.if_refused(
@@ -315,7 +315,7 @@ def _save(path: Path, outputs: Mapping[str, Array]) -> None:
 
 
 def _storable(array: Array) -> Array:
-    """An array of a type that numpy's files know: bfloat16 and float8 become float32."""
+    """Convert an array to a type that numpy's files support: bfloat16 and float8 become float32."""
     import numpy as np
 
     if array.dtype.kind == "O":

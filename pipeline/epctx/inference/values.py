@@ -1,6 +1,6 @@
-"""Values between sessions and kernels, and the inputs and outputs that they have to fit.
+"""Values passed between sessions and kernels, and the inputs and outputs that they must match.
 
-Values are OrtValues, over numpy arrays where that can be.
+Values are OrtValues, over numpy arrays where possible.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from epctx.errors import UsageError
 from epctx.text import did_you_mean
 
 Value = Any
-"""An OrtValue; or, where onnxruntime makes none from Python (strings, sequences, maps), what its
-`run` takes and gives."""
+"""An OrtValue, or the Python object that onnxruntime's `run` uses for types without an OrtValue in
+Python (strings, sequences, maps)."""
 
 _BEYOND_NUMPY: Final = {
     np.dtype(ml_dtypes.bfloat16): onnx.TensorProto.BFLOAT16,
@@ -33,12 +33,12 @@ _BEYOND_NUMPY: Final = {
     np.dtype(ml_dtypes.float8_e5m2fnuz): onnx.TensorProto.FLOAT8E5M2FNUZ,
 }
 _LISTED: Final = 8
-"""So many keys of a map are named."""
+"""Number of a map's keys that a name lists."""
 _BY_ELEMENT_TYPE: Final = {element: dtype for dtype, element in _BEYOND_NUMPY.items()}
 
 
 def to_value(given: object) -> Value:
-    """Turn a caller's input into a value; an array's buffer is used as it is where it can be."""
+    """Turn a caller's input into a value, without copying an array's buffer where possible."""
     if isinstance(given, ort.OrtValue):
         return given
     if given is None or isinstance(given, list | tuple | dict):
@@ -55,7 +55,7 @@ def to_value(given: object) -> Value:
 
 
 def to_python(value: Value) -> Value:
-    """Turn a value into a caller's result: numpy arrays that own their memory or keep it alive."""
+    """Turn a value into a caller's result. Numpy arrays own their memory."""
     if not isinstance(value, ort.OrtValue) or not value.is_tensor():
         return value
     dtype = _BY_ELEMENT_TYPE.get(value.element_type())
@@ -69,14 +69,14 @@ def to_python(value: Value) -> Value:
 def flat(
     names: Sequence[str], results: Sequence[object], kinds: Sequence[str]
 ) -> Iterator[tuple[str, object]]:
-    """Yield the results of a run by name; the parts of a sequence as `name[0]`, `name[1]`, ...
+    """Yield the results of a run by name, and the parts of a sequence as `name[0]`, `name[1]`, ...
 
-    An empty sequence is an empty array, `name[]`, so that nobody overlooks it. A map is an array of
-    its values, in the order of its keys, which are in its name: `name{0, 1}`. A sequence of maps
-    with the same keys is one array, with a row for each.
+    An empty sequence becomes an empty array `name[]`, so that it is visible. A map becomes an array
+    of its values in the order of its keys, which the name lists: `name{0, 1}`. A sequence of maps
+    with the same keys becomes one array with a row per map.
 
     Args:
-        kinds: the types of the results, as in `seq(map(int64,tensor(double)))`.
+        kinds: types of the results, as in `seq(map(int64,tensor(double)))`.
     """
     for name, result, kind in zip(names, results, kinds, strict=True):
         rows = [result] if isinstance(result, Mapping) else result
@@ -98,8 +98,8 @@ def flat(
 
 
 def suffix(told: str, name: str) -> str | None:
-    """Return what `flat` has added to an output's name, maybe nothing; None for another output's
-    name.
+    """Return the suffix that `flat` added to an output's name, "" if none; None if the name belongs
+    to another output.
     """
     rest = told.removeprefix(name)
     return rest if told.startswith(name) and rest[:1] in ("", "[", "{") else None
@@ -113,7 +113,9 @@ def _have_same_keys(rows: Sequence[object]) -> bool:
 
 
 def _words(keys: Sequence[object]) -> str:
-    """The keys of a map, `{'a', 'b'}`; of many the first ones, and a digest of all."""
+    """List the keys of a map, as in `{'a', 'b'}`; for many keys the first ones and a digest
+    of all.
+    """
     if len(keys) <= _LISTED:
         return f"{{{', '.join(map(repr, keys))}}}"
     digest = hashlib.sha256(repr(keys).encode()).hexdigest()[:8]
@@ -121,7 +123,7 @@ def _words(keys: Sequence[object]) -> str:
 
 
 def of_tensor(tensor: onnx.TensorProto, folder: str) -> Value:
-    """An initializer, as a value; external data is read from `folder`."""
+    """Turn an initializer into a value. External data is read from `folder`."""
     return to_value(onnx.numpy_helper.to_array(tensor, base_dir=folder))
 
 
@@ -135,11 +137,11 @@ _NUMBERS: Final = {name: number for number, name in _ELEMENTS.items()}
 
 
 class NodeArg(Struct, frozen=True, kw_only=True):
-    """An input or output of a model, as onnxruntime describes it.
+    """Description of an input or output of a model, as in onnxruntime.
 
     Attributes:
         name: its name.
-        type: like `tensor(float)`, `seq(tensor(int64))`.
+        type: type in onnxruntime's notation, as in `tensor(float)` or `seq(tensor(int64))`.
         shape: sizes, names of dimensions, None for an unknown one; empty if the rank is unknown.
         ranked: whether the rank is known.
     """
@@ -167,7 +169,7 @@ class NodeArg(Struct, frozen=True, kw_only=True):
         return cls(name=arg.name, type=arg.type, shape=list(arg.shape), ranked=bool(arg.shape))
 
     def value_info(self) -> onnx.ValueInfoProto:
-        """The same in ONNX's words."""
+        """Convert the description to a ValueInfoProto."""
         info = onnx.ValueInfoProto(name=self.name)
         _parse(self.type, info.type)
         if self.ranked:
@@ -178,8 +180,8 @@ class NodeArg(Struct, frozen=True, kw_only=True):
         return info
 
     def misfit(self, value: Value) -> str | None:
-        """Return why a value does not fit, a clause; None if it does, or if only onnxruntime can
-        tell.
+        """Return why a value does not match, as a clause; None if it matches, or if only
+        onnxruntime can tell.
         """
         if not isinstance(value, ort.OrtValue) or not value.is_tensor():
             return None
@@ -195,15 +197,15 @@ class NodeArg(Struct, frozen=True, kw_only=True):
 def check_feeds(
     inputs: Sequence[NodeArg], overridable: Collection[str], feeds: Mapping[str, Value]
 ) -> None:
-    """Make sure that `feeds` are the inputs: none missing, none unknown, each of its type.
+    """Check that `feeds` match the inputs: no name missing or unknown, and every type right.
 
     Args:
         inputs: all inputs.
-        overridable: those that may be left out.
-        feeds: what is fed.
+        overridable: inputs that may be left out.
+        feeds: values by input name.
 
     Raises:
-        UsageError: they are not.
+        UsageError: the feeds do not match the inputs.
     """
     known = {arg.name: arg for arg in inputs}
     for name, value in feeds.items():
@@ -231,10 +233,10 @@ def check_feeds(
 
 
 def check_outputs(outputs: Sequence[NodeArg], names: Sequence[str] | None) -> list[str]:
-    """The names asked for; all if None or empty.
+    """Return the requested output names; all outputs if None or empty.
 
     Raises:
-        UsageError: one that the model does not have.
+        UsageError: the model does not have an output of this name.
     """
     known = [arg.name for arg in outputs]
     for name in names or ():

@@ -1,4 +1,4 @@
-"""The conformance class: what an execution provider owes, as tests that its author runs.
+"""The conformance class: tests that the author of an execution provider runs.
 
     from epctx.provider_tests import ExecutionProviderConformance
 
@@ -6,17 +6,17 @@
         def create(self) -> ExecutionProvider:
             return MyProvider({})
 
-Needs pytest. The provider must take MatMul, Add and Relu of float32. Tests of what it cannot do
-(sharing, loading where onnxruntime runs its nodes, determinism in one process where it asks for a
-fresh one) are skipped by what it says of itself. They ask for what ONNX Runtime's design of
-EPContext models asks of an EP, and for what real EPs were seen to do wrong.
+Needs pytest. The provider must take MatMul, Add and Relu of float32. Tests of features that the
+provider declares unsupported are skipped: sharing, loading if onnxruntime runs its nodes,
+determinism in one process if it needs a fresh process. The tests check the rules of ONNX Runtime's
+design of EPContext models, and faults seen in real EPs.
 """
 
 import pytest
 
 pytest.register_assert_rewrite(f"{__name__}.conformance")
 
-# After the line above: what is imported already is not rewritten.
+# After the line above, since pytest does not rewrite modules that are imported already.
 from epctx.provider_tests.conformance import ExecutionProviderConformance  # noqa: E402
 
 __all__ = ["ExecutionProviderConformance"]

@@ -1,6 +1,6 @@
 """Small models for the conformance class, compiled by one provider into a folder.
 
-Needs nothing but the provider: no registry, no manifest, no optimization.
+Needs only the provider: no registry, no manifest, no optimization.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGro
 Array = npt.NDArray[np.float32]
 WIDTH = 64
 BARRIER = "Sigmoid"
-"""The op that `build` keeps off the provider where a test needs several partitions."""
+"""Op that `build` keeps off the provider if a test needs several partitions."""
 
 
 def model(*, batch: int = 1, seed: int = 0, barriers: int = 0) -> onnx.ModelProto:
-    """MatMul, Add, Relu, then `barriers` times a Sigmoid and that again; weights of 16 KiB each.
+    """Make a model of MatMul, Add, Relu, then `barriers` times a Sigmoid and the same three ops.
+    Weights have 16 KiB each.
 
-    The weights depend on `seed` alone: models of several batches share them.
+    The weights depend only on `seed`, so models of several batches share them.
     """
     rng = np.random.default_rng(seed)
     nodes, weights, last = [], [], "x"
@@ -68,12 +69,12 @@ def model(*, batch: int = 1, seed: int = 0, barriers: int = 0) -> onnx.ModelProt
 
 
 def feed(batch: int = 1, seed: int = 0) -> npt.NDArray[np.float32]:
-    """An input for `model`."""
+    """Make an input for `model`."""
     return np.random.default_rng(seed).standard_normal((batch, WIDTH)).astype(np.float32)
 
 
 def expected(proto: onnx.ModelProto, x: Array) -> Array:
-    """Return what ONNX Runtime's CPU EP makes of it."""
+    """Return the output of ONNX Runtime's CPU EP."""
     session = ort.InferenceSession(proto.SerializeToString(), providers=[DEFAULT_EP])
     (y,) = session.run(None, {"x": x})
     return np.asarray(y, np.float32)
@@ -86,7 +87,7 @@ class Built(Struct, frozen=True, kw_only=True):
         folder: the models, `<name>_ctx.onnx`, and the binaries.
         nodes: for each model its EPContext nodes.
         binaries: names of the context binaries.
-        compiled: for each model what the workspace returned.
+        compiled: for each model the workspace's result.
     """
 
     folder: Path
@@ -95,7 +96,7 @@ class Built(Struct, frozen=True, kw_only=True):
     compiled: Mapping[str, Sequence[Replacement]]
 
     def path(self, name: str) -> Path:
-        """A model's file."""
+        """Return a model's file."""
         return self.folder / context_file(name)
 
     def contents(self) -> dict[str, bytes]:
@@ -106,7 +107,7 @@ class Built(Struct, frozen=True, kw_only=True):
 def partition(
     provider: ExecutionProvider, name: str, proto: onnx.ModelProto, *, split: bool = False
 ) -> PartitionedModel:
-    """A model with the provider's partitions; `split`: BARRIER is kept off it."""
+    """Partition a model for the provider. With `split`, BARRIER is kept off the provider."""
     graph = ir.serde.deserialize_model(proto)
     flow = Dataflow(graph)
     taken = set(provider.get_capability(graph).nodes)
@@ -123,7 +124,7 @@ def partition(
 
 
 def group(models: Sequence[str], folder: Path, *, embed: bool, prefix: str) -> SessionGroupSpec:
-    """Describe a session group; `folder` gets the EP's scratch."""
+    """Describe a session group; the EP's scratch folder is in `folder`."""
     scratch = folder / "scratch"
     scratch.mkdir(parents=True)
     return SessionGroupSpec(
@@ -144,7 +145,7 @@ def build(
     prefix: str = "",
     split: bool = False,
 ) -> Built:
-    """Compile models as one session group and write what comes out into `folder / "out"`."""
+    """Compile models as one session group and write the results into `folder / "out"`."""
     parts = [partition(provider, name, proto, split=split) for name, proto in models.items()]
     out = folder / "out"
     out.mkdir(parents=True)
@@ -170,7 +171,7 @@ def build(
 def open_session(
     provider: ExecutionProvider, given: Path | bytes, options: Mapping[str, str] | None = None
 ) -> Callable[[Array], Array]:
-    """Load an EPContext model on the provider; what is returned runs it."""
+    """Load an EPContext model on the provider, and return a session that runs it."""
     config = SessionConfig.read(options)
     loaded: Loaded = load(ModelSource.of(given, config), config, options, [provider])
 

@@ -45,7 +45,7 @@ def refer_to(built: Built, binary: str) -> None:
 
 
 def with_content(node: EPContextNode, change: Callable[[bytes], bytes]) -> EPContextNode:
-    """The node with its `ep_cache_context` changed."""
+    """Return a copy of the node with another `ep_cache_context`."""
     return replace(node, ep_cache_context=change(node.ep_cache_context or b""))
 
 
@@ -72,13 +72,13 @@ def _patched(data: bytes, at: int, size: int, change: Callable[[bytes], bytes]) 
 
 
 class ExecutionProviderConformance:
-    """Tests of an execution provider; a subclass says how to make one: `create`.
+    """Tests of an execution provider, which a subclass makes in `create`.
 
-    Tests of what the provider says that it does not do are skipped.
+    Tests of features that the provider declares unsupported are skipped.
 
     Attributes:
         max_rel: largest error against ONNX Runtime's CPU EP, relative to the output's largest
-            magnitude. Loosen it for hardware that computes in another precision.
+            magnitude. Raise it for hardware that computes in another precision.
     """
 
     max_rel: float = 1e-5
@@ -107,7 +107,7 @@ class ExecutionProviderConformance:
         return provider
 
     def close_to(self, found: Array, wanted: Array) -> None:
-        """Fail unless the numbers are the same within `max_rel`."""
+        """Fail unless the numbers are equal within `max_rel`."""
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
         assert found.any() or not wanted.any(), "it is zero throughout, and should not be"
         error = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max()
@@ -116,7 +116,7 @@ class ExecutionProviderConformance:
     # Names, fingerprint and capability.
 
     def test_it_names_itself(self, provider: ExecutionProvider) -> None:
-        """`name`, `label` and `sources` are what file names and nodes can hold."""
+        """`name`, `label` and `sources` are valid in file names and nodes."""
         assert provider.name
         assert re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.+-]*[A-Za-z0-9_+-])?", provider.label)
         assert provider.sources and all(provider.sources)
@@ -124,20 +124,22 @@ class ExecutionProviderConformance:
         assert all(isinstance(flag, bool) for flag in flags)
 
     def test_its_flags_and_methods_agree(self, provider: ExecutionProvider) -> None:
-        """A method that is called only with a flag is implemented exactly if the flag is set."""
+        """A method that belongs to a flag is implemented if and only if the flag is set."""
         flags = {"native": "add_to", "foresees": "foresee", "reads_one_binary": "merge_binaries"}
         for flag, method in flags.items():
             own = getattr(type(provider), method) is not getattr(ExecutionProvider, method)
             assert own == getattr(provider, flag), f"`{flag}` and `{method}` do not agree"
 
     def test_its_fingerprint_is_the_same_each_time(self, provider: ExecutionProvider) -> None:
-        """A fingerprint is strings, and two providers of the same options have the same."""
+        """A fingerprint consists of strings, and two providers with the same options have equal
+        fingerprints.
+        """
         first, second = provider.fingerprint(), self.create().fingerprint()
         assert first.toolchain and first == second
         json.dumps([dict(first.toolchain), dict(first.host)])
 
     def test_it_is_made_without_side_effects(self, tmp_path: Path) -> None:
-        """Making one and asking for its fingerprint writes nothing to the current folder."""
+        """Making a provider and asking for its fingerprint writes nothing to the current folder."""
         before = Path.cwd()
         os.chdir(tmp_path)
         try:
@@ -177,7 +179,9 @@ class ExecutionProviderConformance:
             workspace.close()
 
     def test_its_nodes_say_what_they_are(self, provider: ExecutionProvider, tmp_path: Path) -> None:
-        """`source` is one that it accepts; names are unique; one primary node at least."""
+        """`source` is accepted by the provider, names are unique, and at least one node is
+        primary.
+        """
         built = build(provider, tmp_path, {"m": model(barriers=2)}, split=True)
         nodes = built.nodes["m"]
         assert len(nodes) >= 3, "the partitions were not kept apart"
@@ -191,7 +195,7 @@ class ExecutionProviderConformance:
     def test_embed_mode_0_makes_one_binary(
         self, provider: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """`[model]_[ep].bin`, beside the model, whatever the number of partitions."""
+        """One `[model]_[ep].bin` is beside the model, for any number of partitions."""
         built = build(provider, tmp_path, {"m": model(barriers=2)}, split=True)
         assert built.binaries == (f"m_{provider.label}.bin",)
         refer_to(built, built.binaries[0])
@@ -208,7 +212,9 @@ class ExecutionProviderConformance:
     def test_the_prefix_is_put_before_names(
         self, provider: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """Before the node's name and `partition_name`, where the EP can choose them."""
+        """The prefix is put before the node's name and `partition_name`, if the EP can
+        choose them.
+        """
         built = build(provider, tmp_path, {"m": model()}, prefix="pre_")
         for node in built.nodes["m"]:
             names = {"name": node.name, "partition_name": node.partition_name or ""}
@@ -218,7 +224,7 @@ class ExecutionProviderConformance:
     def test_an_empty_workspace_has_no_binary(
         self, provider: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """Nothing is compiled, so nothing is written; `close` may be called again."""
+        """Without a compile nothing is written, and `close` may be called twice."""
         workspace = provider.open_workspace(group(["m"], tmp_path, embed=False, prefix=""))
         assert not workspace.finish()
         workspace.close()
@@ -227,7 +233,7 @@ class ExecutionProviderConformance:
     def test_a_binary_can_be_streamed_again(
         self, provider: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """`chunks` starts afresh each time."""
+        """`chunks` starts from the beginning each time."""
         part = partition(provider, "m", model())
         workspace = provider.open_workspace(group(["m"], tmp_path, embed=False, prefix=""))
         try:
@@ -254,7 +260,9 @@ class ExecutionProviderConformance:
     def test_numbers_are_those_of_the_source(
         self, loading: ExecutionProvider, tmp_path: Path, embed: bool
     ) -> None:
-        """Several partitions and default-EP nodes between them, from a path and from bytes."""
+        """Numbers are right with several partitions and default-EP nodes between them, from a path
+        and from bytes.
+        """
         source = model(batch=2, barriers=2)
         built = build(loading, tmp_path, {"m": source}, embed=embed, split=True)
         path = built.path("m")
@@ -269,7 +277,7 @@ class ExecutionProviderConformance:
     def test_kernels_are_stateless_and_run_in_many_threads(
         self, loading: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """The same input has the same output, whatever runs at the same time."""
+        """The same input gives the same output, also with concurrent runs."""
         built = build(loading, tmp_path, {"m": model(barriers=1)}, split=True)
         run = open_session(loading, built.path("m"))
         wanted = [run(feed(seed=seed)) for seed in range(4)]
@@ -282,7 +290,7 @@ class ExecutionProviderConformance:
     def test_a_corrupt_binary_is_an_invalid_graph(
         self, loading: ExecutionProvider, tmp_path: Path, how: str
     ) -> None:
-        """Damage ends in `InvalidGraph`, never in a crash or other numbers."""
+        """A damaged binary raises `InvalidGraph`, and never causes a crash or other numbers."""
         built = build(loading, tmp_path, {"m": model()})
         binary = built.folder / built.binaries[0]
         binary.write_bytes(CORRUPTIONS[how](binary.read_bytes()))
@@ -293,7 +301,7 @@ class ExecutionProviderConformance:
     def test_a_corrupt_payload_is_an_invalid_graph(
         self, loading: ExecutionProvider, tmp_path: Path, how: str
     ) -> None:
-        """The same for an embedded context."""
+        """A damaged embedded context raises `InvalidGraph`."""
         built = build(loading, tmp_path, {"m": model()}, embed=True)
         (node,) = built.nodes["m"]
         with pytest.raises(InvalidGraph):
@@ -303,7 +311,7 @@ class ExecutionProviderConformance:
     def test_a_path_that_leads_to_no_binary_is_an_invalid_graph(
         self, loading: ExecutionProvider, tmp_path: Path, path: str
     ) -> None:
-        """Missing, outside the folder, not a file."""
+        """The path is missing, outside the folder, or not a file."""
         built = build(loading, tmp_path, {"m": model()})
         (built.folder / "sub").mkdir()
         (built.folder.parent / built.binaries[0]).write_bytes(b"")
@@ -327,7 +335,7 @@ class ExecutionProviderConformance:
     def test_a_binary_of_another_build_is_an_invalid_graph(
         self, loading: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """The same names, shapes and graphs, other weights."""
+        """A binary with the same names, shapes and graphs but other weights is refused."""
         built = build(loading, tmp_path / "new", {"m": model(seed=1)})
         stale = build(loading, tmp_path / "old", {"m": model(seed=2)})
         name = built.binaries[0]
@@ -346,7 +354,9 @@ class ExecutionProviderConformance:
     def test_a_node_finds_its_graph_in_another_nodes_context_alone(
         self, loading: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """`main_context = 0` without a primary node, and an unknown `partition_name`."""
+        """A node with `main_context = 0` and no primary node, or with an unknown `partition_name`,
+        is refused.
+        """
         built = build(loading, tmp_path, {"m": model(barriers=1)}, split=True)
         nodes = built.nodes["m"]
         secondary = [node for node in nodes if not node.main_context]
@@ -358,7 +368,7 @@ class ExecutionProviderConformance:
     # The shared workspaces, of the build and of the runtime.
 
     def test_n_models_make_n_plus_1_files(self, sharing: ExecutionProvider, tmp_path: Path) -> None:
-        """The first names the binary, all refer to it."""
+        """The first model names the binary, and all models refer to it."""
         models = {name: model(batch=n + 1) for n, name in enumerate("abc")}
         built = build(sharing, tmp_path, models)
         assert built.binaries == (f"a_{sharing.label}.bin",)
@@ -384,7 +394,9 @@ class ExecutionProviderConformance:
     def test_a_second_session_takes_its_graph_and_reads_nothing(
         self, sharing: ExecutionProvider, loading: ExecutionProvider, tmp_path: Path, order: str
     ) -> None:
-        """Either order; the graphs have moved out afterwards, so a third session reads again."""
+        """Two sessions share in either order. The graphs are then taken, so a third session reads
+        again.
+        """
         built = build(sharing, tmp_path, {"a": model(batch=1), "b": model(batch=2)})
         nowhere = tmp_path / "nowhere"
         nowhere.mkdir()
@@ -396,7 +408,7 @@ class ExecutionProviderConformance:
         with pytest.raises(InvalidGraph):
             loading.load(second, nowhere, shared)
         kept.append(loading.load(second, built.folder, shared))
-        while kept:  # destroyed in reverse order
+        while kept:  # sessions are destroyed in reverse order
             kept.pop()
 
     def test_a_failed_load_takes_nothing(

@@ -1,10 +1,11 @@
 """The contract of an execution provider (EP): abstract classes to subclass, and their data types.
 
-`ExecutionProvider`, `Workspace` and `Kernel` are what a provider implements. Only a few methods are
-abstract. The default of every other method means "nothing is known": such a provider still builds
-and runs, and what only it can know is reported as "not checkable" or left out.
+A provider implements `ExecutionProvider`, `Workspace` and `Kernel`. Only a few methods are
+abstract. The default of every other method means "nothing is known": a provider with these defaults
+still builds and runs, and reports say "not checkable", or leave out, the facts that only the
+provider can know.
 
-`epctx.providers.guard` reports any exception but an EpctxError as the provider's own error.
+`epctx.providers.guard` reports every exception except an EpctxError as an error of the provider.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Precision = Literal["float64", "float32", "bfloat16", "float16", "quantized"]
 """Precision of a source model: quantized if it has Quantize- or DequantizeLinear nodes, else its
 least exact floating-point type."""
 Outcome = Literal["pass", "fail", "not checkable"]
-"""Outcome of a check, an EP's or any other."""
+"""Outcome of a check, by an EP or by epctx."""
 PrefixPlace = Literal["name", "partition_name", "graph"]
 """Name that carries `node_name_prefix`: the EPContext node's name, its `partition_name`, or the
 name of its graph in the context binary."""
@@ -52,10 +53,11 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
     """Facts of the toolchain, and of the host, that can change the bytes an EP makes.
 
     Attributes:
-        toolchain: what the key and the lock hold: package versions, digests of shared libraries.
+        toolchain: facts for the cache key and the lock: package versions, digests of shared
+            libraries.
         host: facts of this host that the EP's bytes depend on (OpenVINO: CPU instruction set).
-        files: files whose content belongs to `toolchain`, by their labels there. The caller
-            digests them: it may have their digests already.
+        files: files whose digests belong to `toolchain`, by their labels there. The caller computes
+            the digests, since it may have them already.
     """
 
     toolchain: Mapping[str, str]
@@ -67,8 +69,9 @@ class Capability(Struct, frozen=True, kw_only=True):
     """An EP's answer to `get_capability`.
 
     Attributes:
-        nodes: the main graph's nodes that the EP can take, each a candidate by itself.
-        declined: reasons against other nodes; a node in neither is "not supported".
+        nodes: nodes of the main graph that the EP can take. Each is a candidate by itself.
+        declined: reasons why the EP does not take other nodes. A node in neither attribute is "not
+            supported".
     """
 
     nodes: Sequence[ir.Node]
@@ -76,7 +79,7 @@ class Capability(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def by(cls, model: ir.Model, refusal: Callable[[ir.Node], str | None]) -> Capability:
-        """Take every node of the main graph but those that `refusal` gives a reason against."""
+        """Take every node of the main graph for which `refusal` returns no reason."""
         reasons = {node: refusal(node) for node in model.graph}
         return cls(
             nodes=[node for node, reason in reasons.items() if reason is None],
@@ -93,13 +96,13 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class KnownFault(Struct, frozen=True, kw_only=True, eq=False):
-    """Wrong numbers that an EP gives for some nodes, as they were measured.
+    """Nodes for which an EP was measured to compute wrong numbers.
 
     Attributes:
         op_type: op type of these nodes, in ONNX's own domain.
-        concerns: tells whether a node of that type is one of them.
-        what: what the EP does wrong, and in which version.
-        remedy: what mends it.
+        concerns: tells whether a node of that type is affected.
+        what: the fault, in words, with the version of the EP.
+        remedy: how to avoid the fault.
     """
 
     op_type: str
@@ -113,11 +116,12 @@ class OnDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         ep: ONNX Runtime's name of the EP.
-        registration: the name that its library is registered under; None if it is built in.
-        package: what pip installs; empty if not known.
-        module: the Python module that knows where the library is; None if the user must say.
+        registration: name under which the EP's library is registered; None if the EP is built in.
+        package: name for pip; empty if not known.
+        module: Python module that knows the library's path; None if the user must give the path.
         library: the module's function that gives the library's path.
-        kinds: the types of devices that load it, the best first; empty: the first of any type.
+        kinds: types of devices that can load the model, best first; empty if the first device of
+            any type will do.
         metadata: further metadata that the device must have.
         options: provider options for inference.
         paths: provider options that are paths, and the module's functions that give them.
@@ -149,9 +153,9 @@ class BinaryGraph(Struct, frozen=True, kw_only=True):
     """A graph in a context binary.
 
     Attributes:
-        name: what the EP finds it by.
-        weights: bytes of stored weights that it uses; None if the format does not tell.
-        properties: what else is known of it, for people.
+        name: the EP finds the graph by this name.
+        weights: bytes of stored weights that the graph uses; None if the format does not tell.
+        properties: other facts about the graph, for people.
     """
 
     name: str
@@ -162,11 +166,11 @@ class BinaryGraph(Struct, frozen=True, kw_only=True):
 
 
 class BinaryInfo(Struct, frozen=True, kw_only=True):
-    """A context binary in words.
+    """Description of a context binary.
 
     Attributes:
-        kind: what it is: `reference EP context binary, format 1`.
-        properties: versions, hardware, whatever identifies it, for people.
+        kind: kind of file, as in `reference EP context binary, format 1`.
+        properties: versions, hardware and other identifying facts, for people.
         graphs: its graphs, in the file's order.
         tensors: count of stored weight tensors; None if the format does not tell.
         stored: bytes of stored weights, each content once; None if the format does not tell.
@@ -180,7 +184,7 @@ class BinaryInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def saved(self) -> int | None:
-        """Bytes that the graphs would need more if each had its own weights."""
+        """Bytes saved because the graphs share weights."""
         used = [graph.weights for graph in self.graphs]
         if self.stored is None or any(weights is None for weights in used):
             return None
@@ -193,7 +197,8 @@ class ContextBinary(Struct, frozen=True, kw_only=True):
     Attributes:
         name: `[first model]_[ep].bin`.
         chunks: makes a fresh iterator over the content each time it is called.
-        file: the content, if it lies in a file that may be taken away in place of a copy.
+        file: file with the content, if the caller may move the file instead of copying it; else
+            None.
     """
 
     name: str
@@ -209,13 +214,13 @@ class SessionGroupSpec(Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: the models' names, in the sharing group's order.
-        embed_mode: 0 external binary, 1 embedded (then there is one model).
+        embed_mode: 0 for an external binary, 1 for an embedded context (then there is one model).
         node_name_prefix: put before every EPContext node name, partition name and graph name.
         session_options: ONNX Runtime session config entries of the manifest.
-        folder: an empty folder that the EP may write to; it is removed after the group.
-        open_ended: sessions of models that are not named yet may follow the first; `finish` says
-            that there are no more. Only for EPs that need no isolation.
-        binary: what names the binary; empty: the first model does.
+        folder: an empty folder that the EP may write to. epctx removes the folder after the group.
+        open_ended: sessions of models not named here may follow the first, until `finish`. Only for
+            EPs that need no isolation.
+        binary: stem of the context binary's name; empty for the first model's name.
     """
 
     models: tuple[str, ...]
@@ -233,21 +238,24 @@ class SessionGroupSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def sharing(self) -> bool:
-        """More than one session shares the context, or may yet."""
+        """True if several sessions share the context, or may do so later."""
         return self.open_ended or len(self.models) > 1
 
 
 class PartitionedModel(Struct, frozen=True, kw_only=True):
-    """A model and who takes which part of it; the default EP takes what is in no partition.
+    """A model with its partitions, each taken by an EP; the default EP takes the other nodes.
 
     Attributes:
-        partitions: ordered topologically; those made of what an EP left come after.
+        partitions: in topological order; partitions of nodes that an EP left to another EP come
+            last.
         declined: one entry for each node left to the default EP.
         nodes: count of nodes of the main graph.
-        boundary_quantize: count of Quantize/DequantizeLinear nodes at the graph's border that are
-            left to the default EP; `coverage` does not count them.
-        settings: settings of the partitioning; what an EP leaves goes by them to the EPs after.
-        optional: the EPs may take nothing: others have left it, or it is a piece of a model.
+        boundary_quantize: count of Quantize/DequantizeLinear nodes at the graph's border that the
+            default EP takes; `coverage` does not count them.
+        settings: settings of the partitioning; they also apply when the next EPs partition the
+            nodes that an EP left.
+        optional: the EPs may take no node, because the model is a remainder of other EPs or a piece
+            of a model.
     """
 
     name: str
@@ -261,18 +269,21 @@ class PartitionedModel(Struct, frozen=True, kw_only=True):
 
     @property
     def coverage(self) -> float:
-        """EP nodes over all nodes, boundary Quantize/DequantizeLinear apart; 1.0 if none."""
+        """Share of the nodes that EPs take, without boundary Quantize/DequantizeLinear; 1.0 without
+        nodes.
+        """
         counted = self.nodes - self.boundary_quantize
         return sum(len(p.nodes) for p in self.partitions) / counted if counted else 1.0
 
 
 class Port(Struct, frozen=True, kw_only=True):
-    """An input or output of an EPContext node; "" is the name of an input that is left out.
+    """An input or output of an EPContext node. An omitted input has the name "".
 
     Attributes:
         name: its name in the compiled graph.
-        type: as onnxruntime writes it, `tensor(float)`; empty if the session does not tell.
-        shape: open dimensions are None.
+        type: type in onnxruntime's notation, as in `tensor(float)`; empty if the session does not
+            tell.
+        shape: sizes, None for each open dimension.
     """
 
     name: str
@@ -289,37 +300,38 @@ class Boundary(Struct, frozen=True, kw_only=True):
 
 
 class Workspace(ABC):
-    """The context that the sessions of one session group share. Used in one process."""
+    """Context shared by the sessions of one session group, in one process."""
 
     @abstractmethod
     def compile(
         self, model: PartitionedModel, partitions: Sequence[Partition]
     ) -> Sequence[Replacement]:
-        """Compile one model's partitions for this EP: one session. Called in the group's order.
+        """Compile one model's partitions for this EP, in one session. Called in the group's order.
 
-        A partition of which the EP takes nothing gets no replacement; `left_out` names its nodes.
+        If the EP takes no node of a partition, the partition gets no replacement, and `left_out`
+        lists its nodes.
 
         Raises:
-            CompileError: nothing is to be published.
+            CompileError: the compile failed, and epctx publishes nothing.
         """
 
     @abstractmethod
     def finish(self) -> Sequence[ContextBinary]:
-        """Stop sharing, and return the binaries; none when embedded. Called once."""
+        """Stop sharing, and return the binaries; an empty list if embedded. Called once."""
 
     @abstractmethod
     def close(self) -> None:
-        """Clear the workspace, whatever happened. Idempotent."""
+        """Clear the workspace, also after an error. Idempotent."""
 
-    # An EP that itself decides, inside a partition, who takes which node.
+    # For an EP that leaves some nodes of a partition to the CPU by its own decision.
 
     def left_out(self, model: str) -> Mapping[ir.Node, str | Refusal]:
         """Return the nodes of a compiled model's partitions that stayed on the CPU, and why."""
         return {}
 
-    # Sessions that can be run as long as the workspace is open, before anything is published. They
-    # compute what is in memory, not what was written: QNN was seen to write other files than it
-    # runs.
+    # Sessions that can run while the workspace is open, before epctx publishes anything. They run
+    # the context in memory, not the written file: QNN was seen to write a file that differs from
+    # the context it runs.
 
     def cannot_run(self) -> str | None:
         """Return why the sessions that compiled cannot run on this host; None if they can."""
@@ -344,17 +356,20 @@ class Workspace(ABC):
         return None
 
     def variants(self) -> Sequence[str]:
-        """Return the devices, in words, if one file is for several and no session runs it."""
+        """Return the devices, in words, if one file is for several devices and no session can run
+        that file.
+        """
         return ()
 
     def choose(self, variant: str) -> str | None:
-        """Compile all again for one of `variants` alone: `run` and `boundaries` then mean that.
+        """Compile all models again for one of `variants`; `run` and `boundaries` then use that
+        compile.
 
         Returns:
             How the graphs in the files for that device differ; None if no difference is visible.
 
         Raises:
-            CompileError: it does not compile.
+            CompileError: the models do not compile for that device.
         """
         raise NotImplementedError
 
@@ -366,21 +381,23 @@ class Kernel(Protocol):
     """
 
     def compute(self, inputs: Sequence[ort.OrtValue]) -> Sequence[ort.OrtValue]:
-        """Run the node on standard tensors: inputs and outputs in the node's order."""
+        """Run the node on standard tensors, with inputs and outputs in the node's order."""
         ...
 
 
 class SharedContexts:
-    """The runtime's shared workspace (`ep.share_ep_contexts`): graphs loaded and not yet taken.
+    """The runtime's shared workspace (`ep.share_ep_contexts`): loaded graphs that no session has
+    taken yet.
 
     Source: the EPContext design, "Implementation Guidelines for Inferencing from EPContext Models
-    with Weight Sharing". A graph is in at most one place: here, or in the session that took it.
-    Only one session of the process loads at a time, so a provider that does not find its graph may
-    read the binary and leave the others. A key must say which graph of which context it is: two
-    binaries may have graphs of one name. Keys of different EPs must differ.
+    with Weight Sharing". A graph is either here or in the session that took it, never in both. Only
+    one session of the process loads at a time, so a provider that does not find its graph may read
+    the binary and leave the other graphs here. A key must identify both the graph and its context,
+    since two binaries may have graphs of the same name. Keys of different EPs must differ.
 
-    Graphs stay until a session takes them, also when the session that read them is gone: they hold
-    a mapped file, not memory. `clear`, or a session with `ep.stop_share_ep_contexts`, lets go.
+    Graphs stay until a session takes them, even after the session that read them is closed: they
+    hold a mapped file, not memory. `clear`, or a session with `ep.stop_share_ep_contexts`, releases
+    them.
 
     Attributes:
         graphs: the graphs by their keys.
@@ -392,7 +409,9 @@ class SharedContexts:
 
     @contextmanager
     def session(self, *, last: bool) -> Iterator[SharedContexts]:
-        """Let one session load while others wait. The last one clears, whatever happens."""
+        """Let one session load while others wait. The last session clears the workspace, also after
+        an error.
+        """
         with self._loading:
             try:
                 yield self
@@ -401,17 +420,17 @@ class SharedContexts:
                     self.clear()
 
     def take(self, key: str) -> object | None:
-        """Move a graph out; None if it never was here, or another session has it."""
+        """Remove and return a graph; None if it is not here."""
         with self._loading:
             return self.graphs.pop(key, None)
 
     def leave(self, key: str, graph: object) -> None:
-        """Put a graph here for a later session; one that is here already stays."""
+        """Put a graph here for a later session; a graph already stored under this key stays."""
         with self._loading:
             self.graphs.setdefault(key, graph)
 
     def clear(self) -> None:
-        """Forget all graphs, and let their files go."""
+        """Drop all graphs and release their files."""
         with self._loading:
             self.graphs.clear()
 
@@ -423,7 +442,7 @@ class ExecutionProvider(ABC):
     """An execution provider, bound to its options.
 
     A provider sets `name`, `label` and `sources`, and implements `fingerprint`, `get_capability`,
-    `open_workspace` and `load`. All else has a default.
+    `open_workspace` and `load`. All other members have a default.
 
     Attributes:
         name: ONNX Runtime's name of the EP.
@@ -431,21 +450,22 @@ class ExecutionProvider(ABC):
         sources: values of an EPContext node's `source` that the EP accepts.
         isolated: each session group needs a fresh process.
         can_share: several models can go into one context.
-        native: onnxruntime itself runs the EP's nodes: `load` is not called, `add_to` is.
+        native: onnxruntime itself runs the EP's nodes; epctx calls `add_to` instead of `load`.
         static_shapes: the EP compiles models of static shapes only.
         wants_inputs: the EP compiles no partition without an input.
         foresees: `foresee` can tell, before the compile, what stays on the CPU.
-        reads_one_binary: a session reads one context binary; `merge_binaries` makes one of several.
-        finds_graphs_by: how the EP finds the graph of an EPContext node. By `partition_name`: the
-            node's name may be changed when models are joined.
-        binds_by_name: nodes find inputs and outputs of their graphs by the names of the values.
-            Else their order counts, and values may be renamed.
-        prefixed: names that `node_name_prefix` is put before.
-        extra_attributes: attributes of the EP's nodes that the op schema does not have.
-        judging_devices: types of devices (CPU, GPU, NPU) for which the EP's library says whether a
-            model fits; empty: for any.
+        reads_one_binary: a session reads only one context binary; `merge_binaries` merges several
+            into one.
+        finds_graphs_by: how the EP finds the graph of an EPContext node. If by `partition_name`,
+            the node's name may change when models are joined.
+        binds_by_name: nodes find inputs and outputs of their graphs by the names of the values. If
+            false, their order counts, and values may be renamed.
+        prefixed: names that get the `node_name_prefix`.
+        extra_attributes: attributes of the EP's nodes beyond the op schema.
+        judging_devices: types of devices (CPU, GPU, NPU) for which the EP's library can tell
+            whether a model fits; empty for any type.
         faults: nodes that the EP is known to compute wrongly.
-        unstable: in words, which models get other bytes each time, and how to write them otherwise;
+        unstable: in words, which models get different bytes in each build, and how to rewrite them;
             empty if none are known.
     """
 
@@ -469,7 +489,7 @@ class ExecutionProvider(ABC):
 
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
-        """Return everything but the inputs and options that can change the bytes."""
+        """Return everything that can change the bytes, except the inputs and options."""
 
     @abstractmethod
     def get_capability(self, model: ir.Model) -> Capability:
@@ -483,40 +503,46 @@ class ExecutionProvider(ABC):
     def load(
         self, nodes: Sequence[EPContextNode], folder: Path | None, shared: SharedContexts | None
     ) -> Sequence[Kernel]:
-        """Return a kernel for each node (all of one model, all of this EP's `sources`), in order.
+        """Return a kernel for each node, in order. All nodes are of one model and have a `source`
+        of this EP.
 
         Args:
-            folder: where `ep_cache_context` is resolved; None for bytes without a path.
-            shared: where graphs are taken from and left for other sessions; None if not shared.
+            folder: folder against which `ep_cache_context` is resolved; None for a model from bytes
+                without a path.
+            shared: workspace from which graphs are taken, and in which graphs are left for other
+                sessions; None if not shared.
 
         Raises:
-            InvalidGraph: whatever the reason.
+            InvalidGraph: the context cannot be loaded, for any reason.
         """
 
     # The host.
 
     def unavailable(self) -> ProviderUnavailable | None:
-        """Return why this host can neither compile nor run for the EP; None if it may try.
+        """Return why this host can neither compile nor run for the EP; None if nothing speaks
+        against it.
 
         Must not load the EP's library.
         """
         return None
 
     def drivers(self) -> Mapping[str, str]:
-        """Return the drivers or firmware of the host that run its models, with versions: they can
-        change numbers. Must not load the EP's library: a build asks each time.
+        """Return the host's drivers or firmware that run the EP's models, with versions, since they
+        can change numbers. Must not load the EP's library, because every build calls this.
         """
         return {}
 
     def cannot_load(
         self, nodes: Sequence[EPContextNode], folder: Path, *, sharing: bool
     ) -> str | None:
-        """Return why this host cannot load a model, one clause; None if it may try.
+        """Return why this host cannot load a model, as one clause; None if nothing speaks against
+        it.
 
         Args:
             nodes: the model's EPContext nodes of this EP, without embedded payloads.
             folder: the model's folder.
-            sharing: the model shares a context with others, or its binary holds their graphs.
+            sharing: the model shares a context with other models, or its binary holds graphs of
+                other models.
         """
         return None
 
@@ -526,28 +552,28 @@ class ExecutionProvider(ABC):
         """Register the EP with onnxruntime, and add it with its options to a session's options.
 
         Raises:
-            ProviderUnavailable: its library or a device for it is missing on this host.
+            ProviderUnavailable: the EP's library, or a device for the EP, is missing on this host.
         """
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
-        """Return the devices of this host that the EP can use; its library may be registered.
+        """Return the devices of this host that the EP can use. May register the EP's library.
 
         Raises:
-            ProviderUnavailable: its library is missing or cannot be loaded.
+            ProviderUnavailable: the EP's library is missing or cannot be loaded.
         """
         return ()
 
     def runs_apart(self, beside: Collection[str]) -> str | None:
-        """Return why the EP's nodes need a session of their own on this host, one clause; None if
-        they do not.
+        """Return why the EP's nodes need a session of their own on this host, as one clause; None
+        if they do not.
 
         Args:
-            beside: the `source` of each EPContext node of the model that is another EP's.
+            beside: `source` of each EPContext node in the model that belongs to another EP.
         """
         return None
 
     def nothing_compiled_remedy(self) -> str:
-        """Return what a user can do if the EP took no node."""
+        """Return the remedy for the case that the EP took no node."""
         return "check the provider's options, and which operators and types it supports"
 
     # Before a compile.
@@ -567,15 +593,18 @@ class ExecutionProvider(ABC):
         return {}
 
     def cost(self, *, numbers: bool) -> str | None:
-        """Return what a build takes beyond one compile of each model, in words; None if nothing.
+        """Return the work of a build beyond one compile of each model, in words; None if there is
+        none.
 
         Args:
-            numbers: what is compiled is run, too.
+            numbers: the build also runs the compiled models.
         """
         return None
 
     def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
-        """Return which of a partition's nodes get other bytes each time; None if none are known."""
+        """Name the nodes of a partition that get different bytes in each build; None if none are
+        known.
+        """
         return None
 
     # Checks of what was built.
@@ -583,17 +612,17 @@ class ExecutionProvider(ABC):
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
-        """Judge whether a model is what this provider's options ask for; empty if it cannot tell.
+        """Judge whether a model matches this provider's options; empty if the provider cannot tell.
 
         Args:
-            info: the model's `ep_compatibility_info.<name>`; None if it has none.
+            info: the model's `ep_compatibility_info.<name>`; None if the model has none.
             nodes: the model's EPContext nodes of this EP, without embedded payloads.
         """
         return ()
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance | None:
         """Return the default tolerance for an output of type `dtype` of a model of this precision;
-        None if the provider does not know how exact its numbers are.
+        None if the provider does not know its accuracy.
         """
         return None
 
@@ -606,7 +635,7 @@ class ExecutionProvider(ABC):
     def inspect_binary(self, path: Path) -> BinaryInfo | None:
         """Describe a context binary; None if the provider does not know the format.
 
-        A parser that may crash runs in a process of its own.
+        Run a parser that may crash in a process of its own.
 
         Raises:
             InvalidGraph: the binary is broken.
@@ -615,10 +644,11 @@ class ExecutionProvider(ABC):
         return None
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
-        """Yield what of a context binary does not fit a model's EPContext nodes that refer to it.
+        """Yield each mismatch between a context binary and a model's EPContext nodes that refer to
+        it.
 
-        The binary may hold graphs of other models too. By default it is read, and its content not
-        compared.
+        The binary may also hold graphs of other models. The default reads the binary but compares
+        nothing.
 
         Raises:
             InvalidGraph: the binary is broken.
@@ -628,25 +658,26 @@ class ExecutionProvider(ABC):
         yield from ()
 
     def merge_binaries(self, binaries: Sequence[Path]) -> Iterator[Buffer]:
-        """Yield one context binary with all graphs of several, in pieces; always the same bytes.
+        """Merge context binaries into one with all their graphs, and yield it in pieces.
+        Deterministic.
 
         Called only if `reads_one_binary`.
 
         Raises:
-            InvalidGraph: one of them is broken; two have a graph of the same name.
+            InvalidGraph: a binary is broken, or two have a graph of the same name.
         """
         raise NotImplementedError
 
     # Release and deployment.
 
     def chips(self) -> str:
-        """Return the chips that it compiles for, with part and architecture, and the SDK for them;
-        empty if it names none.
+        """Return the chips that the EP compiles for, with part and architecture, and the SDK; empty
+        if the options name no chip.
         """
         return ""
 
     def device_kind(self) -> DeviceKind | None:
-        """Return the kind of device that its models run on; None if it is not known."""
+        """Return the kind of device that runs the EP's models; None if it is not known."""
         return None
 
     def inference_options(self) -> Mapping[str, str]:
@@ -654,8 +685,8 @@ class ExecutionProvider(ABC):
         return {}
 
     def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice | None:
-        """Return what a session for a model needs where there is ONNX Runtime and no epctx; None if
-        its models do not run there.
+        """Return how to make a session for a model with ONNX Runtime but without epctx; None if
+        ONNX Runtime alone cannot run the EP's models.
 
         Args:
             nodes: the model's EPContext nodes of this EP.
@@ -665,5 +696,6 @@ class ExecutionProvider(ABC):
 
 
 ProviderFactory = Callable[[Mapping[str, OptionValue]], ExecutionProvider]
-"""Object that an entry point of `epctx.execution_providers` loads, under ONNX Runtime's name of the
-EP: it binds the EP to options that were validated against its schema."""
+"""Object that an entry point of `epctx.execution_providers` loads. The entry point has ONNX
+Runtime's name of the EP. The object binds the EP to options that were validated against its
+schema."""

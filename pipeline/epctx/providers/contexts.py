@@ -31,7 +31,7 @@ BUILD_AGAIN = "build the model again, and ship it with the context binary of the
 
 
 def replace_by_node(model: ir.Model, partition: Partition, node: EPContextNode) -> Replacement:
-    """Put one EPContext node, over the partition's inputs and outputs, in the partition's place."""
+    """Replace a partition by one EPContext node with the partition's inputs and outputs."""
     inputs, outputs = (
         [ir.Value(name=value.name, type=value.type, shape=value.shape) for value in border]
         for border in (partition.inputs, partition.outputs)
@@ -51,7 +51,7 @@ def open_binary(folder: Path, location: str, *, where: str) -> DataFile:
     """Map the context binary at `location`, a path with `/` inside `folder`.
 
     Args:
-        where: what refers to it, for messages.
+        where: the node that refers to the binary, for messages.
 
     Raises:
         InvalidGraph: the path leads out of the folder or to no regular file.
@@ -72,10 +72,10 @@ def binary_of(node: EPContextNode, folder: Path | None) -> DataFile | None:
     """Map the context binary that a primary node refers to; None if its payload is the context.
 
     Args:
-        folder: the model's; None for a model from bytes without a path.
+        folder: the model's folder; None for a model from bytes without a path.
 
     Raises:
-        InvalidGraph: it has none, or it is not there.
+        InvalidGraph: the node names no binary, or the binary does not exist.
     """
     where = f"node {node.name!r}"
     if not node.ep_cache_context:
@@ -124,21 +124,24 @@ def load(
 ) -> list[K]:
     """Return a kernel for each node, from the shared workspace or from a context read here.
 
-    A graph taken is gone from the workspace; those of a context that no node asked for are left
-    there, for the sessions to come. A context is read once for all nodes, and only if one needs it.
+    A graph that a node takes leaves the workspace. Graphs of a context that no node asked for stay
+    in the workspace, for later sessions. A context is read at most once for all nodes, and only if
+    a node needs it.
 
     Args:
-        nodes: of one model; a node without a context of its own (main_context = 0) is looked for
-            in those of the model's other nodes.
+        nodes: nodes of one model. For a node without its own context (main_context = 0), the
+            contexts of the model's other nodes are searched.
         shared: the shared workspace; None if not shared.
-        key: what a node's graph is called in the workspace, unique among builds.
-        read: the graphs in the context of a primary node, by such keys.
-        kind: what a graph is.
-        make: the kernel of a node, from its graph; the graph itself where it is the kernel.
-        absent: what is wrong with a node whose graph is in none of these contexts.
+        key: returns the key of a node's graph in the workspace, unique among builds.
+        read: returns the graphs in the context of a primary node, by the same keys.
+        kind: type of a graph.
+        make: returns the kernel of a node, made from its graph; the graph itself if the graph is
+            the kernel.
+        absent: returns the error for a node whose graph is in none of the contexts that were read.
 
     Raises:
-        InvalidGraph: a graph is nowhere, or `read` or `make` raises it; what was taken is put back.
+        InvalidGraph: a graph does not exist, or `read` or `make` raises it. Graphs that were taken
+            are put back.
     """
     contexts: dict[tuple[int, bytes | None], Mapping[str, G]] = {}
     taken: dict[str, G] = {}

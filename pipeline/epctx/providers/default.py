@@ -1,11 +1,11 @@
-"""The default EP: what ONNX Runtime's CPU EP can run.
+"""The default EP: which nodes ONNX Runtime's CPU EP can run.
 
-ONNX Runtime is asked itself, with a model of one node: its kernel table (`get_all_opkernel_def`)
-says nothing of the ops that it runs by expanding their function body, or by casting float16 to
-float and back around a kernel. One question costs 0.4 ms (onnxruntime 1.31.1; no weight goes into
-it), and is asked once for all nodes that differ in name and shape only. Of ONNX's 1,884 node tests
-(onnx 1.23.2) the answer is right for each of the 1,515 that onnxruntime 1.31.1 loads, and of the
-1,765 that 1.32.0 loads.
+epctx asks ONNX Runtime itself, with a model of one node. ONNX Runtime's kernel table
+(`get_all_opkernel_def`) does not list ops that run by expanding their function body, or by casting
+float16 to float and back around a kernel. One question costs 0.4 ms (onnxruntime 1.31.1; the model
+has no weights). Nodes that differ only in name and shape share one question. Of ONNX's 1,884 node
+tests (onnx 1.23.2), onnxruntime 1.31.1 loads 1,515 and onnxruntime 1.32.0 loads 1,765; the answer
+is right for each of these.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from epctx.providers.question import Shapes
 
 _DOUBTS = ("ShapeInferenceError", "type inference failed")
-"""Words of ONNX Runtime's errors when it lacks what only the whole model may tell it."""
+"""Words in ONNX Runtime's errors about information that only the whole model may have."""
 
 
 _ANSWERS: dict[Hashable, dict[Hashable, str | None]] = {}
@@ -47,8 +47,8 @@ class CpuKernels:
     def refusal(self, node: ir.Node) -> str | None:
         """Return why the CPU EP cannot run a node, its subgraphs included; None if it can.
 
-        None too where the node's input types are not known: then ONNX Runtime alone can tell,
-        from the whole model.
+        Also None if the node's input types are not known: then only ONNX Runtime can tell, from the
+        whole model.
         """
         if (node.domain, node.op_type) == ("", "Constant"):
             return None  # ONNX Runtime makes it an initializer: it needs no kernel
@@ -69,7 +69,8 @@ class CpuKernels:
         """Raise unless the CPU EP can run all of these nodes.
 
         Raises:
-            ModelError: naming the first that it cannot run: op, domain, opset version and node.
+            ModelError: the CPU EP cannot run a node. Names the first one's op, domain, opset
+                version and node.
         """
         refused = [(node, why) for node in nodes if (why := self.refusal(node)) is not None]
         if not refused:
@@ -88,7 +89,7 @@ class CpuKernels:
         )
 
     def describe(self, node: ir.Node) -> str:
-        """The node's operator, as in `TopK (domain ai.onnx, opset 21)`."""
+        """Describe a node's operator, as in `TopK (domain ai.onnx, opset 21)`."""
         version = node.version or self._model.opset_imports.get(node.domain)
         return f"{node.op_type} (domain {node.domain or 'ai.onnx'}, opset {version or 'unknown'})"
 
@@ -97,7 +98,8 @@ class CpuKernels:
     ) -> str | None:
         text = _try(self._model, node, used, shapes)
         if text is not None and "ShapeInferenceError" in text:
-            # of a rank alone, shape inference can believe too much: Resize, that it knows `sizes`
+            # From a rank alone, shape inference can assume too much: for Resize, that `sizes` is
+            # known.
             text = _try(self._model, node, used, "none")
         if text is None or any(doubt in text for doubt in _DOUBTS):
             return None
@@ -132,7 +134,7 @@ def _expands_by_shape(node: ir.Node) -> bool:
 
 
 def _try(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], shapes: Shapes) -> str | None:
-    """Return ONNX Runtime's error for a model of the one node; None if it loads it."""
+    """Return ONNX Runtime's error for a model of the one node; None if the model loads."""
     from epctx.graph.serde import types
     from epctx.graph.soundness import session_error
     from epctx.providers import question
@@ -142,7 +144,9 @@ def _try(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], shapes: Shape
 
 
 def _used(node: ir.Node) -> list[ir.Value]:
-    """Return the values that a main graph's node takes, also through its subgraphs, each once."""
+    """Return the values that a main-graph node uses, including those that its subgraphs use, each
+    once.
+    """
     from epctx.graph.dataflow import captured
 
     inner = (value for value in captured(node) if value.graph is node.graph)
@@ -151,7 +155,9 @@ def _used(node: ir.Node) -> list[ir.Value]:
 
 
 def _signature(node: ir.Node) -> Hashable | None:
-    """Return what the answer depends on; None for nodes with subgraphs, each asked for itself."""
+    """Return the memo key of the answer; None for nodes with subgraphs, which are never
+    memoized.
+    """
     import onnx_ir as ir
 
     attributes: list[Hashable] = []
@@ -174,7 +180,7 @@ def _rank(value: ir.Value) -> int | None:
 
 
 def _explain(text: str, node: ir.Node) -> str:
-    """ONNX Runtime's refusal in one line, without its error code and its source line."""
+    """Shorten ONNX Runtime's refusal to one line, without error code and source line."""
     from epctx.graph import soundness
     from epctx.graph.partition.borders import type_name
 

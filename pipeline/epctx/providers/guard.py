@@ -1,4 +1,4 @@
-"""Report an exception of an execution provider as the provider's error, never as a bug in epctx.
+"""Report exceptions of an execution provider as errors of the provider, never as bugs in epctx.
 
 The traceback goes to the logger `epctx`: a worker writes it to its log, and `-v` prints it.
 """
@@ -36,12 +36,13 @@ def guard(
 ) -> ExecutionProvider:
     """Wrap a provider: an exception that it or its workspace raises becomes an EpctxError.
 
-    The wrapper passes `isinstance` as the provider does. EpctxErrors of the provider pass through,
-    and OSErrors of a full or broken disk. Calls inside the provider are not wrapped.
+    The wrapper passes the same `isinstance` checks as the provider. EpctxErrors of the provider,
+    and OSErrors of a full or broken disk, pass through. Calls inside the provider are not wrapped.
 
     Args:
-        name: of the provider, for messages.
-        maker: returns the package that messages say to report it to; None for the name.
+        name: the provider's name, for messages.
+        maker: returns the package to which messages say to report the error; None for the
+            provider's name.
     """
     names = {*dir(provider), *ExecutionProvider.__annotations__}
     return cast(
@@ -91,7 +92,9 @@ def _call(
 
 
 def _checked(call: Callable[..., Any], method: str, result: Any) -> Any:
-    """Refuse a result of the wrong type, and wrap what the provider does later."""
+    """Refuse a result of the wrong type; wrap workspaces, chunks and iterators that the provider
+    returns.
+    """
     if result is None and method in _OPTIONAL:
         return None
     if not issubclass(type(result), _TYPES.get(method, object)):

@@ -1,7 +1,8 @@
-"""Models of one node, which ONNX Runtime is asked about: is there a kernel for it?
+"""Models of one node, by which epctx asks ONNX Runtime whether it has a kernel for the node.
 
-No weight goes into it but what the node itself holds: a tensor in an attribute may decide whether a
-kernel can be made, and a reference to a file says nothing to a model that is in none.
+Such a model has no weights except the tensors in the node's attributes, which may decide whether a
+kernel can be made. These tensors are held in memory, since a model from bytes cannot refer to a
+file.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ from epctx.graph.weights import tensors
 from epctx.graph.weights.tensors import MappedTensor
 
 _IR_VERSION: Final = 10
-"""A kernel does not depend on it, and ONNX Runtime refuses those it is new to."""
+"""IR version of the question. No kernel depends on it, and ONNX Runtime refuses IR versions that it
+does not know."""
 
 Shapes = Literal["whole", "ranks", "none"]
-"""Part of the known input shapes that a question has."""
+"""How much of the known input shapes a question has: whole shapes, ranks or none."""
 _SMALL: Final = 1024
-"""Bytes: a body's weights below this size stay in the question; the others are inputs."""
+"""Size in bytes. Smaller weights of a body stay in the question; the others become inputs."""
 
 
 def make(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, shapes: Shapes) -> ir.Model:
-    """Make a model of the one node. Its inputs are graph inputs, of known type and maybe shape.
+    """Make a model of the one node. The node's inputs become graph inputs with a type, and a shape
+    as `shapes` says.
 
     Args:
-        model: the node's, which stays as it is.
-        used: all that the node takes, its bodies included.
-        shapes: what the inputs have of the shapes that are known.
+        model: the node's model; it is not changed.
+        used: all values that the node and its bodies use.
+        shapes: how much of the known shapes the inputs get.
     """
     graph = ir.GraphView(
         used,
@@ -56,7 +59,9 @@ def make(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, shapes: Sh
 
 
 def _weights(body: ir.Graph) -> Iterator[ir.Value]:
-    """Take the large initializers and Constants out of a body: what they hold does not matter."""
+    """Take the large initializers and Constants out of a body, since their content does not
+    matter.
+    """
     for name, value in list(body.initializers.items()):
         if _is_weight(value, value.const_value):
             del body.initializers[name]
@@ -74,8 +79,8 @@ def _weights(body: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _is_weight(value: ir.Value, tensor: ir.TensorProtocol | None) -> bool:
-    """Tell whether a tensor is large, and no output of its body, which ONNX Runtime must make
-    there.
+    """Tell whether a tensor is large and may become an input. An output of the body may not, since
+    the body must compute it.
     """
     return tensor is not None and tensor.nbytes >= _SMALL and not value.is_graph_output()
 

@@ -1,8 +1,8 @@
-"""The installed execution providers: found by entry point, loaded when they are needed.
+"""The installed execution providers, found by entry point and loaded on demand.
 
 An entry point of the group `epctx.execution_providers` has ONNX Runtime's name of the EP, and leads
-to a `ProviderFactory`. A package that does not load names itself, and harms nobody who does not ask
-for it (design section 8).
+to a `ProviderFactory`. If a package does not load, only requests for its EP fail, with an error
+that names the package (design section 8).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def create(spec: ProviderSpec) -> ExecutionProvider:
     """Return the EP that `spec` names, bound to its options.
 
     Raises:
-        ProviderUnavailable: no package brings it, or the one that does cannot be loaded.
-        ManifestError: it refuses the options.
+        ProviderUnavailable: no package brings the EP, or its package cannot be loaded.
+        ManifestError: the EP refuses the options.
     """
     try:
         return bind(spec.provider, spec.options)
@@ -48,8 +48,8 @@ def create(spec: ProviderSpec) -> ExecutionProvider:
 def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
     """Return an EP bound to options, for callers without a manifest; see `create`.
 
-    A name that no entry point has may be that of an EP built into the installed onnxruntime, or of
-    a plugin that the options point to.
+    If no entry point has the name, the EP may be built into the installed onnxruntime, or be a
+    plugin that the options name.
     """
     if name not in _entries() and builtin.offers(name, options):
         return guard(builtin.create(name, options), name)
@@ -74,14 +74,14 @@ def check_hidden() -> None:
     """Check that every EP in `EPCTX_HIDE_DEVICES` is one whose devices can be hidden.
 
     Raises:
-        UsageError: one is not, so that nothing is hidden where somebody believes it.
+        UsageError: the variable names something else, which would hide nothing.
     """
     for name in plugins.hidden():
         if name in names():
             try:
                 provider = bind(name, {})
             except EpctxError:
-                continue  # it is not usable anyway, or wants options
+                continue  # The EP is not usable, or needs options.
             if provider.native:
                 continue
             raise UsageError(
@@ -99,20 +99,21 @@ def check_hidden() -> None:
 
 
 def needs_static_shapes(name: str) -> bool:
-    """Tell whether the EP's class says that it compiles models of static shapes only; see
+    """Tell whether the EP's class says that the EP compiles models of static shapes only; see
     `class_says`.
     """
     return class_says(name, "static_shapes")
 
 
 def class_says(name: str, trait: str) -> bool:
-    """Read a trait of an EP's class, true for all options; the EP need not be usable here.
+    """Read a boolean trait from an EP's class. It holds for all options; the EP need not be usable
+    here.
 
-    False where it says nothing, or its package cannot be loaded.
+    False if the class does not set the trait, or its package cannot be loaded.
     """
     try:
         factory: object = entry_of(name).load()
-    except (Exception, SystemExit):  # whatever somebody else's module raises
+    except (Exception, SystemExit):  # A third party's module may raise anything.
         return False
     return getattr(factory, trait, False) is True
 
@@ -123,7 +124,7 @@ def is_isolated(spec: ProviderSpec) -> bool:
 
 
 def needs_isolation(spec: ProviderSpec) -> bool:
-    """Tell whether the EP needs processes of its own; one that is not installed needs none."""
+    """Tell whether the EP needs processes of its own; False for an EP that is not installed."""
     try:
         return is_isolated(spec)
     except EpctxError:
@@ -133,7 +134,7 @@ def needs_isolation(spec: ProviderSpec) -> bool:
 def accepting(source: str) -> ExecutionProvider | None:
     """Return the EP that takes EPContext nodes of this `source`, with its default options.
 
-    None if no installed EP that loads does. If an EP's source is an option, only the option's
+    None if no usable installed EP takes them. If an EP's source is an option, only the option's
     default is tried.
     """
     for name in names():
@@ -147,7 +148,7 @@ def accepting(source: str) -> ExecutionProvider | None:
 
 
 def _entries() -> Mapping[str, Sequence[EntryPoint]]:
-    """Return the entry points by name; several if packages disagree on who has it."""
+    """Return the entry points by name; several for a name that several packages claim."""
     return _entries_on(tuple(sys.path))
 
 
@@ -166,7 +167,7 @@ def entry_of(name: str) -> EntryPoint:
     """Return the entry point that leads to the EP of this name; it is not loaded.
 
     Raises:
-        ProviderUnavailable: no package brings it, or several do.
+        ProviderUnavailable: no package brings the EP, or several do.
     """
     entries = _entries().get(name)
     if entries is None:

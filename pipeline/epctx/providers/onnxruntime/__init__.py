@@ -8,5 +8,5 @@
     whole_model.py                  a model run through its sessions
     supervisor.py, native_process.py, job_object.py     processes that may crash
 
-What these modules guard against was measured: real-eps.md.
+The faults that these modules guard against were measured: real-eps.md.
 """

@@ -1,12 +1,12 @@
-"""EPs that epctx has no module for: built into the installed onnxruntime, or any plugin by name.
+"""EPs without a module in epctx: built into the installed onnxruntime, or plugins given by options.
 
 Built in: TensorRT, Vitis AI and whatever `onnxruntime.get_available_providers()` lists. A plugin,
-as TensorRT RTX is one: with `plugin.library` (a path) or `plugin.package` (an installed Python
-package with such a library in it) among its options, and, where the host has several devices,
-`plugin.device_type` (CPU, GPU, NPU), `plugin.device_name`, `plugin.device_index`.
-`plugin.registration` is the name that its library is registered under; else it is the EP's.
+such as TensorRT RTX, has the option `plugin.library` (a path) or `plugin.package` (an installed
+Python package that contains the library). If the host has several devices, `plugin.device_type`
+(CPU, GPU, NPU), `plugin.device_name` and `plugin.device_index` choose one. `plugin.registration` is
+the name under which the library is registered; the default is the EP's name.
 
-The code path is that of QNN and OpenVINO; none of these EPs was tried on any host.
+The code path is the same as for QNN and OpenVINO. None of these EPs was tried on any host.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _INSTALL: Final = {
     "VitisAIExecutionProvider": _BUILT_INTO.format("onnxruntime-vitisai"),
     "MIGraphXExecutionProvider": _BUILT_INTO.format("onnxruntime-migraphx"),
 }
-"""Ways to get an EP: a distribution of onnxruntime that it is built into, or a plugin."""
+"""Remedies that say how to get an EP: a distribution of onnxruntime with the EP built in, or a
+plugin."""
 _OTHER: Final = _BUILT_INTO.format("the onnxruntime that has it") + (
     "; for a plugin, set plugin.library or plugin.package"
 )
@@ -60,7 +61,7 @@ class BuiltInProvider(OrtProvider):
         self._options = {key: text(value) for key, value in options.items()}
 
     def add_to(self, options: ort.SessionOptions) -> None:
-        """Add the EP, as the installed onnxruntime has it."""
+        """Add the EP in the form that the installed onnxruntime has."""
         import onnxruntime as ort
 
         available = ort.get_available_providers()
@@ -76,16 +77,16 @@ class BuiltInProvider(OrtProvider):
         options.add_provider(self.name, self._options)
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
-        """Return the devices that onnxruntime lists for it; none for older built-in EPs."""
+        """Return the devices that onnxruntime lists for the EP; none for older built-in EPs."""
         return listed(self.name)
 
     def own_fingerprint(self) -> Fingerprint:
-        """Return nothing: its libraries are onnxruntime's."""
+        """Return an empty fingerprint, since the EP's libraries are onnxruntime's."""
         return Fingerprint(toolchain={})
 
 
 class PluginProvider(OrtProvider):
-    """A plugin EP that epctx knows nothing of, bound to its options."""
+    """A plugin EP without a module in epctx, bound to its options."""
 
     can_share = False
 
@@ -119,7 +120,7 @@ class PluginProvider(OrtProvider):
         }
 
     def add_to(self, options: ort.SessionOptions) -> None:
-        """Add the EP on the device of the options, or on its first."""
+        """Add the EP on the device that the options choose, or on its first device."""
         devices = self.ep_devices()
         if (obstacle := self.unavailable()) is not None:
             raise obstacle
@@ -132,7 +133,7 @@ class PluginProvider(OrtProvider):
         return plugin.devices()
 
     def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
-        """Describe the plugin; its package may tell where the library lies."""
+        """Describe the plugin; its package may tell the library's path."""
         module = next(iter(self._version), None)
         kinds = () if self._wanted.kind is None else (self._wanted.kind,)
         return OnDevice(
@@ -145,7 +146,9 @@ class PluginProvider(OrtProvider):
         )
 
     def own_fingerprint(self) -> Fingerprint:
-        """Return its package's version, if it has one, and the libraries beside it."""
+        """Return the version of the plugin's package, if there is one, and the libraries beside the
+        plugin.
+        """
         folder = self._library.parent
         with ProviderUnavailable.if_refused(
             f"{folder}, with the library of {self.name}, cannot be listed",
@@ -162,13 +165,15 @@ def known() -> tuple[str, ...]:
 
 
 def create(name: str, options: Mapping[str, OptionValue]) -> BuiltInProvider | PluginProvider:
-    """Make an EP that epctx has no module for, by ONNX Runtime's name of it."""
+    """Make an EP without a module in epctx, by ONNX Runtime's name of the EP."""
     plugin = any(key.startswith(_PREFIX) for key in options)
     return PluginProvider(name, options) if plugin else BuiltInProvider(name, options)
 
 
 def offers(name: str, options: Mapping[str, OptionValue]) -> bool:
-    """Tell whether `create` can make an EP: a known one, one that is here, or a plugin."""
+    """Tell whether `create` can make an EP: a known EP, one of the installed onnxruntime, or a
+    plugin.
+    """
     if name in _INSTALL or any(key.startswith(_PREFIX) for key in options):
         return True
     if importlib.util.find_spec("onnxruntime") is None:
@@ -179,7 +184,7 @@ def offers(name: str, options: Mapping[str, OptionValue]) -> bool:
 
 
 def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
-    """Return the plugin's library, and the version of the package that it comes from."""
+    """Return the plugin's library, and the version of its package."""
     if ("library" in own) == ("package" in own):
         raise ManifestError(
             "a plugin EP needs plugin.library or plugin.package, one of them",

@@ -1,14 +1,15 @@
-"""Nodes that an EP of ONNX Runtime takes, asked before anything is compiled.
+"""Find the nodes that an EP of ONNX Runtime takes, before anything is compiled.
 
-ONNX Runtime asks the EP itself, node by node, inside the compile, and says afterwards what was
-taken; there is no list to be had before (real-eps.md section 4). So an EP is given every node but
-those that it cannot take, and those that make ONNX Runtime fail when they stay on the CPU.
+ONNX Runtime asks the EP inside the compile, node by node, and reports the taken nodes afterwards.
+It offers no list before the compile (real-eps.md section 4). So epctx offers every node to the EP,
+except nodes that the EP cannot take, and nodes that make ONNX Runtime fail when they stay on the
+CPU.
 
-With `session.disable_model_compile` ONNX Runtime stops after the EP's answer, and says no more than
-that something would be compiled. Asked of a model of one node, that is the answer. It leaves no
-trace in what the process compiles afterwards (section 1). QNN says of each node in its verbose log
-whether it takes it; OpenVINO says nothing, and is asked node by node, once for those that differ in
-no more than their weights and sizes.
+With `session.disable_model_compile` ONNX Runtime stops after the EP's answer, and says only whether
+anything would be compiled. For a model of one node, this is the answer for the node. The question
+does not affect later compiles of the process (section 1). QNN's verbose log says for each node
+whether QNN takes the node. OpenVINO logs nothing, so epctx asks node by node. Nodes that differ
+only in weights and sizes share one question.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from epctx.providers.onnxruntime import exchange, session
 from epctx.providers.onnxruntime.ep import OrtEp
 
 SMALL_WEIGHT: Final = 127
-"""Bytes. A larger constant in the body of a control-flow node that stays on the CPU makes ONNX
-Runtime 1.31.1 fail to write the EPContext model, on every EP (real-eps.md section 15)."""
+"""Size in bytes. ONNX Runtime 1.31.1 fails to write the EPContext model, on every EP, if a
+control-flow node that stays on the CPU has a larger constant in its body (real-eps.md section
+15)."""
 _DOMAINS: Final = frozenset(
     {
         "",
@@ -55,15 +57,15 @@ _DOMAINS: Final = frozenset(
         "org.pytorch.aten",
     }
 )
-"""Whose operators onnxruntime 1.31.1 has schemas for."""
+"""Domains for whose operators onnxruntime 1.31.1 has schemas."""
 
 
 def capability(model: ir.Model, takes_whole: Callable[[ir.Node], bool]) -> Capability:
-    """Return the nodes that an EP of ONNX Runtime is given.
+    """Return the nodes to offer to an EP of ONNX Runtime.
 
     Args:
-        model: is not changed.
-        takes_whole: whether the EP takes a control-flow node with all that is in it.
+        model: the model; it is not changed.
+        takes_whole: tells whether the EP takes a control-flow node with everything in its bodies.
     """
     return Capability.by(model, lambda node: _refusal(node, takes_whole))
 
@@ -127,19 +129,19 @@ def _size(tensor: ir.TensorProtocol | None) -> int:
 
 
 def require_static_shapes(model: ir.Model, *, provider: str) -> None:
-    """Refuse a model with inputs of unknown size, where the EP would compile nothing.
+    """Refuse a model with inputs of unknown size, of which the EP would compile nothing.
 
-    QNN does so without an error, and without a line in its log (real-eps.md section 9).
+    QNN compiles nothing without an error and without a line in its log (real-eps.md section 9).
 
     Raises:
-        ModelError: inputs' dimensions have no number; names all of them.
+        ModelError: dimensions of inputs have no fixed size. Names all of these dimensions.
     """
     what: list[str] = []
     dimensions: dict[str, str] = {}
     shapes: dict[str, str] = {}
     for value in model.graph.inputs:
         if value.is_initializer() or not isinstance(value.type, ir.TensorType | None):
-            continue  # of other types there is no shape to fix, and no node that uses one is taken
+            continue  # no shape to fix, and the EP takes no node that uses such an input
         dims = None if value.shape is None else list(value.shape)
         free = [dim for dim in dims or () if not isinstance(dim, int)]
         if dims is None:
@@ -172,7 +174,8 @@ def _mapping(entries: Mapping[str, str]) -> str:
 def left_by_log(
     model: ir.Model, partition: Partition, provider: OrtEp
 ) -> Mapping[ir.Node, Refusal]:
-    """Return the nodes that the EP's verbose log says it leaves, why, and what would change it.
+    """Return the nodes that the EP leaves according to its verbose log, each with reason and
+    remedy.
 
     Raises:
         CompileError: onnxruntime or the EP failed on the partition.
@@ -191,7 +194,7 @@ def left_by_log(
 def left_one_by_one(
     model: ir.Model, partition: Partition, provider: OrtEp
 ) -> Mapping[ir.Node, str]:
-    """Return the nodes that the EP does not take where each is a model of its own."""
+    """Return the nodes that the EP does not take as a model of the one node."""
     known: dict[Hashable, bool] = {}
     for node in partition.nodes:
         kind = kind_of(node)
@@ -205,21 +208,21 @@ def _takes(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
     try:
         return takes_whole(model, node, provider)
     except (CompileError, ModelError):
-        return True  # alone it is no model; in the whole one it may well be taken
+        return True  # alone it is not a valid model; the EP may take it inside the whole one
 
 
 _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 _NUMBERS: Final = (ir.DataType.INT32, ir.DataType.FLOAT)
-_bodies: Final = attrgetter("all_function_opset_versions")  # which onnx's stubs do not know
+_bodies: Final = attrgetter("all_function_opset_versions")  # onnx's type stubs lack this attribute
 
 
 def remedies(model: ir.Model, nodes: Sequence[ir.Node], provider: OrtEp) -> Mapping[ir.Node, str]:
-    """Return what would make the EP take nodes that it left; only nodes with a known remedy.
+    """Return remedies that make the EP take nodes it left, for the nodes with a known remedy.
 
-    An EP is asked once for nodes that differ in no more than their weights and sizes.
+    Nodes that differ only in weights and sizes share one question to the EP.
 
     Args:
-        model: is not changed; no weight of it is read.
+        model: the model; it is not changed, and its weights are not read.
     """
     known: dict[Hashable, str] = {}
     for node in nodes:
@@ -230,10 +233,11 @@ def remedies(model: ir.Model, nodes: Sequence[ir.Node], provider: OrtEp) -> Mapp
 
 
 def _remedy(model: ir.Model, node: ir.Node, provider: OrtEp) -> str:
-    """Return what the EP takes in place of the node alone; empty if nothing is known."""
+    """Return a replacement for the node that the EP takes; empty if none is known."""
     with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
         path = write_probe(model, part_of(node), Path(folder))
-        # One that is taken alone is left for what is around it, or ONNX Runtime wrote it otherwise.
+        # If the EP takes the node alone, it left the node because of its neighbours, or because
+        # ONNX Runtime rewrote it.
         for old, new in () if _takes_file(path, provider) else _changes(node):
             if _retype(path, old, new) and _takes_file(path.with_stem("retyped"), provider):
                 return (
@@ -265,7 +269,9 @@ def _takes_file(path: Path, provider: OrtEp) -> bool:
 
 
 def _retype(path: Path, old: ir.DataType, new: ir.DataType) -> bool:
-    """Write the model anew with one type for another; not where weights lie in files."""
+    """Write a copy of the model with `new` in place of `old` types. False if such weights lie in
+    files.
+    """
     proto = onnx.load(path, load_external_data=False)
     graph = proto.graph
     for info in (*graph.input, *graph.output, *graph.value_info):
@@ -282,7 +288,9 @@ def _retype(path: Path, old: ir.DataType, new: ir.DataType) -> bool:
 
 
 def _inline(path: Path, node: ir.Node) -> bool:
-    """Write the model anew with the operators that ONNX defines the node by, if there are any."""
+    """Write a copy of the model with the node expanded to its ONNX function body. False if it has
+    none.
+    """
     known = node.version or onnx.defs.onnx_opset_version()
     if not onnx.defs.has(node.op_type, known, node.domain):
         return False
@@ -293,16 +301,17 @@ def _inline(path: Path, node: ir.Node) -> bool:
         proto = inliner.inline_selected_functions(
             onnx.load(path, load_external_data=False), named, inline_schema_functions=True
         )
-    except RuntimeError:  # it does not know the type of an initializer
+    except RuntimeError:  # the inliner does not know the type of an initializer
         return False
     onnx.save(proto, path.with_stem("inlined"))
     return True
 
 
 _NOT_LOADED: Final = "Load model from"
-"""Words in each error about a model that ONNX Runtime does not load, with any EP."""
+"""Words in every error about a model that ONNX Runtime does not load with any EP."""
 _STANDS: Final = 4096
-"""Bytes from which on a weight's content is left out: an EP decides by type and shape."""
+"""Size in bytes. The content of weights of at least this size is left out, since an EP decides by
+type and shape."""
 _WEIGHTS: Final = "zeros.weights"
 
 
@@ -310,14 +319,14 @@ def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
     """Tell whether the EP takes a node of the main graph, with everything in its bodies.
 
     Args:
-        model: is not changed; no weight of it is read.
+        model: the model; it is not changed, and its weights are not read.
 
     Raises:
-        CompileError: onnxruntime or the EP failed on it.
-        ModelError: ONNX Runtime does not load it: at fixed sizes a body may be wrong.
+        CompileError: onnxruntime or the EP failed on the node.
+        ModelError: ONNX Runtime does not load the node, since a body may be invalid at fixed sizes.
         ProviderUnavailable: as from `add_to`.
     """
-    # The path's string matters to nothing here: no byte of it is kept.
+    # The path's string does not matter here, since nothing of this session is kept.
     with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
         path = write_probe(model, part_of(node), Path(folder))
         try:
@@ -335,11 +344,11 @@ def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
 
 
 def write_probe(model: ir.Model, partition: Partition, folder: Path) -> Path:
-    """Write a partition as a model for questions: large weights have type and shape alone.
+    """Write a partition as a model for questions. Large weights keep only type and shape.
 
     Args:
-        model: is not changed; no weight of it is read.
-        folder: an empty folder; the model is in it.
+        model: the model; it is not changed, and its weights are not read.
+        folder: an empty folder for the model.
     """
     alone = surgery.extract(model, partition)
     exchange.sink_captured_initializers(alone)
@@ -352,12 +361,14 @@ def write_probe(model: ir.Model, partition: Partition, folder: Path) -> Path:
 
 
 def name_of(node: ir.Node) -> str:
-    """Return a node's name in such a model; one without a name is named after its outputs."""
+    """Return a node's name in a model for questions. A node without a name is named after its
+    outputs.
+    """
     return node.name or "unnamed_" + "_".join(v.name for v in node.outputs if v.name)
 
 
 def kind_of(node: ir.Node) -> Hashable:
-    """Return what nodes have in common for which one answer is enough."""
+    """Return a key that is equal for nodes that share one answer."""
     if any(True for _ in subgraphs(node)):
         return id(node)
     attributes = tuple(
@@ -396,7 +407,7 @@ def _made_in(graph: ir.Graph) -> list[ir.Value]:
 
 
 def _leave_out_weights(model: ir.Model, folder: Path) -> None:
-    """Let every large weight be zeros of one sparse file, as long as the largest."""
+    """Replace every large weight by zeros from one sparse file, as long as the largest weight."""
     longest = 0
     for graph in model.graphs():
         for value in graph.initializers.values():

@@ -1,4 +1,4 @@
-"""Base class of ONNX Runtime's EPs; each EP's own knowledge is in its module."""
+"""Base class of ONNX Runtime's EPs. Facts about a single EP are in the EP's module."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ class OrtEp(ExecutionProvider):
     """An EP that ONNX Runtime runs: a plugin library, or one built into the installed package.
 
     Attributes:
-        parts_share: what `partition.exclude` leaves of one model may go into one context binary.
-        shares_outside: sharing, it leaves external weights where they are, so that the context
-            binary would depend on the source; they are handed over inside the model then.
-        embeds_parts: a model may have several embedded contexts of it.
-        tried: the host and versions that epctx was tried on with it; None if on none.
+        parts_share: several partitions of one model may go into one context binary.
+        shares_outside: when sharing, the EP refers to external weights in the source's files
+            instead of copying them into the context binary. So epctx hands the weights over inside
+            the model.
+        embeds_parts: a model may have several embedded contexts of this EP.
+        tried: host and versions on which epctx was tried with the EP; None if the EP was never
+            tried.
     """
 
     isolated = True
@@ -58,12 +60,14 @@ class OrtEp(ExecutionProvider):
         """Return the devices of this host that the EP can use."""
 
     def unavailable(self) -> ProviderUnavailable | None:
-        """Return why this host can neither compile nor run for it; None if `add_to` must tell."""
+        """Return why this host can neither compile nor run for the EP; None if only `add_to` can
+        tell.
+        """
         return plugins.hidden_error(self.name)
 
     @abstractmethod
     def own_fingerprint(self) -> Fingerprint:
-        """Return what of the EP's own can change the bytes; onnxruntime is added to it."""
+        """Return the EP's own facts that can change the bytes; `fingerprint` adds onnxruntime's."""
 
     def fingerprint(self) -> Fingerprint:
         """Return versions and libraries of onnxruntime and of the EP, and facts of the host."""
@@ -79,7 +83,7 @@ class OrtEp(ExecutionProvider):
     def load(
         self, nodes: Sequence[EPContextNode], folder: Path | None, shared: SharedContexts | None
     ) -> Sequence[Kernel]:
-        """Refuse: onnxruntime runs its nodes (`native`)."""
+        """Raise an error, since onnxruntime runs the EP's nodes (`native`)."""
         raise EpctxError(
             f"{self.name} was asked for kernels, but onnxruntime runs its nodes",
             remedy="report it as a bug of epctx",
@@ -88,7 +92,7 @@ class OrtEp(ExecutionProvider):
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
-        """Report what a model says it is compatible with."""
+        """Report the compatibility string of a model."""
         if info is None:
             return (
                 Verdict(
@@ -104,19 +108,19 @@ class OrtEp(ExecutionProvider):
         return OnDevice(ep=self.name)
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
-        """Return what float16 arithmetic allows: nothing is known of the EP."""
+        """Return limits that suit float16 arithmetic, since the EP's accuracy is not known."""
         if precision == "quantized":
             return Tolerance(cosine_min=0.98, max_rel=0.5)
         return Tolerance(cosine_min=0.99, max_rel=0.2)
 
-    # What follows is asked by the workspace.
+    # The workspace calls the following methods.
 
     def compiling(self) -> AbstractContextManager[None]:
-        """Set up the process while the EP's library is loaded and compiles."""
+        """Set up the process for the time in which the EP's library is loaded and compiles."""
         return nullcontext()
 
     def abandon(self) -> None:
-        """End a sharing group whose last session did not come; the current folder is scratch."""
+        """End a sharing group whose last session was never made. The current folder is scratch."""
 
     def refuse_prefix(self, *, several_graphs: bool) -> str | None:
         """Return why `node_name_prefix` cannot be carried out; None if it can."""
@@ -127,22 +131,26 @@ class OrtEp(ExecutionProvider):
         node.name = f"{prefix}{node.name}"
 
     def canonicalize(self, binary: Path) -> bool:
-        """Remove the time of making from a context binary. Returns whether it may have had one."""
+        """Remove the build time from a context binary. Returns whether the binary may have
+        had one.
+        """
         return False
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
-        """Read a context binary back and hold it against the EPContext nodes that refer to it.
+        """Read a context binary back and compare it with the EPContext nodes that refer to it.
 
         Raises:
-            CompileError: they do not fit each other.
+            CompileError: the binary and the nodes do not match.
         """
 
     def graphs(self, binary: Path) -> Mapping[str, Sequence[BinaryGraph]]:
-        """Return the graphs of a context binary that was checked, for each of `variants`."""
+        """Return the graphs of a checked context binary, for each of `variants`."""
         return {}
 
     def variants(self) -> Mapping[str, OrtEp]:
-        """Return the devices of a file for several, in words, with the EP for each alone."""
+        """Return the devices of a file for several devices, in words, each with the EP for that
+        device alone.
+        """
         return {}
 
     def cannot_run(self) -> str | None:
@@ -158,7 +166,7 @@ class OrtEp(ExecutionProvider):
         return {}
 
     def failed_remedy(self, why: str) -> str | None:
-        """Return what a user can do about the error of a compile; None if nothing is known."""
+        """Return the remedy for the error of a compile; None if none is known."""
         return None
 
 

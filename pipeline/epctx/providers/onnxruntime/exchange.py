@@ -1,11 +1,12 @@
-"""Files that a generating session reads and writes: a partition's model, and what comes of it.
+"""Files that a generating session reads (a partition's model) and writes (EPContext model,
+binaries).
 
-The string of the model's path is hashed into node names, graph names and bytes, and so are names,
-producer and documentation of the model (real-eps.md section 1). So the file has a name that only
-the manifest's model name and prefix decide, and the model is stripped of all that is no graph.
+EPs hash the string of the model's path, and the model's names, producer and documentation, into
+node names, graph names and bytes (real-eps.md section 1). So the file's name depends only on the
+manifest's model name and prefix, and everything outside the graph is removed from the model.
 
-What the session wrote is read back: an EPContext model in the place of the partition, and context
-binaries, which are named, present, and the right ones.
+This module reads the session's output back: an EPContext model that replaces the partition, and
+context binaries. It checks that each binary exists and belongs to the nodes that refer to it.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from epctx.providers.base import BinaryGraph, ContextBinary
 from epctx.providers.onnxruntime.ep import OrtEp
 
 _INLINE: Final = 1024
-"""Bytes of a tensor up to which it stays in the model: shapes and scalars, which ONNX Runtime
-wants at hand for shape inference."""
+"""Size in bytes. Tensors up to this size stay in the model, since ONNX Runtime needs shapes and
+scalars for shape inference."""
 
 Place = tuple[str, int]
 """Place of a tensor's content: a file of the folder, and the offset in it."""
 
 
 class Staging(Struct, kw_only=True, eq=False):
-    """Models written into one folder; content that several of them share is written once.
+    """Writer of models into one folder. Tensor content that several models share is written once.
 
     Attributes:
-        folder: is the current folder of the process when the models are compiled.
-        inside: weights stay in the model, which then has at most 2 GB.
+        folder: the current folder of the process when the models are compiled.
+        inside: weights stay in the model, which is then limited to 2 GB.
     """
 
     folder: Path
@@ -54,11 +55,11 @@ class Staging(Struct, kw_only=True, eq=False):
     _places: dict[Digest, Place] = field(default_factory=dict)
 
     def write(self, model: ir.Model, stem: str) -> str:
-        """Write `model`, which changes, as `<stem>.onnx`; return that name.
+        """Write `model` as `<stem>.onnx` and return that name. Changes `model`.
 
         Raises:
-            ModelError: without its weights it is larger than protobuf allows.
-            StorageError: the disk refuses.
+            ModelError: the model without its weights is larger than protobuf allows.
+            StorageError: the disk refuses the file.
         """
         sink_captured_initializers(model)
         with StorageError.if_refused(
@@ -84,13 +85,13 @@ class Staging(Struct, kw_only=True, eq=False):
 
 
 def write_model(model: ir.Model, path: Path) -> None:
-    """Write a model canonically, and without what is no part of the graph.
+    """Write a model canonically, without anything outside the graph.
 
-    So what an EP makes of it depends on nothing but what is in the graph's digest.
+    So an EP's output depends only on the content of the graph's digest.
 
     Raises:
-        ModelError: it is larger than protobuf allows.
-        OSError: the disk refuses.
+        ModelError: the model is larger than protobuf allows.
+        OSError: the disk refuses the file.
     """
     model.metadata_props.clear()
     model.domain = model.model_version = None
@@ -110,10 +111,10 @@ def write_model(model: ir.Model, path: Path) -> None:
 
 
 def sink_captured_initializers(model: ir.Model) -> None:
-    """Give the bodies of control flow the main graph's initializers that they use, as their own.
+    """Copy main-graph initializers into the control-flow bodies that use them.
 
-    QNN (2.7.0) refuses a body that uses one from outside, and ONNX Runtime (1.31.1) forgets to
-    write one that only bodies use: both end in INVALID_GRAPH.
+    QNN (2.7.0) refuses a body that uses an outer initializer, and ONNX Runtime (1.31.1) does not
+    write an initializer that only bodies use. Both end in INVALID_GRAPH.
     """
     for node in model.graph:
         for value in [v for v in captured(node) if v.is_initializer() and v.graph is model.graph]:
@@ -172,10 +173,11 @@ _REPORT = "report it with the model and the versions of onnxruntime and of the E
 def read_fragment(
     path: Path, partition: Partition, sources: frozenset[str], *, provider: str
 ) -> ir.Model:
-    """Read the model at `path`: its weights are the source's, its EPContext nodes have full types.
+    """Read the model at `path`. Its weights become the source's, and its EPContext nodes get full
+    types.
 
     Raises:
-        CompileError: it is not what a generating session of this EP owes.
+        CompileError: the model is not a valid result of a generating session of this EP.
     """
     model = ir.load(path)
     _take_source_tensors(model, partition)
@@ -198,10 +200,10 @@ def context_nodes(model: ir.Model) -> list[ir.Node]:
 
 
 def _take_source_tensors(model: ir.Model, partition: Partition) -> None:
-    """Put the source's tensors in the place of ONNX Runtime's copies of them.
+    """Replace ONNX Runtime's copies of the source's tensors by the source's tensors.
 
-    So the weights of what stays on the CPU are references again, and nothing of ONNX Runtime's
-    external file is needed any more.
+    So the weights of nodes that stay on the CPU are references again, and ONNX Runtime's external
+    file is no longer needed.
     """
     known = {value.name: value.const_value for value in partition.initializers}
     for name, value in model.graph.initializers.items():
@@ -216,7 +218,9 @@ def _take_source_tensors(model: ir.Model, partition: Partition) -> None:
 
 
 def _describe_outputs(model: ir.Model, partition: Partition, *, provider: str) -> None:
-    """Give every output type and shape, an EPContext node's without fail (section 14)."""
+    """Set the type and shape of every output; those of an EPContext node are required
+    (section 14).
+    """
     source: Mapping[str | None, ir.Value] = {
         value.name: value for node in partition.nodes for value in node.outputs
     }
@@ -239,7 +243,7 @@ def _describe_outputs(model: ir.Model, partition: Partition, *, provider: str) -
 
 
 def rename_binaries(model: ir.Model, names: Mapping[str, str]) -> None:
-    """Let the EPContext nodes refer to their binaries by new names."""
+    """Rename the binaries in the EPContext nodes that refer to them."""
     for node in context_nodes(model):
         path = epcontext.EPContextNode.from_ir(node).context_path
         if path is not None and path in names:
@@ -247,14 +251,14 @@ def rename_binaries(model: ir.Model, names: Mapping[str, str]) -> None:
 
 
 def binaries_of(model: ir.Model) -> list[str]:
-    """Return the binaries that the EPContext nodes refer to, each once, in order."""
+    """Return the names of the binaries that the EPContext nodes refer to, each once, in order."""
     paths = (epcontext.EPContextNode.from_ir(node).context_path for node in context_nodes(model))
     return list(dict.fromkeys(path for path in paths if path is not None))
 
 
 def nodes_of_context(model: ir.Model, main: ir.Node) -> list[ir.Node]:
-    """Return a main node and the nodes whose graphs are in its context: those until the next main
-    one.
+    """Return a main node and the nodes whose graphs are in its context: all nodes up to the next
+    main node.
     """
     nodes = context_nodes(model)
     found = [main]
@@ -266,9 +270,9 @@ def nodes_of_context(model: ir.Model, main: ir.Node) -> list[ir.Node]:
 
 
 def left_on_cpu(model: ir.Model, nodes: Iterable[ir.Node]) -> Sequence[ir.Node]:
-    """Return a partition's nodes that stayed on the CPU in what was compiled of it.
+    """Return a partition's nodes that stayed on the CPU in the compiled fragment.
 
-    They are known by their names; those without one by what they make.
+    Nodes are matched by name; nodes without a name by their outputs.
     """
     stayed = [node for node in model.graph if not epcontext.is_epcontext(node)]
     names = {node.name for node in stayed}
@@ -284,12 +288,12 @@ class Binaries:
     """The binaries of one session group and EP.
 
     Args:
-        provider: the EP, which may know the format.
-        folder: where its sessions write.
-        first: the first model of the group, which names them.
+        provider: the EP, which may know the binaries' format.
+        folder: folder into which the EP's sessions write.
+        first: the first model of the group, which names the binaries.
 
     Attributes:
-        graphs: what each has for each device that it is for, once it was checked.
+        graphs: for each checked binary, its graphs by device.
     """
 
     def __init__(self, provider: OrtEp, folder: Path, first: str) -> None:
@@ -297,14 +301,14 @@ class Binaries:
         self._folder = folder
         self._first = first
         self.graphs: list[Mapping[str, Sequence[BinaryGraph]]] = []
-        self._written: dict[str, str] = {}  # a final name to the one that the EP gave
+        self._written: dict[str, str] = {}  # final name to the name given by the EP
 
     def name(self, made: ir.Model) -> None:
-        """Give the binaries that a fragment refers to their final names, in it.
+        """Rename the binaries that a fragment refers to, inside the fragment, to their final names.
 
-        The first is `[first model]_[ep].bin`, with or without the prefix that the EP put before
-        it; others have a number. The files follow when they are written out: the EPs find a
-        renamed binary (real-eps.md section 14).
+        The first binary becomes `[first model]_[ep].bin`, with or without a prefix by the EP;
+        further binaries get a number. The files are renamed when they are written out. The EPs find
+        a renamed binary (real-eps.md section 14).
         """
         known = {written: final for final, written in self._written.items()}
         for written in binaries_of(made):
@@ -318,11 +322,12 @@ class Binaries:
         """Return all binaries, each checked against the nodes that refer to it.
 
         Args:
-            fragments: everything that the EP compiled.
-            shared: their sessions share one context.
+            fragments: all fragments that the EP compiled.
+            shared: the fragments' sessions share one context.
 
         Raises:
-            CompileError: one is missing, or is not of these nodes; there is one too many.
+            CompileError: a binary is missing, does not match its nodes, or is referred to by no
+                model.
         """
         nodes: dict[str, list[ir.Node]] = {}
         for made in fragments:
@@ -340,10 +345,10 @@ class Binaries:
         ]
 
     def check_embedded(self, fragments: Sequence[ir.Model]) -> None:
-        """Check embedded contexts against their nodes, and remove the time of their making.
+        """Check embedded contexts against their nodes, and remove their build time.
 
         Raises:
-            CompileError: one is not of its nodes.
+            CompileError: a context does not match its nodes.
         """
         for number, made in enumerate(fragments):
             for node in context_nodes(made):

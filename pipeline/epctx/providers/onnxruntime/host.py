@@ -1,4 +1,4 @@
-"""The host, as far as what an EP makes depends on it."""
+"""Facts about the host that an EP's output depends on."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if sys.platform == "win32":
 
 
 class Cpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The CPU's identity: never how many cores it has.
+    """Identity of the CPU, without the number of cores.
 
     Attributes:
-        vendor: GenuineIntel, AuthenticAMD, ARM's implementer number, ...
-        family: as the vendor numbers it; "" where there is none.
-        model: as the vendor numbers it; ARM: the part number.
-        flags: instruction set extensions, sorted; empty where the system does not tell.
+        vendor: GenuineIntel, AuthenticAMD, ARM's implementer number or similar.
+        family: the vendor's number of the family; "" if there is none.
+        model: the vendor's number of the model; on ARM the part number.
+        flags: instruction set extensions, sorted; empty if the system does not tell.
     """
 
     vendor: str
@@ -39,7 +39,7 @@ class Cpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @functools.cache
 def cpu() -> Cpu:
-    """The CPU of this host."""
+    """Return the CPU of this host."""
     if sys.platform == "win32":
         return _windows_cpu()
     return _linux_cpu()
@@ -71,7 +71,7 @@ if sys.platform == "win32":
             # "Intel64 Family 6 Model 143 Stepping 8"
             words = str(winreg.QueryValueEx(handle, "Identifier")[0]).split()
         numbers = dict(itertools.pairwise(words))
-        # winnt.h, PF_*: what IsProcessorFeaturePresent tells of.
+        # winnt.h, PF_*: the features that IsProcessorFeaturePresent knows.
         features = {
             10: "sse2", 13: "sse3", 36: "ssse3", 37: "sse4_1", 38: "sse4_2", 39: "avx", 40: "avx2",
             41: "avx512f", 30: "crypto", 31: "crc32", 34: "atomics", 43: "asimddp",
@@ -86,17 +86,20 @@ if sys.platform == "win32":
 
 
 PLACE: Final = "EPCTX_WORKER_PLACE"
-"""The environment variable that tells a worker its place, from 0; it reaches no byte."""
+"""Environment variable with a worker's place among the build's workers, from 0. It does not affect
+the bytes."""
 
 
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
-    """Keep this process, and the threads that it starts meanwhile, on one core; then let it go.
+    """Keep this process, and the threads it starts meanwhile, on one core for the duration of the
+    body.
 
-    Which core does not matter (measured on OpenVINO: core 0 and core 1 gave the same bytes, one
-    core and two did not; real-eps.md section 1). A worker has a place among those of its build
-    (`PLACE`), so that each has a core of its own while there are enough; another process spreads by
-    its id. On a system without affinities (macOS) nothing happens.
+    The choice of the core does not matter (measured on OpenVINO: core 0 and core 1 gave the same
+    bytes, one core and two cores did not; real-eps.md section 1). A worker chooses the core by its
+    place among the build's workers (`PLACE`), so workers use different cores while there are
+    enough. Another process chooses by its process id. On a system without affinities (macOS)
+    nothing happens.
     """
     allowed = cores()
     if not allowed:
@@ -111,7 +114,9 @@ def one_core() -> Iterator[None]:
 
 
 def cores() -> set[int]:
-    """The cores that this process may run on; empty on a system without affinities (macOS)."""
+    """Return the cores that this process may run on; empty on a system without affinities
+    (macOS).
+    """
     if sys.platform == "win32":
         return set(psutil.Process().cpu_affinity())
     if sys.platform == "linux":
@@ -120,11 +125,11 @@ def cores() -> set[int]:
 
 
 def keep_on(chosen: set[int]) -> None:
-    """Let this process, all its threads and what it starts from here on run on these cores."""
+    """Restrict this process, all its threads and all later child processes to these cores."""
     if sys.platform == "win32":
         psutil.Process().cpu_affinity(sorted(chosen))
     elif sys.platform == "linux":
-        # Every thread that there is: one started before, by a pool, may be the one that compiles.
+        # All existing threads: an earlier thread of a pool may be the one that compiles.
         threads = (int(entry.name) for entry in Path("/proc/self/task").iterdir())
         for thread in threads:
             with contextlib.suppress(ProcessLookupError):

@@ -1,11 +1,11 @@
-"""A job object of Windows: a process in one takes along all that it started when it ends.
+"""Windows job objects: when a process in a job ends, all processes that it started end too.
 
-Every process that a process of the job starts is in the job too. When its last handle is closed,
-the system ends them all; it closes those of a process that ends, however that ends. So nothing is
-left behind by a process whose job is closed, nor by this one if it is killed.
+Every process that a process of the job starts joins the job. When the job's last handle is closed,
+the system ends all processes of the job. The system closes the handles of a process that ends for
+any reason. So no process is left behind when a job is closed, or when this process is killed.
 
-The functions are given their types here, and called by way of `System`, so that all but the loading
-of Windows' own libraries is tried on every platform. On Windows itself it was not run by us.
+The functions get their types here and are called through `System`, so tests cover everything on
+every platform except the loading of Windows' libraries. This module was not run on Windows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXTENDED_LIMITS: Final = 9
 _ACCESS: Final = 0x0001 | 0x0100 | 0x0800
 """winnt.h: PROCESS_TERMINATE, PROCESS_SET_QUOTA, which a job asks for, PROCESS_SUSPEND_RESUME."""
 
-# Not those of ctypes.wintypes, which have the sizes of Windows on Windows only.
+# ctypes.wintypes has the sizes of Windows on Windows only.
 _BOOL = ctypes.c_int32
 _DWORD = ctypes.c_uint32
 _HANDLE = ctypes.c_void_p
@@ -63,14 +63,14 @@ class ExtendedLimits(ctypes.Structure):
 
 
 class System:
-    """The functions of Windows that a job object needs, with their types.
+    """Windows functions that a job object needs, with their types.
 
-    Without them ctypes takes what they return for 32 bits, of which a handle may have 64.
+    Without types, ctypes assumes results of 32 bits, but a handle may have 64.
 
     Args:
-        kernel32: the library of this name.
-        ntdll: likewise.
-        failure: why the last call failed.
+        kernel32: the library `kernel32`.
+        ntdll: the library `ntdll`.
+        failure: returns the error of the last failed call.
     """
 
     def __init__(
@@ -102,17 +102,17 @@ def _typed(function: Any, result: type, *arguments: type) -> Callable[..., Any]:
 
 
 class JobObject:
-    """A job with one process, which was started suspended and runs from now on.
+    """A job with one process that was started suspended. The constructor resumes the process.
 
-    Suspended, since it might start others before it is in the job: `python.exe` of a virtual
-    environment does so at once, being a launcher of the real one.
+    The process starts suspended so that it cannot start others before it is in the job. In a
+    virtual environment, `python.exe` is a launcher that starts the real one at once.
 
     Args:
         system: the functions to call.
-        process: its number; it must not have been waited for.
+        process: process id; nobody may have waited for the process yet.
 
     Raises:
-        OSError: the system refuses; the process is still suspended.
+        OSError: the system refuses the job; the process is still suspended.
     """
 
     def __init__(self, system: System, process: int) -> None:
@@ -126,14 +126,14 @@ class JobObject:
             raise
 
     def close(self) -> None:
-        """End all that is in it. Nothing happens the second time."""
+        """End all processes of the job. Idempotent."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._system.close(handle)
 
     def _limit(self) -> None:
         limits = ExtendedLimits()
-        # A crash ends the process at once, with no dialog that waits for somebody to close it.
+        # A crash ends the process at once, without a dialog that waits for a user.
         limits.basic.flags = _KILL_ON_JOB_CLOSE | _DIE_ON_UNHANDLED_EXCEPTION
         size = ctypes.sizeof(limits)
         if not self._system.set_limits(self._handle, _EXTENDED_LIMITS, limits, size):
@@ -152,8 +152,8 @@ class JobObject:
     def _assign(self, process: int) -> None:
         if not self._system.assign(self._handle, process):
             failure = self._system.failure()
-            # Somebody's job that this process is in may forbid jobs within. Then it is ended as far
-            # as it can be told by who started whom, which is no reason to build nothing.
+            # This process may be in a job that forbids nested jobs. Then processes are ended by
+            # parentage, as far as it is known; the build goes on.
             if not isinstance(failure, PermissionError):
                 raise failure
 
@@ -167,7 +167,7 @@ if sys.platform == "win32":
 
     @functools.cache
     def system() -> System:
-        """Windows' own functions."""
+        """Return Windows' own functions."""
         return System(
             ctypes.WinDLL("kernel32", use_last_error=True),
             ctypes.WinDLL("ntdll"),

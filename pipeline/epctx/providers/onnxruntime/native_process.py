@@ -1,7 +1,8 @@
-"""A child process that runs native code: ended with all that it started, and how it ended in words.
+"""Run native code in a child process, end it with all its descendants, and describe how it ended.
 
-Vendor SDKs end the process where others raise (real-eps.md sections 5, 6, 9): a corrupt binary is a
-SIGSEGV, a model with batch 0 a SIGFPE, a sharing group that nobody stopped a SIGABRT.
+Vendor SDKs crash the process instead of raising errors (real-eps.md sections 5, 6, 9): SIGSEGV for
+a corrupt binary, SIGFPE for a model with batch 0, SIGABRT for a sharing group without a last
+session.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ _WINDOWS: Final = {
     0xC0000409: "SIGABRT",
     0xC0000017: "SIGKILL",
 }
-"""NTSTATUS to the signal that a POSIX system would have sent for it."""
+"""NTSTATUS to the signal that a POSIX system would have sent."""
 
 
 def describe_end(code: int) -> str | None:
-    """`ended by SIGFPE (an integer division by zero: ...)`; None if it ended by itself.
+    """Describe a crash, as in `ended by SIGFPE (an integer division by zero: ...)`; None for a
+    normal exit.
 
     Args:
-        code: of subprocess: negative for a signal, an NTSTATUS on Windows.
+        code: exit code as subprocess returns it: negative for a signal, an NTSTATUS on Windows.
     """
     name = _signal(code)
     if name is None:
@@ -67,17 +69,17 @@ if sys.platform == "win32":
 
 
 class NativeProcess(subprocess.Popen[bytes]):
-    """A process, and all that it starts.
+    """A process with all processes that it starts.
 
     Args:
-        command: what to run.
-        folder: its current folder; None for that of this process.
-        variables: its environment; None for that of this process.
-        stdin: as of `subprocess.Popen`, like the two below.
+        command: command and arguments.
+        folder: current folder of the process; None for the one of this process.
+        variables: environment of the process; None for the one of this process.
+        stdin: as in `subprocess.Popen`, like `stdout` and `stderr`.
         apart: Ctrl-C in a terminal does not reach it.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the process cannot be started.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class NativeProcess(subprocess.Popen[bytes]):
             stdout=stdout,
             stderr=stderr,
             creationflags=flags,
-            start_new_session=apart,  # Windows knows no sessions: there it does nothing
+            start_new_session=apart,  # no effect on Windows, which has no sessions
         )
         if sys.platform == "win32":
             try:
@@ -116,8 +118,8 @@ class NativeProcess(subprocess.Popen[bytes]):
                 raise
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait as `subprocess.Popen` does, whose polls are up to 50 ms apart; on Linux the system
-        reports the end.
+        """Wait as `subprocess.Popen` does. On Linux the system reports the end at once, while Popen
+        polls up to 50 ms apart.
         """
         if sys.platform == "linux" and timeout is not None and self.returncode is None:
             with contextlib.suppress(OSError):  # an old kernel
@@ -132,7 +134,9 @@ class NativeProcess(subprocess.Popen[bytes]):
         return super().wait(timeout)
 
     def end(self) -> None:
-        """End it and every process that it started, at once. From any thread."""
+        """End the process and every process that it started, at once. May be called from any
+        thread.
+        """
         if self.poll() is None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = psutil.Process(self.pid)
@@ -144,10 +148,11 @@ class NativeProcess(subprocess.Popen[bytes]):
         self.end_rest()
 
     def end_rest(self) -> None:
-        """End the processes that it left behind, once it has ended; later its number may be reused.
+        """End the processes that this process left behind. Call soon after its end: its id may be
+        reused.
 
-        On Windows that is all of its job; elsewhere all of its process group, which it has if it is
-        `apart`.
+        On Windows these are the processes of its job; elsewhere those of its process group, which
+        exists if `apart` is set.
         """
         if self._rest_ended:
             return
@@ -167,11 +172,12 @@ def run(
     stderr: IO[bytes] | int = subprocess.PIPE,
     timeout: float,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end, as `subprocess.run` does; nothing comes from stdin.
+    """Run a command to its end, as `subprocess.run` does, with an empty stdin.
 
     Raises:
-        OSError: it cannot be started.
-        subprocess.TimeoutExpired: `timeout` seconds passed; it and what it started are gone.
+        OSError: the process cannot be started.
+        subprocess.TimeoutExpired: `timeout` seconds passed. The process and all it started were
+            ended.
     """
     process = NativeProcess(
         command,

@@ -1,7 +1,7 @@
-"""Packages of EPs: the Python distribution and the shared libraries in it.
+"""Packages of EPs: Python distributions and their shared libraries.
 
-Nothing here but `path_from` imports the package: a plan asks for fingerprints, and vendor packages
-are slow to import.
+Only `path_from` imports the package, since a plan asks for fingerprints and vendor packages are
+slow to import.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _ONNXRUNTIMES = (
     "onnxruntime-vitisai",
     "onnxruntime-cann",
 )
-"""Distributions that own the import `onnxruntime`, one at a time."""
+"""Distributions that provide the import `onnxruntime`; only one may be installed."""
 _FACTORIES = b"CreateEpFactories"
 _LIBRARY_SUFFIXES = (".dll", ".pyd") if sys.platform == "win32" else (".so", ".dylib")
 
 
 class Package(Struct, frozen=True, kw_only=True):
-    """An installed package: its distribution's version and its folder."""
+    """An installed package, with its distribution's version and its folder."""
 
     distribution: str
     version: str
@@ -46,15 +46,15 @@ class Package(Struct, frozen=True, kw_only=True):
 
 
 def find(distribution: str, module: str, *, install: str) -> Package:
-    """The installed package that has `module`.
+    """Find the installed package that contains `module`.
 
     Args:
-        distribution: its name for pip.
-        module: what is imported.
-        install: the command that installs it, for the error.
+        distribution: the package's name for pip.
+        module: name of the module to import.
+        install: command that installs the package, for the error message.
 
     Raises:
-        ProviderUnavailable: it is not installed, or a remnant of it is.
+        ProviderUnavailable: the package is not installed, or only a remnant of it is.
     """
     spec = importlib.util.find_spec(module)
     version = _version(distribution)
@@ -70,10 +70,10 @@ def find(distribution: str, module: str, *, install: str) -> Package:
 
 
 def onnxruntime() -> Package:
-    """The installed ONNX Runtime, whichever distribution it came with.
+    """Return the installed ONNX Runtime, from whichever distribution.
 
     Raises:
-        ProviderUnavailable: it is not installed, or two distributions own it.
+        ProviderUnavailable: ONNX Runtime is not installed, or two distributions provide it.
     """
     owners = tuple(onnxruntimes())
     if len(owners) > 1:
@@ -87,26 +87,30 @@ def onnxruntime() -> Package:
 
 
 def onnxruntimes() -> dict[str, str]:
-    """The installed distributions of ONNX Runtime, which own one import, with their versions."""
+    """Return the installed distributions that provide the import `onnxruntime`, with their
+    versions.
+    """
     versions = {name: _version(name) for name in _ONNXRUNTIMES}
     return {name: version for name, version in versions.items() if version is not None}
 
 
 def distributions(prefix: str) -> dict[str, str]:
-    """The installed distributions whose names begin so, sorted, with their versions."""
+    """Return the installed distributions whose names begin with a prefix, sorted, with their
+    versions.
+    """
     found = importlib.metadata.distributions()
     return dict(sorted((d.name, d.version) for d in found if d.name.startswith(prefix)))
 
 
 def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
-    """The library of a plugin EP in an installed package, and the version of its distribution.
+    """Return the library of a plugin EP in an installed package, and the distribution's version.
 
-    It is known by what it exports, so nothing is imported: who names a package in a manifest has no
-    module run by that, and vendors announce their libraries in no other way.
+    The library is recognized by its exported symbols; vendors announce it in no other way. The
+    package is not imported, so naming a package in a manifest runs no code of the package.
 
     Raises:
         ProviderUnavailable: no installed distribution brings the package.
-        ManifestError: no library in it is a plugin EP's, or several are.
+        ManifestError: the package contains no library of a plugin EP, or several.
     """
     owners = _owners(tuple(sys.path)).get(module, [])
     if not owners:
@@ -120,7 +124,7 @@ def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
     folder = Path(str(distribution.locate_file(module)))
     package = Package(distribution=owners[0], version=distribution.version, folder=folder)
     found: dict[str, Path] = {}
-    for path in libraries(package):  # libx.so, libx.so.1: the first is what the others are, too
+    for path in libraries(package):  # libx.so and libx.so.1 are the same library: use the first
         if path.name.partition(".")[0] not in found and _makes_eps(path):
             found[path.name.partition(".")[0]] = path
     if len(found) != 1:
@@ -134,12 +138,14 @@ def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
 
 @functools.lru_cache(maxsize=8)
 def _owners(path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """The distributions that bring each package on `path`, which is that of this process."""
+    """Return the distributions that bring each package on `path`, the import path of this
+    process.
+    """
     return importlib.metadata.packages_distributions()
 
 
 def _makes_eps(library: Path) -> bool:
-    """Tell whether a library exports what ONNX Runtime needs of a plugin EP; it is not loaded."""
+    """Tell whether a library exports the symbols of a plugin EP. The library is not loaded."""
     with library.open("rb") as stream:
         if not os.fstat(stream.fileno()).st_size:
             return False
@@ -148,7 +154,7 @@ def _makes_eps(library: Path) -> bool:
 
 
 def libraries(package: Package) -> Iterator[Path]:
-    """The shared libraries of a package and those that its wheel brought along, by folder."""
+    """Return the shared libraries of a package and of its wheel's `.libs` folder, by folder."""
     folders = [package.folder, package.folder.parent / f"{package.folder.name}.libs"]
     if (package.folder / "capi").is_dir():
         folders.append(package.folder / "capi")
@@ -165,12 +171,12 @@ def _version(distribution: str) -> str | None:
 
 
 def is_library(path: Path) -> bool:
-    """Tell whether a file's name is that of a shared library: x.dll, libx.so, libx.so.1.2."""
+    """Tell whether a file name is one of a shared library: x.dll, libx.so, libx.so.1.2."""
     return any(suffix in _LIBRARY_SUFFIXES for suffix in path.suffixes) and path.is_file()
 
 
 def path_from(module: str, function: str, *, remedy: str) -> Path:
-    """The path that a function of an EP's package returns; its layout differs by platform.
+    """Call a function of an EP's package that returns a path, since the layout differs by platform.
 
     Raises:
         ProviderUnavailable: the package cannot be imported, or has no such function.
@@ -186,5 +192,5 @@ def path_from(module: str, function: str, *, remedy: str) -> Path:
 
 
 def labelled(owner: str, paths: Iterable[Path]) -> dict[str, Path]:
-    """Files as a fingerprint names them: `owner/file name`."""
+    """Label files for a fingerprint: `owner/file name`."""
     return {f"{owner}/{path.name}": path for path in paths}

@@ -1,7 +1,7 @@
-"""Plugin EP libraries, registered with onnxruntime once a process, and the devices of EPs.
+"""Plugin EP libraries, registered with onnxruntime once per process, and the devices of EPs.
 
-`listed` is the one place that asks onnxruntime for devices. `EPCTX_HIDE_DEVICES` names EPs, parted
-by commas, whose devices it leaves out, so that what a host lacks can be tried where nothing lacks.
+Only `listed` asks onnxruntime for devices. It leaves out the devices of the EPs in
+`EPCTX_HIDE_DEVICES` (names, separated by commas), which simulates a host without these devices.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 HIDE: Final = "EPCTX_HIDE_DEVICES"
-"""The environment variable that hides devices; workers get it too."""
+"""Environment variable that hides devices; workers inherit it."""
 _LACKING: Final = re.compile(r"(\S+): cannot open shared object file")
-"""Message of Linux's loader if a library needs another one."""
+"""Message of Linux's loader about a missing dependency of a library."""
 _LOCK = threading.Lock()
 _REGISTERED: dict[str, Path] = {}
 
@@ -33,8 +33,8 @@ class Plugin(Struct, frozen=True, kw_only=True):
     """A plugin EP library.
 
     Attributes:
-        registration: the name that it is registered under; `.virtual` at its end makes the library
-            offer devices that this host does not have.
+        registration: name under which the library is registered. With `.virtual` at its end, the
+            library offers devices that this host does not have.
         library: the shared library.
         provider: ONNX Runtime's name of the EP in it.
     """
@@ -44,10 +44,10 @@ class Plugin(Struct, frozen=True, kw_only=True):
     provider: str
 
     def devices(self) -> tuple[ort.OrtEpDevice, ...]:
-        """The host's devices for the EP, in onnxruntime's order; registers the library.
+        """Register the library and return the host's devices for the EP, in onnxruntime's order.
 
         Raises:
-            ProviderUnavailable: the library is missing, or onnxruntime does not take it.
+            ProviderUnavailable: the library is missing, or onnxruntime refuses it.
         """
         with _LOCK:
             if _REGISTERED.get(self.registration) != self.library:
@@ -97,7 +97,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     Attributes:
         kind: CPU, GPU or NPU.
         name: a part of the vendor's or the device's name, in any case.
-        index: which of those that are left, from 0.
+        index: index among the devices that match the other fields, from 0.
     """
 
     kind: str | None = None
@@ -108,7 +108,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         """Return the chosen device.
 
         Raises:
-            ProviderUnavailable: this host has none like it.
+            ProviderUnavailable: this host has no matching device.
         """
         found = [device for device in devices if self._fits(device)]
         if self.index < len(found):
@@ -142,16 +142,14 @@ def listed(provider: str) -> tuple[ort.OrtEpDevice, ...]:
 
 
 def hidden() -> tuple[str, ...]:
-    """Return the EPs whose devices are hidden, by ONNX Runtime's names, sorted; the names are not
-    checked.
-    """
+    """Return ONNX Runtime's names of the EPs whose devices are hidden, sorted and unchecked."""
     names = (name.strip() for name in os.environ.get(HIDE, "").split(","))
     return tuple(sorted({name for name in names if name}))
 
 
 def hidden_error(provider: str) -> ProviderUnavailable | None:
-    """Return why an EP with hidden devices can compile and run nothing; None if they are not
-    hidden.
+    """Return an error if the EP's devices are hidden, so that it can compile and run nothing; else
+    None.
     """
     if provider not in hidden():
         return None
@@ -176,7 +174,7 @@ def wanted_index(value: object, *, option: str) -> int:
     """Read a device number from an option's value.
 
     Raises:
-        ManifestError: it is none.
+        ManifestError: the value is not a device number.
     """
     text = str(value)
     if not text.isdecimal():

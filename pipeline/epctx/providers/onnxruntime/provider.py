@@ -1,4 +1,4 @@
-"""Provider class of the EPs of ONNX Runtime: which nodes they are given, and how they compile."""
+"""Provider class of ONNX Runtime's EPs: the nodes offered to them, and their compiles."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 class OrtProvider(OrtEp):
-    """An EP that ONNX Runtime runs, as a provider: ONNX Runtime partitions and compiles for it."""
+    """Provider for an EP that ONNX Runtime runs; ONNX Runtime also partitions and compiles
+    for it.
+    """
 
     def get_capability(self, model: ir.Model) -> Capability:
-        """Return all nodes but those that the EP cannot take.
+        """Return all nodes except those that the EP cannot take.
 
         Raises:
-            ModelError: inputs have no static shape, and it compiles nothing then.
+            ModelError: inputs have no static shape, so the EP would compile nothing.
         """
         from epctx.providers.onnxruntime.capability import (
             capability,
@@ -37,7 +39,7 @@ class OrtProvider(OrtEp):
 
         Raises:
             ManifestError: the prefix cannot be carried out.
-            ProviderUnavailable: this host cannot compile for it.
+            ProviderUnavailable: this host cannot compile for the EP.
         """
         from epctx.providers.onnxruntime.workspace import OrtWorkspace
 

@@ -1,8 +1,8 @@
-"""A generating session: ONNX Runtime compiles a model and writes what comes of it; and its log.
+"""Generating sessions, in which ONNX Runtime compiles a model and writes the result, and their log.
 
-The traps of real-eps.md section 9 are here: without `enable_fallback=0` an EP that cannot be made
-is replaced by the CPU in silence; reasons stand in the log only; "success" may have compiled
-nothing.
+This module handles the traps of real-eps.md section 9: without `enable_fallback=0` the CPU EP
+silently replaces an EP that cannot be made; reasons are only in the log; a "successful" session may
+have compiled nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Mark(Struct, frozen=True, kw_only=True):
         return cls(path=path, position=path.stat().st_size if path else 0)
 
     def text(self) -> str:
-        """Return what was logged since, at most limits.LOG_BYTES of it, without colours."""
+        """Return the log since this mark, at most limits.LOG_BYTES, without colours."""
         if self.path is None:
             return ""
         with self.path.open("rb") as stream:
@@ -61,13 +61,15 @@ class Mark(Struct, frozen=True, kw_only=True):
             return _COLOUR.sub("", stream.read().decode(errors="replace"))
 
     def errors(self) -> list[str]:
-        """The errors that ONNX Runtime and its EPs logged since, each once, without time."""
+        """Return the errors that ONNX Runtime and its EPs logged since this mark, each once,
+        without time.
+        """
         found = (match["words"].strip() for match in _ERROR.finditer(self.text()))
         return list(dict.fromkeys(words for words in found if words))
 
 
 def _path() -> Path | None:
-    """The file that stderr is, if it is one."""
+    """Return the file that stderr is redirected to, if any."""
     try:
         if not stat.S_ISREG(os.fstat(_STDERR).st_mode):
             return None
@@ -102,8 +104,8 @@ if sys.platform == "darwin":
 
 
 LEVEL: Final = "session.graph_optimization_level"
-"""The one entry of `session_options` that is no config entry of ONNX Runtime: its level of graph
-optimization, which Python sets elsewhere."""
+"""ONNX Runtime's level of graph optimization: the only key of `session_options` that is not a
+config entry, since Python sets the level as an attribute."""
 _LEVELS: Final = {
     "disable_all": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
@@ -115,10 +117,10 @@ _RESTING: Final = {
     "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
 }
-"""Unless the manifest says else: ONNX Runtime's threads wait for work without keeping a core busy
-on which an EP could compile."""
+"""Defaults that the manifest can override: ONNX Runtime's idle threads do not spin on cores that an
+EP could use to compile."""
 _SINCE: Final = {"session.kernel_dispatch_policy": (1, 32)}
-"""Entries by the version of ONNX Runtime that introduced them. Earlier versions ignore them."""
+"""Entries with the version of ONNX Runtime that introduced them. Earlier versions ignore them."""
 _GENERATE: Final = "ep.context_enable"
 _INTO: Final = "ep.context_file_path"
 _NEEDS_COMPILATION: Final = "MODEL_REQUIRES_COMPILATION"
@@ -130,12 +132,12 @@ _RELAY: Final = re.compile(r"Exception from \S+:\d+:$")
 
 
 class Generated(Struct, frozen=True, kw_only=True, eq=False):
-    """A generating session, alive, and where its output is.
+    """A live generating session and its output.
 
     Attributes:
-        session: computes what the compiled graphs compute; never closed before the group is done.
+        session: runs the compiled graphs; never closed before the group is done.
         model: the EPContext model that was written; None if nothing was compiled.
-        log: what was logged while it was made.
+        log: mark of the log's start for this session.
     """
 
     session: ort.InferenceSession
@@ -152,12 +154,13 @@ def generate(
     external: str | None = None,
     into: Path | None = None,
 ) -> Generated:
-    """Compile the model `name`, a path relative to the current folder; `<stem>_ctx.onnx` results.
+    """Compile the model `name`, a path relative to the current folder, into `<stem>_ctx.onnx`.
 
     Args:
         entries: session config entries besides those of the generation.
-        into: a folder for what is written, which is made; None for the current one.
-        external: a file for the initializers that stay in the EPContext model; None if inside.
+        into: output folder, which is created; None for the current folder.
+        external: file for the initializers of the EPContext model; None to keep them inside the
+            model.
 
     Raises:
         CompileError: ONNX Runtime or the EP failed.
@@ -185,7 +188,9 @@ def generate(
 
 
 def generates(options: ort.SessionOptions) -> bool:
-    """Tell whether a session with these options generates a context, or is asked what it would."""
+    """Tell whether a session with these options generates a context, or only asks what would be
+    compiled.
+    """
     try:
         return str(options.get_session_config_entry(_GENERATE)) == "1"
     except RuntimeError:  # how onnxruntime says that it is not set
@@ -193,9 +198,9 @@ def generates(options: ort.SessionOptions) -> bool:
 
 
 def needs_compilation(name: str, provider: OrtEp) -> bool:
-    """Tell whether the EP takes anything of the model `name`; nothing is compiled.
+    """Tell whether the EP takes any node of the model `name`; nothing is compiled.
 
-    It leaves no trace in what is compiled afterwards (real-eps.md section 1).
+    The question does not affect later compiles (real-eps.md section 1).
 
     Raises:
         CompileError: ONNX Runtime or the EP failed.
@@ -204,7 +209,7 @@ def needs_compilation(name: str, provider: OrtEp) -> bool:
 
 
 def ask_verbosely(name: str, provider: OrtEp) -> str:
-    """Return the most verbose log of the EP being asked for its nodes; nothing is compiled.
+    """Ask the EP which nodes it takes, and return its most verbose log; nothing is compiled.
 
     Raises:
         CompileError: ONNX Runtime or the EP failed.
@@ -213,7 +218,9 @@ def ask_verbosely(name: str, provider: OrtEp) -> str:
 
 
 def _ask(name: str, provider: OrtEp, *, severity: int) -> tuple[bool, Mark]:
-    """Tell whether something would be compiled, and where the log of the question begins."""
+    """Return whether the EP would compile anything, and the mark where the question's log
+    begins.
+    """
     log = Mark.here()
     # QNN 2.7.0 takes a list of chips where a context is generated only; nothing is written.
     entries = {"session.disable_model_compile": "1", _GENERATE: "1", _INTO: "asked_ctx.onnx"}
@@ -232,10 +239,10 @@ def _ask(name: str, provider: OrtEp, *, severity: int) -> tuple[bool, Mark]:
 def create(
     name: str, options: ort.SessionOptions, *, provider: str, log: Mark
 ) -> ort.InferenceSession:
-    """Make a session over the model `name`, on the EP of `options` or not at all.
+    """Make a session over the model `name` on the EP of `options`, without a fallback.
 
     Raises:
-        CompileError: it cannot be made; the log's errors are quoted.
+        CompileError: the session cannot be made. Quotes the log's errors.
     """
     import onnxruntime as ort
 
@@ -256,7 +263,8 @@ def create(
 
 
 def session_options(entries: Mapping[str, str]) -> ort.SessionOptions:
-    """Make options with these config entries; no graph optimization unless an entry says so.
+    """Make session options with these config entries. Graph optimization is off unless an entry
+    sets it.
 
     Raises:
         ManifestError: an unknown level of graph optimization.

@@ -1,11 +1,11 @@
-"""The parent of a process with native code: it ends that process, and all that it left behind.
+"""Supervise a process with native code: a parent process ends it and everything it left behind.
 
-Native code may hold the interpreter's lock for as long as it likes, and may start processes that
-leave its process group. So a process that is to run some becomes two as its first act: a child that
-goes on, and this, which runs no native code of others and waits. On Linux what is orphaned anywhere
-below it becomes its child (PR_SET_CHILD_SUBREAPER), and the kernel wakes it when its own parent is
-gone (PR_SET_PDEATHSIG), even if it is stopped. On Windows a job object does the like; on macOS
-nothing does.
+Native code may hold the interpreter's lock for any time, and may start processes that leave its
+process group. So a process that will run native code forks first: the child goes on, and the
+parent, the supervisor, runs no foreign native code and waits. On Linux every orphan below the
+supervisor becomes its child (PR_SET_CHILD_SUBREAPER), and the kernel wakes the supervisor when its
+own parent ends (PR_SET_PDEATHSIG), even if it is stopped. On Windows a job object does the same. On
+macOS nothing does.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if sys.platform == "linux":
     _AWAITED: Final = {signal.SIGCHLD, signal.SIGCONT, signal.SIGTERM, signal.SIGHUP}
 
     def supervise() -> None:
-        """Go on in a child of this process, which from now on only looks after it.
+        """Fork: continue in a child process, while this process only supervises the child.
 
-        To be called before there is a second thread. It ends as the child does: with its exit code,
-        or by its signal.
+        Call this before there is a second thread. The supervisor ends as the child does: with the
+        child's exit code, or by its signal.
         """
         parent, own = os.getppid(), os.getpid()
-        # Sent each time that the *thread* ends which started us. SIGCONT does no harm if that was
-        # not the last one, and wakes us if somebody stopped us.
+        # The kernel sends the signal when the *thread* that started us ends. SIGCONT is harmless if
+        # other threads of our parent live on, and wakes us if we were stopped.
         _prctl(_PDEATHSIG, signal.SIGCONT)
         _prctl(_CHILD_SUBREAPER, 1)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_AWAITED, signal.SIGINT})
@@ -59,13 +59,15 @@ if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)
 
     def _is_unheard() -> bool:
-        """Whether nobody reads what we print: who started us was gone before we could watch it."""
+        """Tell whether stdout has no reader, since our parent ended before we could watch it."""
         poll = select.poll()
         poll.register(1, 0)
         return any(events & select.POLLERR for _, events in poll.poll(0))
 
     def _wait(child: int, parent: int) -> int:
-        """Wait until the child or the parent has ended; the child's status, as `os.wait` has it."""
+        """Wait until the child or the parent has ended. Return the child's status as `os.wait`
+        does.
+        """
         while True:
             received = signal.sigwait(_AWAITED)
             with contextlib.suppress(ChildProcessError):
@@ -76,7 +78,7 @@ if sys.platform == "linux":
                 return signal.SIGKILL
 
     def _end_rest() -> None:
-        """End all processes below this one: those of a process that ended become our children."""
+        """End all processes below this one. Orphans have become our children."""
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -94,7 +96,9 @@ if sys.platform == "linux":
                     continue
 
     def _children() -> Iterator[int]:
-        """Yield the children of this process. With psutil, every worker would import that."""
+        """Yield the children of this process. Avoids psutil, which every worker would have to
+        import.
+        """
         for entry in os.scandir("/proc"):
             if entry.name.isdigit():
                 with contextlib.suppress(OSError), FileIO(f"/proc/{entry.name}/stat") as stream:
@@ -104,7 +108,7 @@ if sys.platform == "linux":
     def _end_as(status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
         if code < 0:
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of what crashed there is one
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child dumped core
             if -code not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(-code, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
@@ -114,4 +118,4 @@ if sys.platform == "linux":
 else:
 
     def supervise() -> None:
-        """Nothing to be done here: on Windows the job object of who started it does it."""
+        """Do nothing: on Windows the job object of the parent ends the processes."""

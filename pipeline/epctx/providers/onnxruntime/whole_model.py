@@ -1,8 +1,8 @@
-"""A whole model on its generating sessions: partitions on the EP, the rest on the CPU EP.
+"""Run a whole model on its generating sessions: partitions on the EP, the rest on the CPU EP.
 
-The sessions that compiled a group are the only place where a host without an NPU can run what is in
-a shared QNN context (real-eps.md section 6). Each computes one partition; what lies between is cut
-into pieces that need nothing but what was computed before.
+On a host without an NPU, only the sessions that compiled a group can run the graphs of a shared QNN
+context (real-eps.md section 6). Each session runs one partition. The nodes between partitions are
+cut into pieces that need only values computed earlier.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ _CPU = -1
 
 
 class Piece(Struct, frozen=True, kw_only=True, eq=False):
-    """A part of a model that is run at once. `model`: what the CPU runs; None: a partition."""
+    """A part of a model that runs in one session. `model`: model for the CPU EP; None for a
+    partition.
+    """
 
     partition: Partition
     model: ir.Model | None
 
 
 class GeneratingModel:
-    """A partitioned model, to be run piece by piece.
+    """A partitioned model that runs piece by piece.
 
-    To be made before the partitions are replaced: afterwards the model is another one.
+    Create this before the partitions are replaced by EPContext nodes.
 
     Args:
-        model: as it was partitioned.
-        folder: for the files of the pieces that the CPU runs; made when they are needed.
+        model: the partitioned model.
+        folder: folder for the files of the CPU's pieces; created on demand.
 
     Attributes:
-        inputs: names of what a run must be given.
-        kinds: the types of its outputs, by name, as `boundary.type_name` says them.
+        inputs: names of the inputs that a run requires.
+        kinds: types of the outputs by name, in the notation of `borders.type_name`.
     """
 
     def __init__(self, model: PartitionedModel, folder: Path) -> None:
@@ -72,11 +74,11 @@ class GeneratingModel:
     def run(
         self, feeds: Values, run_partition: Callable[[Partition, Values], Values]
     ) -> Mapping[str, Any]:
-        """The model's outputs, by name; a sequence as a list, a map as a dict.
+        """Run the model and return its outputs by name; a sequence as a list, a map as a dict.
 
         Args:
             feeds: a value for each input that has no default.
-            run_partition: the EP's session for a partition.
+            run_partition: runs the EP's session for a partition.
 
         Raises:
             CompileError: a session cannot run (from `run_partition`).
@@ -99,14 +101,14 @@ class GeneratingModel:
                 outputs = [output.name for output in session.get_outputs()]
                 known.update(zip(outputs, _run(session, outputs, given), strict=True))
                 lists |= {
-                    output.name: session.run([output.name], given)[0]  # an OrtValue has no way out
+                    output.name: session.run([output.name], given)[0]  # no OrtValue
                     for output in session.get_outputs()
                     if output.type.startswith(("seq(", "map(")) and output.name in self._outputs
                 }
         return {name: lists.get(name, known[name]) for name in self._outputs}
 
     def _session(self, piece: Piece, given: Values) -> ort.InferenceSession:
-        """Open the session of a piece; an input without a type takes that of its given value."""
+        """Open the session of a piece. An input without a type gets the type of its given value."""
         assert piece.model is not None
         if piece not in self._sessions:
             for value in piece.model.graph.inputs:
@@ -124,7 +126,9 @@ class GeneratingModel:
 
 
 def _run(session: ort.InferenceSession, outputs: Sequence[str], given: Values) -> Sequence[Any]:
-    """The outputs of a session, OrtValues but for strings, which none can be made of."""
+    """Run a session and return its outputs as OrtValues. Strings and other values that have no
+    OrtValue stay as they are.
+    """
     if all(isinstance(value, ort.OrtValue) for value in given.values()):
         found: Sequence[Any] = session.run_with_ort_values(outputs, given)
         return found
@@ -137,9 +141,9 @@ def _run(session: ort.InferenceSession, outputs: Sequence[str], given: Values) -
 
 
 def _pieces(model: PartitionedModel) -> Iterator[Piece]:
-    """Partitions and what lies between them, in an order in which they can be run.
+    """Yield the partitions and the pieces between them, in an order in which they can run.
 
-    The rest is cut into as few pieces as partitions are: see `graph.partition.assign`.
+    The remaining nodes are cut into as few pieces as possible, as in `graph.partition.assign`.
     """
     flow = Dataflow(model.model)
     place = {node: index for index, node in enumerate(flow.nodes)}

@@ -1,9 +1,10 @@
-"""The generating sessions of one session group, and what they wrote, checked.
+"""The generating sessions of one session group, and their checked output.
 
-Sessions of a sharing group, and those of a model's parts where the EP can share, compile into one
-context: all but the last with `ep.share_ep_contexts`, the last with `ep.stop_share_ep_contexts`
-too; it writes the binary (real-eps.md section 6). All of them live until the workspace is closed:
-OpenVINO writes one binary only then, and their numbers are checked before anything is published.
+The sessions of a sharing group compile into one context; so do the sessions of a model's parts if
+the EP can share. Every session has `ep.share_ep_contexts`; the last also has
+`ep.stop_share_ep_contexts` and writes the binary (real-eps.md section 6). All sessions live until
+the workspace is closed, since OpenVINO otherwise does not write one binary, and since epctx checks
+their numbers before it publishes anything.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ from epctx.providers.onnxruntime.session import Generated
 
 _UNKNOWN: Final = Port(name="")
 _EXTERNAL_FROM: Final = 1 << 30
-"""Bytes of weights from which on ONNX Runtime writes those that stay on the CPU to a file: inside
-the model they would meet protobuf's 2 GB."""
+"""Bytes of weights. Above this total, ONNX Runtime writes the weights that stay on the CPU to a
+file, since the model would approach protobuf's limit of 2 GB."""
 _INSIDE_BELOW: Final = 2_000_000_000
-"""Bytes of weights that a model can hold inside, and its graph besides."""
+"""Bytes of weights that fit into a model beside its graph."""
 
 
 class Part(Struct, frozen=True, kw_only=True, eq=False):
-    """A partition, compiled.
+    """A compiled partition.
 
     Attributes:
-        stem: of the file names in the folder.
-        generated: its session, alive.
-        fragment: what takes its place; None if the EP took nothing of it.
+        stem: stem of the part's file names in the folder.
+        generated: the part's live session.
+        fragment: model that replaces the partition; None if the EP took none of its nodes.
     """
 
     model: str
@@ -65,8 +66,8 @@ class Part(Struct, frozen=True, kw_only=True, eq=False):
 class OrtWorkspace(Workspace):
     """The context that the generating sessions of one session group share.
 
-    Everything happens in a folder of its own inside the group's, so that two EPs of one group do
-    not meet; it is the current folder of the process while something is compiled.
+    Each EP of a group has a subfolder of its own in the group's folder, so that EPs do not
+    interfere. It is the current folder of the process during a compile.
 
     Raises:
         ManifestError: the prefix cannot be carried out.
@@ -92,13 +93,13 @@ class OrtWorkspace(Workspace):
     def compile(
         self, model: PartitionedModel, partitions: Sequence[Partition]
     ) -> Sequence[Replacement]:
-        """Compile the partitions of one model, a session each, in order.
+        """Compile the partitions of one model in order, each in a session of its own.
 
-        A partition of which the EP takes nothing gets no replacement: it stays on the CPU.
+        A partition of which the EP takes no node gets no replacement and stays on the CPU.
 
         Raises:
-            CompileError: the EP failed, or took nothing at all of a model that is not optional.
-            EpctxError: ONNX Runtime's CPU EP refuses what was written for the EP, too.
+            CompileError: the EP failed, or took no node of a model that is not optional.
+            EpctxError: ONNX Runtime's CPU EP also refuses the model that epctx wrote for the EP.
         """
         shares = self._shares(partitions)
         stems = self._stems(model.name, len(partitions))
@@ -124,10 +125,11 @@ class OrtWorkspace(Workspace):
         ]
 
     def finish(self) -> Sequence[ContextBinary]:
-        """Return the binaries: present, referred to, and read back if the EP's format is known.
+        """Return the binaries after checks; a binary is read back if the EP's format is known.
 
         Raises:
-            CompileError: a binary is missing, is referred to by nobody, or is not for these models.
+            CompileError: a binary is missing, does not match the models, or is referred to by no
+                model.
         """
         fragments = [part.fragment for part in self._parts if part.fragment is not None]
         if not fragments:
@@ -146,7 +148,7 @@ class OrtWorkspace(Workspace):
         return self._binaries.collect(fragments, shared=self._sharing)
 
     def close(self) -> None:
-        """Drop the sessions, in reverse order; end the sharing that nobody ended."""
+        """Drop the sessions in reverse order; end the sharing if no session has ended it."""
         if self._closed:
             return
         self._closed = True
@@ -188,8 +190,8 @@ class OrtWorkspace(Workspace):
         return self._provider.cannot_run()
 
     def boundaries(self, model: str) -> Sequence[Boundary]:
-        """Return the EPContext nodes of a model as the EP wrote them, with types and shapes of the
-        sessions.
+        """Return the EPContext nodes of a model as the EP wrote them, with the sessions' types and
+        shapes.
         """
         return [
             boundary
@@ -199,17 +201,19 @@ class OrtWorkspace(Workspace):
         ]
 
     def variants(self) -> Sequence[str]:
-        """Return the devices that one file is for, in words; none if it is for one."""
+        """Return the devices of a file for several devices, in words; empty if a file is for one
+        device.
+        """
         return tuple(self._provider.variants())
 
     def choose(self, variant: str) -> str | None:
-        """Compile all parts for one device alone, which is what runs from now on.
+        """Compile all parts again for one device alone; `run` then uses these sessions.
 
         Returns:
             How the graphs in the files for that device differ; None if no difference is visible.
 
         Raises:
-            CompileError: the EP failed, or took nothing.
+            CompileError: the EP failed, or took no node.
         """
         self._drop_alone()
         provider = self._provider.variants()[variant]
@@ -229,9 +233,10 @@ class OrtWorkspace(Workspace):
             self._alone.popitem()
 
     def left_out(self, model: str) -> Mapping[ir.Node, str | Refusal]:
-        """The nodes of a model's partitions that stayed on the CPU, and why, as far as it is told.
+        """Return the nodes of a model's partitions that stayed on the CPU, with reasons where
+        known.
 
-        Asks the EP once more, with a verbose log; nothing is compiled.
+        May ask the EP once more with a verbose log; nothing is compiled.
         """
         found: dict[ir.Node, str | Refusal] = {}
         for part in self._parts:
@@ -249,7 +254,7 @@ class OrtWorkspace(Workspace):
             log = session.ask_verbosely(f"{part.stem}.onnx", self._provider)
         reasons = self._provider.reasons(log)
         if sum(not node.name for node in left) > 1:
-            reasons = {name: why for name, why in reasons.items() if name}  # whose is not told
+            reasons = {name: why for name, why in reasons.items() if name}  # unnamed: ambiguous
         silent = f"{self._provider.name} did not take it, and does not say why"
         return {node: reasons.get(node.name or "", why or silent) for node, why in known.items()}
 
@@ -269,7 +274,7 @@ class OrtWorkspace(Workspace):
             return False
         if self._spec.sharing:
             return True
-        # Where sharing wants the weights inside the model, large parts get a binary each.
+        # If sharing needs the weights inside the model, parts too large for that get a binary each.
         largest = max(map(_weight, partitions), default=0)
         fits = not self._provider.shares_outside or largest < _INSIDE_BELOW
         return len(partitions) > 1 and self._provider.parts_share and fits
@@ -279,7 +284,9 @@ class OrtWorkspace(Workspace):
         return [stem, *(f"{stem}_{index}" for index in range(1, parts))]
 
     def _last_taken(self, stems: Sequence[str]) -> int:
-        """The last part that the EP takes something of: only such a session can stop sharing."""
+        """Return the index of the last part of which the EP takes a node: only that session can
+        stop sharing.
+        """
         for index in range(len(stems) - 1, 0, -1):
             if session.needs_compilation(f"{stems[index]}.onnx", self._provider):
                 return index
@@ -359,7 +366,9 @@ class OrtWorkspace(Workspace):
         )
 
     def _unable(self, parts: Sequence[Part]) -> Iterator[str]:
-        """Return the devices, of several, for which the EP alone takes nothing."""
+        """Yield a sentence for each device for which the EP takes no node, even for that device
+        alone.
+        """
         with chdir(self._folder):
             for name, alone in self._provider.variants().items():
                 if not any(session.needs_compilation(f"{p.stem}.onnx", alone) for p in parts):
@@ -386,10 +395,10 @@ class OrtWorkspace(Workspace):
 
 
 def _alone(part: Part, provider: OrtEp, spec: SessionGroupSpec, into: Path) -> Part:
-    """A part compiled again, by another EP.
+    """Compile a part again for one device alone.
 
     Raises:
-        CompileError: the EP failed, or took nothing.
+        CompileError: the EP failed, or took no node.
     """
     generated = session.generate(
         f"{part.stem}.onnx", provider, embed_mode=0, entries=spec.session_options, into=into
@@ -433,12 +442,14 @@ def _boundaries(live: ort.InferenceSession, made: ir.Model) -> Iterator[Boundary
 
 
 def _weight(partition: Partition) -> int:
-    """Bytes of a partition's initializers."""
+    """Return the bytes of a partition's initializers."""
     return sum(v.const_value.nbytes for v in partition.initializers if v.const_value is not None)
 
 
 def _shape_remedy(partition: Partition) -> str | None:
-    """Return a remedy for values of unknown shape: OpenVINO takes them for scalars, and fails."""
+    """Return a remedy for values of unknown shape, which OpenVINO treats as scalars and
+    fails on.
+    """
     unknown = [v.name for node in partition.nodes for v in node.outputs if v.shape is None]
     if not unknown:
         return None

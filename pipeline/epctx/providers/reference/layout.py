@@ -18,8 +18,8 @@ All integers are little endian. The file is
                     u64  offset of the section in the file, in bytes
                     u64  length of the section, in bytes
                     8s   zeros
-                    32s  checksum: BLAKE3 of the section; of DATA: of nothing, since TENS has a
-                         checksum for each of its tensors, and what is between them is zeros
+                    32s  checksum: BLAKE3 of the section; for DATA BLAKE3 of nothing, since TENS
+                         has a checksum for each tensor, and the bytes between tensors are zeros
 
 META, GRPH, MODL and TENS start at the next multiple of 8 after what is before them; DATA at the
 next multiple of 4096, also when it is empty. Every gap is filled with zeros, the last section ends
@@ -70,10 +70,10 @@ NO_CHECKSUM: Final = bytes(32)
 
 
 class Meta(Toolchain, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """META: what made the binary and what it needs, as `versions` has it.
+    """META: the toolchain that made the binary and the one that it needs, as in `options`.
 
     Attributes:
-        source: the EP's key, the `source` of the nodes that refer to it.
+        source: the EP's key, which is the `source` of the nodes that refer to the binary.
     """
 
     source: str
@@ -84,10 +84,10 @@ class GraphEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         name: unique in the binary; `partition_name` of the node that uses it.
-        model: file name of the model that it is a part of.
-        offset: of its ModelProto in MODL, in bytes.
-        length: of its ModelProto, in bytes.
-        weights: bytes of the table's tensors that it uses, each once.
+        model: file name of the model that the graph is a part of.
+        offset: offset of the graph's ModelProto in MODL, in bytes.
+        length: length of the ModelProto, in bytes.
+        weights: bytes of the table's tensors that the graph uses, each counted once.
     """
 
     name: str
@@ -106,7 +106,7 @@ class TensorEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def end(self) -> int:
-        """Offset of the first byte after it."""
+        """Offset of the first byte after the entry's bytes."""
         return self.offset + self.length
 
 
@@ -120,22 +120,22 @@ class Section(Struct, frozen=True, kw_only=True):
 
     @property
     def end(self) -> int:
-        """Offset of the first byte after it."""
+        """Offset of the first byte after the entry's bytes."""
         return self.offset + self.length
 
 
 def align(offset: int, alignment: int) -> int:
-    """The first multiple of `alignment` that is not before `offset`."""
+    """Return the first multiple of `alignment` at or after `offset`."""
     return -(-offset // alignment) * alignment
 
 
 def raw(digest: Digest) -> bytes:
-    """The 32 bytes of a BLAKE3 digest."""
+    """Return the 32 bytes of a BLAKE3 digest."""
     return bytes.fromhex(digest.hex)
 
 
 def pack_json(value: object) -> bytes:
-    """Canonical JSON of META's and GRPH's types."""
+    """Encode META's or GRPH's type as canonical JSON."""
     return msgspec.json.encode(value, order="sorted")
 
 
@@ -145,7 +145,7 @@ def pack_tensors(entries: Sequence[TensorEntry]) -> bytes:
 
 
 def pack_prefix(sections: Sequence[Section], size: int) -> bytes:
-    """Header and section table of a file of `size` bytes."""
+    """Pack header and section table of a file of `size` bytes."""
     zeros = bytes(8)
     table = b"".join(
         ENTRY.pack(s.kind, zeros[:4], s.offset, s.length, zeros, s.digest) for s in sections
@@ -158,9 +158,9 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Content of a node's `notes`, as canonical JSON.
 
     Attributes:
-        graph: the digest of the node's graph with its weights: a binary of another build, found
-            at the same place, is not taken for the node's own.
-        notes: the option `notes`.
+        graph: digest of the node's graph with its weights. It detects a binary of another build at
+            the same path.
+        notes: value of the option `notes`.
     """
 
     graph: str
@@ -168,5 +168,5 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def text(self) -> str:
-        """The attribute's value."""
+        """Value of the attribute."""
         return msgspec.json.encode(self, order="sorted").decode()

@@ -1,25 +1,26 @@
-"""Loading EPContext nodes: every node finds its graph, and only its own (`providers.contexts`).
+"""Load EPContext nodes: find each node's own graph (`providers.contexts`), and make its kernel.
 
-Kernels of the reference EP: ONNX Runtime CPU sessions over a context's graphs.
+Kernels of the reference EP are ONNX Runtime CPU sessions over a context's graphs.
 
-Weights are not copied: a session gets each as an OrtValue over the mapped context binary
-(`SessionOptions.add_initializer`, which uses the buffer itself; `add_external_initializers` copies
-it). Measured on onnxruntime 1.31.1:
+Weights are not copied. A session gets each weight as an OrtValue over the mapped context binary, by
+`SessionOptions.add_initializer`, which uses the buffer itself; `add_external_initializers` would
+copy the buffer. Measured on onnxruntime 1.31.1:
 
 - The initializer in the graph must be external, and name a file that exists. ONNX Runtime's
-  optimizers read *that file*, not the OrtValue (a wrong file gives wrong numbers, no error), so it
-  is the context binary itself, by offset; that nobody exchanged it is checked afterwards.
-- Prepacking copies every MatMul weight into anonymous memory, so it is off, unless numbers depend
-  on it (`graph.prepacking`).
+  optimizers read *that file*, not the OrtValue (a wrong file gives wrong numbers, no error), so the
+  initializer names the context binary itself, with an offset. After loading, epctx checks that the
+  file was not replaced.
+- Prepacking copies every MatMul weight into anonymous memory, so prepacking is off, unless numbers
+  depend on it (`graph.prepacking`).
 - Optimizations are on: without ONNX Runtime's layouts a Conv differs from a plain session by up to
-  6e-5 of the output's largest magnitude (ResNet-50), with them by 5e-6 (VGG-19). They make a copy
-  of Conv weights, in the layout of this CPU.
-- Spinning threads of one kernel take the cores from the next, so they do not spin.
+  6e-5 of the output's largest magnitude (ResNet-50), with them by 5e-6 (VGG-19). The optimizations
+  copy Conv weights into the layout of this CPU.
+- Spinning is off, since spinning threads of one kernel take the cores from the next.
 
-Whether a context binary is the one of a model's nodes, found out without running it.
+`misfits` tells whether a context binary belongs to a model's nodes, without running the model.
 
-Loading finds graphs that are missing or others; what a model says of the sizes of its inputs and
-outputs nothing would hold against the graph before the first run.
+Loading detects missing and wrong graphs. Only `misfits` compares the sizes of a model's inputs and
+outputs with the graph before the first run.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ _BUILD_AGAIN: Final = "build it again with this version of epctx"
 class ReferenceKernel(Struct, frozen=True, kw_only=True, eq=False):
     """A graph of a context, ready to run; a `Kernel` of providers.base.
 
-    It holds what its session reads from: the context's map, and the OrtValues over it.
+    The kernel keeps alive what its session reads: the context's map, and the OrtValues over the
+    map.
     """
 
     context: Context
@@ -75,18 +77,18 @@ class ReferenceKernel(Struct, frozen=True, kw_only=True, eq=False):
     outputs: tuple[str, ...]
 
     def compute(self, inputs: Sequence[ort.OrtValue]) -> Sequence[ort.OrtValue]:
-        """Run it; thread-safe, and it keeps nothing from one call to the next."""
+        """Run the graph. Thread-safe and stateless."""
         feeds = dict(zip(self.inputs, inputs, strict=True))
         found: Sequence[ort.OrtValue] = self.session.run_with_ort_values(self.outputs, feeds)
         return found
 
 
 def create_kernel(context: Context, graph: LoadedGraph, node: EPContextNode) -> ReferenceKernel:
-    """The kernel for `node`, from the graph that it names.
+    """Create the kernel for `node` from the node's graph.
 
     Raises:
-        InvalidGraph: the graph is not one that this EP writes, does not fit the node, or ONNX
-            Runtime refuses it.
+        InvalidGraph: this EP does not write such a graph, the graph does not match the node, or
+            ONNX Runtime refuses the graph.
     """
     where = f"graph {graph.entry.name!r} of {context.where}"
     model = parse_graph(graph, where)
@@ -115,10 +117,11 @@ def create_kernel(context: Context, graph: LoadedGraph, node: EPContextNode) -> 
 
 
 def parse_graph(graph: LoadedGraph, where: str) -> onnx.ModelProto:
-    """The graph as a model, its weights elsewhere in the context; `where` names the context.
+    """Parse the graph as a model, whose weights are elsewhere in the context; `where` names the
+    context.
 
     Raises:
-        InvalidGraph: it is none.
+        InvalidGraph: the graph is not an ONNX model.
     """
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(graph.proto)
@@ -128,7 +131,7 @@ def parse_graph(graph: LoadedGraph, where: str) -> onnx.ModelProto:
 
 
 def _entry(context: Context, tensor: onnx.TensorProto, where: str) -> TensorEntry:
-    """The entry of the tensor table that holds an external initializer's bytes."""
+    """Return the entry of the tensor table with an external initializer's bytes."""
     keys = {entry.key: entry.value for entry in tensor.external_data}
     match = _REFERENCE.fullmatch(keys.get("location", ""))
     entry = context.tensors.get(Digest("blake3", match[1])) if match else None
@@ -144,14 +147,14 @@ def _entry(context: Context, tensor: onnx.TensorProto, where: str) -> TensorEntr
 
 def _options(model: onnx.ModelProto) -> ort.SessionOptions:
     options = ort.SessionOptions()
-    # As the kernels compute it. The optimizers of ONNX Runtime 1.31.1 turn an initializer and keep
-    # its name: a session that was given the value finds it unturned. And fusions round otherwise;
-    # one of them is what such weights are for.
+    # Optimizations are off, so that the numbers are those of the kernels. The optimizers of ONNX
+    # Runtime 1.31.1 transpose an initializer and keep its name, but a bound value is not
+    # transposed. Fusions also round differently. Only blockwise weights need a fusion.
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = (
         level.ORT_ENABLE_ALL if numerics.dequantizes_in_blocks(model) else level.ORT_DISABLE_ALL
     )
-    options.log_severity_level = 3  # warnings are about the model's style, not for who runs it
+    options.log_severity_level = 3  # warnings concern the model's style, not its users
     for key, value in _SESSION_CONFIG.items():
         options.add_session_config_entry(key, value)
     if not numerics.depends_on_prepacking(model):
@@ -164,10 +167,12 @@ def _bind(
     bound: Sequence[tuple[onnx.TensorProto, TensorEntry]],
     options: ort.SessionOptions,
 ) -> tuple[ort.OrtValue, ...]:
-    """Give the session its weights; the protos then say where ONNX Runtime finds them itself."""
+    """Give the session its weights, and let the protos say where ONNX Runtime finds the weights
+    itself.
+    """
     names = [tensor.name for tensor, _ in bound]
     values = tuple(_ort_value(context.view, tensor, entry) for tensor, entry in bound)
-    if context.file is None:  # a payload has no file to refer to: here the weights are copied
+    if context.file is None:  # a payload has no file to refer to, so its weights are copied
         if names:
             options.add_external_initializers(names, list(values))
         return values
@@ -188,10 +193,10 @@ def _refer(tensor: onnx.TensorProto, **keys: str | int) -> None:
 
 
 def _ort_value(view: memoryview, tensor: onnx.TensorProto, entry: TensorEntry) -> ort.OrtValue:
-    """An OrtValue whose buffer is the tensor's bytes in the map.
+    """Make an OrtValue whose buffer is the tensor's bytes in the map.
 
-    Where several elements share a byte, numpy's shape is that of the elements, over fewer bytes;
-    numpy never touches them, and ONNX Runtime knows how many there are.
+    If several elements share a byte, the numpy array has the shape of the elements, over fewer
+    bytes. numpy never reads the elements, and ONNX Runtime knows their number.
     """
     width = ir.DataType(tensor.data_type).bitwidth
     shape = tuple(tensor.dims)
@@ -204,7 +209,7 @@ def _ort_value(view: memoryview, tensor: onnx.TensorProto, entry: TensorEntry) -
 
 
 def _refuse_other_files(model: onnx.ModelProto, bound: int, where: str) -> None:
-    """Let ONNX Runtime open no file that the binary itself names."""
+    """Refuse a graph that makes ONNX Runtime open a file of the graph's choice."""
     sparse = (part for t in protos.sparse_tensors(model) for part in (t.values, t.indices))
     tensors = (*protos.tensors(model), *sparse)
     if sum(t.data_location == onnx.TensorProto.EXTERNAL for t in tensors) != bound:
@@ -220,7 +225,7 @@ def _session(
             options,
             providers=[DEFAULT_EP],
         )
-    except Exception as error:  # onnxruntime's errors have no base of their own
+    except Exception as error:  # onnxruntime's errors have no common base class
         raise _unusable("is refused by ONNX Runtime", where, error) from error
     if context.file is not None and context.file.changed():
         raise InvalidGraph(
@@ -236,7 +241,7 @@ def _unusable(what: str, where: str, error: Exception | None = None) -> InvalidG
 
 
 def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
-    """Yield what of a context binary does not fit nodes that refer to it."""
+    """Yield each mismatch between a context binary and the nodes that refer to it."""
     context = reader.open_file(path.parent, path.name, where=path.name)
     contexts = [EPContextNode.from_ir(node) for node in nodes]
     try:
@@ -266,7 +271,7 @@ def _sizes(value: ir.Value | None) -> list[int | None] | None:
 
 
 def _same_sizes(one: list[int | None], other: list[int | None] | None) -> bool:
-    """Sizes that are known of both are the same."""
+    """Tell whether all sizes known on both sides are equal."""
     if other is None:
         return True
     return len(one) == len(other) and all(
@@ -275,7 +280,7 @@ def _same_sizes(one: list[int | None], other: list[int | None] | None) -> bool:
 
 
 class _Located(Struct, frozen=True, kw_only=True, eq=False):
-    """A graph and the context that has its weights: what lies in the shared workspace."""
+    """A graph in the shared workspace, with the context that has its weights."""
 
     context: Context
     graph: LoadedGraph
@@ -287,15 +292,15 @@ def load(
     folder: Path | None,
     shared: SharedContexts | None,
 ) -> list[ReferenceKernel]:
-    """A kernel for each node.
+    """Return a kernel for each node.
 
     Args:
-        host: what this host is.
-        folder: where context binaries are; None for a model from bytes without a path.
+        host: toolchain of this host.
+        folder: folder of the context binaries; None for a model from bytes without a path.
         shared: the shared workspace; None if not shared.
 
     Raises:
-        InvalidGraph: whatever the reason; what was taken is put back.
+        InvalidGraph: a node cannot be loaded, for any reason. Graphs that were taken are put back.
     """
 
     def read(primary: EPContextNode) -> dict[str, _Located]:
@@ -343,12 +348,12 @@ def _notes(node: EPContextNode) -> Notes:
 
 
 def _absent(node: EPContextNode, seen: Sequence[Mapping[str, _Located]]) -> InvalidGraph:
-    """A node's graph is in none of the contexts: what is there in its place, or where not."""
+    """Make the error for a node whose graph is in none of the contexts."""
     places = [place for context in seen for place in context.values()]
     for place in places:
         if place.graph.entry.name == node.partition_name:
             if str(place.graph.digest) == _notes(node).graph:
-                _agree(node, place)  # they are of another source
+                _agree(node, place)  # raises if the context is of another source
             return InvalidGraph(
                 f"has another graph {node.partition_name!r} than the node was built with",
                 where=place.context.where,
@@ -365,7 +370,7 @@ def _absent(node: EPContextNode, seen: Sequence[Mapping[str, _Located]]) -> Inva
 
 
 def _agree(node: EPContextNode, place: _Located) -> None:
-    """Check what the node says of its graph and context; an absent attribute agrees."""
+    """Check that the node's attributes match its graph and context. An absent attribute matches."""
     meta, entry = place.context.meta, place.graph.entry
     said = {
         "source": (node.source, meta.source),

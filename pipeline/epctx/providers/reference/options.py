@@ -1,17 +1,18 @@
-"""The options of the reference EP, parsed. Their schema is schemas/providers/
-ReferenceExecutionProvider.options.json; what it cannot say (versions compare) is checked here too,
-since options also come from the runtime's callers.
+"""The parsed options of the reference EP. Their schema is
+schemas/providers/ReferenceExecutionProvider.options.json. This module checks them again, since
+options also come from the runtime's callers, and it checks rules that a schema cannot express
+(comparing versions).
 
-Which context binaries a host can load: versions of SDK and driver, hardware architecture.
+A host can load a context binary if versions of SDK and driver, and hardware architecture, match.
 
 A version is one to four whole numbers with dots; missing ones are 0 (`1.2` is `1.2.0`).
 
 - `sdk_version`: at build the SDK that makes the binary, at load the runtime's SDK. Refused: another
-  major version, or a runtime older than what made it.
+  major version, or a runtime older than the SDK that made the binary.
 - `driver_version`: at build the least driver that the binary needs, at load the driver of this
   host. Refused: an older driver.
-- `hardware_architecture`: at build what the binary is compiled for, at load what this host is.
-  Refused: any other.
+- `hardware_architecture`: at build the target of the compile, at load the architecture of this
+  host. Refused: any other.
 
 Source: spec/ep-context-design.md, "Error Handling During EP Context Binary Loading".
 """
@@ -35,7 +36,7 @@ VERSION_PATTERN = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
 
 
 class Toolchain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An SDK, a driver and a hardware: those that a binary needs, or those of a host."""
+    """SDK, driver and hardware that a binary needs, or that a host has."""
 
     sdk_version: str
     driver_version: str
@@ -43,10 +44,10 @@ class Toolchain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def version_number(version: str) -> tuple[int, int, int, int]:
-    """A version as numbers that compare.
+    """Parse a version into a tuple of numbers that can be compared.
 
     Raises:
-        ValueError: it is not a version.
+        ValueError: the text is not a version.
     """
     if not VERSION_PATTERN.fullmatch(version):
         raise ValueError(f"{version!r} is not a version like 1.2.3")
@@ -56,10 +57,11 @@ def version_number(version: str) -> tuple[int, int, int, int]:
 
 
 def check_versions(needed: Toolchain, host: Toolchain, *, where: str) -> None:
-    """Make sure that `host` can load what `needed` made.
+    """Check that `host` can load a binary made with `needed`.
 
     Raises:
-        InvalidGraph: it cannot; both sides are named. Also when `needed` holds no versions.
+        InvalidGraph: the host cannot load the binary (names both versions), or `needed` holds an
+            invalid version.
     """
     try:
         sdk, driver = version_number(needed.sdk_version), version_number(needed.driver_version)
@@ -97,12 +99,13 @@ _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.+-]{0,62}[A-Za-z0-9
 
 
 class ReferenceOptions(Struct, frozen=True, kw_only=True):
-    """Options of a reference EP: what it takes, calls itself, and stands for.
+    """Options of a reference EP: the ops it takes, its key, and the toolchain it stands for.
 
     Attributes:
-        ops: the only ops it takes, `Op` or `domain::Op`; empty: all it can.
-        exclude_ops: ops it does not take.
-        source: its key: the nodes' `source`, and the `[ep]` of the binary's name.
+        ops: the only ops that the EP takes, as `Op` or `domain::Op`; empty for all ops that it can
+            run.
+        exclude_ops: ops that the EP does not take.
+        source: the EP's key, used as the nodes' `source` and as the `[ep]` of the binary's name.
         hardware_architecture: at build the target's, at load this host's.
         sdk_version: at build the SDK that makes the binary, at load the runtime's.
         driver_version: at build the least driver needed, at load this host's.
@@ -119,7 +122,7 @@ class ReferenceOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def toolchain(self) -> Toolchain:
-        """The versions, as a binary and a host have them."""
+        """The toolchain that the options describe."""
         return Toolchain(
             sdk_version=self.sdk_version,
             driver_version=self.driver_version,
@@ -128,10 +131,10 @@ class ReferenceOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, options: Mapping[str, OptionValue]) -> ReferenceOptions:
-        """Check and convert the options of a manifest entry or of a runtime's caller.
+        """Check and convert options from a manifest entry or from a caller of the runtime.
 
         Raises:
-            ManifestError: an unknown name, or a value that is not of the option's kind.
+            ManifestError: a name is unknown, or a value has the wrong type.
         """
         known = cls.__struct_fields__
         values: dict[str, str | tuple[str, ...]] = {}

@@ -1,7 +1,7 @@
-"""The reference EP: everything that an execution provider owes, without a vendor SDK.
+"""The reference EP: a complete execution provider without a vendor SDK.
 
-It runs all that ONNX Runtime's CPU EP runs, and is the executable specification of providers.base.
-This module imports nothing heavy: a plan asks it for its fingerprint.
+It runs every op that ONNX Runtime's CPU EP runs, and is the executable specification of
+providers.base. This module has no slow imports, since a plan asks for the EP's fingerprint.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TOLERANCES: Final[Mapping[Precision, tuple[float, float]]] = {
     "bfloat16": (0.999, 5e-2),
     "quantized": (0.999, 5e-2),
 }
-"""Least cosine and largest relative error, by precision."""
+"""Minimum cosine and maximum relative error, by precision."""
 
 
 class ReferenceExecutionProvider(ExecutionProvider):
@@ -54,7 +54,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
         options: as in schemas/providers/ReferenceExecutionProvider.options.json.
 
     Raises:
-        ManifestError: an unknown option, or a value that is not of the option's kind.
+        ManifestError: an option is unknown, or a value has the wrong type.
     """
 
     name = NAME
@@ -67,16 +67,16 @@ class ReferenceExecutionProvider(ExecutionProvider):
         self.sources = frozenset({self.options.source})
 
     def fingerprint(self) -> Fingerprint:
-        """Return the format; beside it the bytes depend on epctx and onnxruntime, never on the
-        host.
+        """Return the format version. The bytes also depend on epctx and onnxruntime, but never on
+        the host.
         """
         return Fingerprint(toolchain={"format": str(FORMAT_VERSION)})
 
     def get_capability(self, model: ir.Model) -> Capability:
-        """Return all nodes that ONNX Runtime's CPU EP runs, but those that the options leave out.
+        """Return the nodes that ONNX Runtime's CPU EP runs, except those that the options exclude.
 
         Raises:
-            ManifestError: `ops` or `exclude_ops` names an op that there is not.
+            ManifestError: `ops` or `exclude_ops` names an op that does not exist.
         """
         only, without = self._ops("ops", model), self._ops("exclude_ops", model)
         kernels = CpuKernels(model)
@@ -99,11 +99,11 @@ class ReferenceExecutionProvider(ExecutionProvider):
         return loading.load(nodes, self.options.toolchain, folder, shared)
 
     def recognizes(self, head: bytes) -> bool:
-        """Look for the magic bytes, which all format versions have."""
+        """Tell whether the file begins with the magic bytes, which all format versions share."""
         return head.startswith(MAGIC)
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
-        """Describe a context binary, for whichever host."""
+        """Describe a context binary, also one for another host."""
         from epctx.providers.reference.reader import open_file
 
         context = open_file(path.parent, path.name, where=str(path))
@@ -128,7 +128,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
         )
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
-        """Yield what of a context binary does not fit the nodes."""
+        """Yield each mismatch between a context binary and the nodes."""
         from epctx.providers.reference import loading
 
         yield from loading.misfits(path, nodes)
@@ -157,7 +157,9 @@ class ReferenceExecutionProvider(ExecutionProvider):
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
-        """Check that a model is for what the options describe: its nodes say it, not `info`."""
+        """Check that a model is for the host of the options. Uses the nodes' attributes, not
+        `info`.
+        """
         reason = self.cannot_load(nodes, Path(), sharing=False)
         if reason is not None:
             remedy = "build it with the `hardware_architecture` and `sdk_version` that it is for"
@@ -166,9 +168,9 @@ class ReferenceExecutionProvider(ExecutionProvider):
         return [Verdict(outcome="pass", message=f"made by {', '.join(sorted(made))}, as asked")]
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
-        """Return what ONNX Runtime itself computes, in parts: its fusions do not cross their
-        borders, which moved a ResNet-50 in 50 parts by 1.3e-5 of the largest magnitude (onnxruntime
-        1.31.1).
+        """Return limits for ONNX Runtime's own numbers, computed in parts. Fusions do not cross the
+        parts' borders, which moved a ResNet-50 in 50 parts by 1.3e-5 of the largest magnitude
+        (onnxruntime 1.31.1).
         """
         if not dtype.startswith(("float", "bfloat")):
             return Tolerance()
@@ -176,7 +178,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
         return Tolerance(cosine_min=cosine_min, max_rel=max_rel)
 
     def _ops(self, option: str, model: ir.Model) -> frozenset[tuple[str, str]]:
-        """An option's ops as (domain, op type), each one that there is."""
+        """Return an option's ops as (domain, op type), after checking that each exists."""
         names: tuple[str, ...] = getattr(self.options, option)
         functions = {(domain, name) for domain, name, _ in model.functions}
         ops = frozenset(_op(name) for name in names)

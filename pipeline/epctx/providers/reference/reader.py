@@ -1,7 +1,7 @@
-"""Reading a context binary: everything is checked before anything is used.
+"""Read a context binary; every byte is checked before any is used.
 
-A file that is not exactly what `layout` describes is an INVALID_GRAPH, whatever is wrong with it:
-no byte of it is outside a checksum, a fixed value or zeros.
+Any deviation from the format in `layout` is an INVALID_GRAPH. Every byte is covered by a checksum,
+or must be a fixed value or zero.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _COPY_AGAIN = "copy it again from where it was built, or build it again"
 
 
 class Context(Struct, frozen=True, kw_only=True, eq=False):
-    """A context binary, checked and mapped; its graphs share its weights.
+    """A checked and mapped context binary, whose graphs share its weights.
 
     Attributes:
-        where: the file or node that it comes from, for messages.
-        view: all bytes of it, read-only.
+        where: the file or node with the binary, for messages.
+        view: all bytes of the binary, read-only.
         file: the mapped file; None for an embedded payload.
-        meta: what made it and what it needs.
-        graphs: by name.
-        tensors: by digest of their bytes.
+        meta: content of META.
+        graphs: graphs by name.
+        tensors: table entries by digest of their bytes.
     """
 
     where: str
@@ -63,7 +63,7 @@ class Context(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class LoadedGraph(Struct, frozen=True, kw_only=True):
-    """A graph of a context: its ModelProto and the digest of that."""
+    """A graph of a context: its ModelProto and the digest of the ModelProto."""
 
     entry: GraphEntry
     proto: bytes
@@ -74,20 +74,20 @@ def open_file(folder: Path, location: str, *, where: str) -> Context:
     """Read the context binary at `location`, a path with `/` inside `folder`.
 
     Args:
-        where: what refers to it, for messages.
+        where: the node that refers to the binary, for messages.
 
     Raises:
-        InvalidGraph: the path leads out of the folder or to no regular file, or the file is not a
-            whole and sound context binary.
+        InvalidGraph: the path leads out of the folder, or not to a regular file, or the file is not
+            a complete and valid context binary.
     """
     return read_file(contexts.open_binary(folder, location, where=where))
 
 
 def read_file(file: DataFile) -> Context:
-    """Read a context binary that is open.
+    """Read an open context binary.
 
     Raises:
-        InvalidGraph: it is not a whole and sound one.
+        InvalidGraph: the file is not a complete and valid context binary.
     """
     return _read(file.view(), file, where=str(file.folder / file.location))
 
@@ -116,7 +116,7 @@ def _read(view: memoryview, file: DataFile | None, *, where: str) -> Context:
 
 
 class _Unsound(Exception):
-    """Fault of the bytes; `_read` adds where they are."""
+    """A fault in the bytes; `_read` adds the location."""
 
 
 def _sections(view: memoryview) -> dict[bytes, Section]:
@@ -163,7 +163,7 @@ def _bytes(view: memoryview, section: Section) -> memoryview:
 
 
 def _follows(view: memoryview, end: int, offset: int, alignment: int) -> None:
-    """Check that `offset` is the next place after `end`, with zeros in between."""
+    """Check that `offset` is the next aligned offset after `end`, with zeros in between."""
     if offset != align(end, alignment) or offset > len(view):
         raise _Unsound(f"a part starts at {offset}, not at {align(end, alignment)}")
     if any(view[end:offset]):
@@ -219,6 +219,8 @@ def _tensors(view: memoryview, table: Section, data: Section) -> dict[Digest, Te
 
 
 def _hash(view: memoryview) -> Digest:
-    """BLAKE3 on all cores: weights are most of a file, and a session waits for it."""
+    """Hash with BLAKE3 on all cores, since weights are most of a file and a session waits for the
+    hash.
+    """
     hasher = blake3.blake3(view, max_threads=blake3.blake3.AUTO)
     return Digest("blake3", hasher.hexdigest())

@@ -1,12 +1,12 @@
-"""Compiling: the sessions of a session group put their graphs into one context.
+"""Compile: the sessions of a session group put their graphs into one context.
 
 Source: spec/ep-context-design.md, "Implementation Guidelines for EPContext Model Generation with
 Weight Sharing" and "EP Context Cache Model Generation Guidelines".
 
-A partition as a graph of the context binary: its weights taken out, by content.
+`lower` makes a partition a graph of the context binary: it takes the weights out, by content.
 
-What stays in the graph is small, or may be read by ONNX Runtime before weights are bound: shapes,
-axes, splits. Weights inside control-flow bodies and Constant nodes come out too.
+Small tensors stay in the graph, and tensors that ONNX Runtime may read before weights are bound
+(shapes, axes, splits). Weights inside control-flow bodies and Constant nodes are taken out too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Chunks = Callable[[], Iterator[Buffer]]
 
 
 class Weight(Struct, frozen=True, kw_only=True):
-    """A tensor's bytes, by content: `length` > 0, and where they come from."""
+    """A tensor's bytes, identified by content: `length` > 0, and their source."""
 
     digest: Digest
     length: int
@@ -63,7 +63,7 @@ class Weight(Struct, frozen=True, kw_only=True):
 
 
 class Graph(Struct, frozen=True, kw_only=True):
-    """A graph to be stored: its ModelProto, and the weights that it refers to by digest."""
+    """A graph to store: its ModelProto, and the weights that the ModelProto refers to by digest."""
 
     name: str
     model: str
@@ -72,23 +72,27 @@ class Graph(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> Digest:
-        """Identifies the graph with its weights."""
+        """Digest of the graph with its weights."""
         return of_bytes(self.proto)
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of its weights, each content once."""
+        """Bytes of the graph's weights, each content counted once."""
         return sum({w.digest: w.length for w in self.weights}.values())
 
 
 class ContextWriter(Struct, kw_only=True):
-    """The graphs and weights of one context. The same graphs in the same order: the same bytes."""
+    """Writer of the graphs and weights of one context. The same graphs in the same order give the
+    same bytes.
+    """
 
     meta: Meta
     graphs: list[Graph] = field(default_factory=list)
 
     def chunks(self) -> Iterator[Buffer]:
-        """The file, in pieces; no weight is held. `layout` says what it is made of."""
+        """Yield the file in pieces, without holding weights in memory. `layout` describes the
+        format.
+        """
         weights = self._weights()
         contents = [pack_json(self.meta), pack_json(self._entries()), self._protos()]
         lengths = [*map(len, contents), TENSOR.size * len(weights)]
@@ -141,7 +145,7 @@ class ContextWriter(Struct, kw_only=True):
 
 
 def _place(start: int, lengths: Sequence[int], alignment: int) -> list[int]:
-    """Offsets of parts of these lengths, one after the other, each aligned."""
+    """Return the aligned offsets of consecutive parts of these lengths."""
     offsets = []
     for length in lengths:
         offsets.append(align(start, alignment))
@@ -161,20 +165,21 @@ INLINE_BYTES = 1024
 """Tensors smaller than this stay in the graph."""
 
 INLINE_INDICES = 8192
-"""One-dimensional integers up to this many stay in the graph: shape inference may need them."""
+"""One-dimensional integer tensors with up to this many elements stay in the graph, since shape
+inference may need them."""
 
 _STORED_WIDTHS = frozenset({2, 4, 8, 16, 32, 64})
-"""Bits of an element that ONNX Runtime takes from a buffer."""
+"""Element widths, in bits, that ONNX Runtime takes from a buffer."""
 _NOT_STORED = frozenset({ir.DataType.STRING, ir.DataType.COMPLEX64})
 
 
 def lower(subgraph: ir.Model, *, name: str, model: str) -> Graph:
-    """Take the weights out of a partition's model, which is changed.
+    """Take the weights out of a partition's model. Changes the model.
 
     Args:
-        subgraph: a model of the partition alone.
-        name: the graph's name in the context.
-        model: file name of the model that it is a part of.
+        subgraph: model of the partition alone.
+        name: name of the graph in the context.
+        model: file name of the model that the partition is a part of.
     """
     LiftConstantsToInitializersPass(size_limit=INLINE_BYTES // 8)(subgraph)
     _hoist(subgraph)
@@ -191,7 +196,7 @@ def lower(subgraph: ir.Model, *, name: str, model: str) -> Graph:
 
 
 def is_stored(tensor: ir.TensorProtocol) -> bool:
-    """Tell whether a tensor goes into the table of tensors."""
+    """Tell whether a tensor is stored in the table of tensors."""
     if tensor.dtype in _NOT_STORED or tensor.dtype.bitwidth not in _STORED_WIDTHS:
         return False
     integers = tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64)
@@ -217,7 +222,7 @@ def _hoist(model: ir.Model) -> None:
 
 
 def _fresh_names(model: ir.Model) -> Iterator[str]:
-    """Names that no value of any graph has, always the same for the same model."""
+    """Yield names that no value of any graph has. Deterministic for a model."""
     taken: set[str | None] = set()
     for graph in model.graphs():
         taken.update(value.name for value in (*graph.inputs, *graph.initializers.values()))
@@ -226,15 +231,15 @@ def _fresh_names(model: ir.Model) -> Iterator[str]:
 
 
 LARGEST_PAYLOAD = 2**31 - 2**20
-"""Bytes: what protobuf holds, less room for the model around the payload."""
+"""Largest payload in bytes: protobuf's limit, less room for the model around the payload."""
 
 
 class ReferenceWorkspace(Workspace):
     """The graphs that the sessions so far have compiled.
 
-    The first session names the context binary, whether or not it has a graph in it. `max_size` of
-    a node is the bytes of stored weights of the largest graph that its model has in the context:
-    what a runtime must be able to map at once to run any of them.
+    The first session names the context binary, even if it compiled no graph. A node's `max_size` is
+    the stored weights, in bytes, of the largest graph that the node's model has in the context. A
+    runtime must be able to map that much at once to run any of these graphs.
     """
 
     def __init__(self, options: ReferenceOptions, session_group: SessionGroupSpec) -> None:
@@ -248,8 +253,8 @@ class ReferenceWorkspace(Workspace):
         """Compile one model's partitions: one session.
 
         Raises:
-            CompileError: embedding and sharing do not go together, a graph of this name is in the
-                context already, or the payload would exceed what an ONNX model holds.
+            CompileError: the group both embeds and shares, the context already has a graph of this
+                name, or the payload is too large for an ONNX model.
         """
         if self._spec.embed_mode and self._spec.sharing:
             raise CompileError(
@@ -266,13 +271,15 @@ class ReferenceWorkspace(Workspace):
         ]
 
     def finish(self) -> Sequence[ContextBinary]:
-        """The binary, `[first model]_[ep].bin`; none when embedded or when nothing was compiled."""
+        """Return the binary, `[first model]_[ep].bin`; an empty list if embedded or if nothing was
+        compiled.
+        """
         if self._spec.embed_mode or not self._writer.graphs:
             return ()
         return (ContextBinary(name=self._binary, chunks=self._writer.chunks),)
 
     def close(self) -> None:
-        """Forget all graphs: whoever compiles next is the first session."""
+        """Drop all graphs; the next compile is then the first session."""
         self._writer = self._empty()
 
     @property

@@ -8,7 +8,7 @@
     then         the document: producer, version, blob_metadata_map: {name: {data_offset, size}}
     then         the blobs, each the serialized model of one EPContext node
 
-Found out from what onnxruntime-ep-openvino 1.8.1 writes (format 1, document version 1.1.0).
+Derived from files by onnxruntime-ep-openvino 1.8.1 (format 1, document version 1.1.0).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from epctx.graph.weights.data_file import DataFile
 MAGIC: Final = b"OVEP_BIN"
 _HEADER: Final = struct.Struct("<8sQQQQ")
 _ALIGNMENT: Final = 65536
-"""Of blobs and of the file's end."""
+"""Alignment of blobs and of the file's end, in bytes."""
 
 _NUMBERS: Final = {0x01: "<d", 0x10: "<i", 0x11: "<q", 0x12: "<q"}
 """BSON's types of numbers: double, int32, timestamp, int64."""
@@ -52,11 +52,11 @@ class OpenVinoBinary(Struct, frozen=True, kw_only=True):
 
 
 class Malformed(ValueError):
-    """The file is no such binary, or a broken one."""
+    """The file is not an OpenVINO context binary, or is broken."""
 
 
 def read(path: Path) -> OpenVinoBinary:
-    """Read the table of a context binary; no blob is read.
+    """Read the table of a context binary, without the blobs.
 
     Raises:
         Malformed: the header, the document or a blob's place is wrong.
@@ -86,7 +86,7 @@ def merge(paths: Sequence[Path]) -> Iterator[Buffer]:
     """Yield one binary with the blobs of several, in the order of their names.
 
     Raises:
-        Malformed: one of them is broken, by another version, or has a name that another has.
+        Malformed: a binary is broken or of another version, or two have a blob of the same name.
     """
     binaries = [read(path) for path in paths]
     makers = sorted({(binary.producer, binary.version) for binary in binaries})
@@ -100,7 +100,7 @@ def merge(paths: Sequence[Path]) -> Iterator[Buffer]:
                     f"{path.name} and {sources[blob.name][0].name} both have {blob.name}"
                 )
             sources[blob.name] = (path, blob)
-    # The table's size does not depend on the offsets: it has 64 bits for each.
+    # The table's size does not depend on the offsets, which have 64 bits each.
     places = dict.fromkeys(sources, 0)
     end = _HEADER.size + len(_table(places, sources, *makers[0]))
     for name in sorted(sources):

@@ -1,13 +1,13 @@
-"""Intel's OpenVINO execution provider, the plugin: all that epctx knows of it.
+"""Intel's OpenVINO plugin EP, with all facts that epctx knows about it.
 
 Measured on onnxruntime-ep-openvino 1.8.1 (OpenVINO 2026.4.1) with onnxruntime 1.31.1, Linux x86-64,
-CPU device (real-eps.md). Beyond what stands there: the plugin offers virtual NPUs when its
-registration name ends with `.virtual` (platforms 4000, 5010, 5020, 6010), but the Linux wheel lacks
-the NPU compiler, so they compile nowhere but where it is installed. With `ep.share_ep_contexts` and
-external weights it writes the weights' places (file, offset) into the binary in the place of the
-weights, and refuses two models whose weights of one name lie at different places. It loads no model
-with two embedded contexts ("Multiple embedded native EPContext main contexts are not supported").
-Where the CPU is not Intel's it registers without an error and offers no CPU device (AMD EPYC).
+CPU device (real-eps.md). Further facts: the plugin offers virtual NPUs when its registration name
+ends with `.virtual` (platforms 4000, 5010, 5020, 6010), but they compile only where the NPU
+compiler is installed, and the Linux wheel lacks it. With `ep.share_ep_contexts` and external
+weights it writes the weights' locations (file, offset) into the binary instead of the weights, and
+refuses two models that have weights of the same name at different locations. It loads no model with
+two embedded contexts ("Multiple embedded native EPContext main contexts are not supported"). On a
+CPU by another vendor (AMD EPYC) the plugin registers without an error and offers no CPU device.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ if TYPE_CHECKING:
 
 
 def config_of(inline: str | None, file: str | None) -> Mapping[str, Mapping[str, object]]:
-    """Read the properties by device, from JSON text or a JSON file; empty without either.
+    """Read the properties by device from JSON text or a JSON file; empty if neither is given.
 
     Raises:
-        ManifestError: both are given; the file cannot be read; it is no object of objects.
+        ManifestError: both are given, the file cannot be read, or the JSON is not an object of
+            objects.
     """
     if inline is not None and file is not None:
         raise ManifestError(
@@ -82,10 +83,10 @@ def config_of(inline: str | None, file: str | None) -> Mapping[str, Mapping[str,
 
 
 def properties_of(config: Mapping[str, Mapping[str, object]], device: str) -> Mapping[str, object]:
-    """The device's own properties.
+    """Return the device's own properties.
 
     Raises:
-        ManifestError: there are some that OpenVINO would ignore, or that epctx must decide.
+        ManifestError: OpenVINO would ignore a property, or epctx must set it.
     """
     kind = device.partition(".")[0]
     for name, properties in config.items():
@@ -115,7 +116,9 @@ def _bad_config(where: str, why: str) -> ManifestError:
 
 
 def _is_decoding(node: ir.Node) -> bool:
-    """Attention of a decoder at sequence 1: scores of a single row, to which a bias was added."""
+    """Tell whether a Softmax is attention of a decoder at sequence 1: single-row scores plus a
+    bias.
+    """
     scores = node.inputs[0]
     if scores is None or scores.shape is None or len(scores.shape) < 2:
         return False
@@ -154,8 +157,8 @@ _MEASURED: Final = "1.8.1"
 _OFFERS: Final = "offers devices on Intel CPUs only"
 _OTHER_DEVICES: Final = ("gpu_plugin", "npu_plugin", "auto_plugin", "hetero_plugin", "auto_batch")
 _INSTRUCTIONS: Final = ("sse", "ssse", "avx", "amx", "fma", "f16c", "pni", "popcnt", "bmi", "asimd")
-"""Prefixes of the instruction set extensions that count; a CPU's other flags change with its
-microcode and its kernel, and no byte with them."""
+"""Prefixes of the instruction set extensions in the fingerprint. A CPU's other flags change with
+microcode and kernel, and do not affect the bytes."""
 
 
 class OpenVINOExecutionProvider(OrtProvider):
@@ -163,7 +166,7 @@ class OpenVINOExecutionProvider(OrtProvider):
 
     Raises:
         ProviderUnavailable: onnxruntime-ep-openvino is not installed.
-        ManifestError: options that the plugin would ignore without a word.
+        ManifestError: the plugin would silently ignore an option.
     """
 
     name = "OpenVINOExecutionProvider"
@@ -201,7 +204,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         self._options = given
 
     def add_to(self, options: ort.SessionOptions) -> None:
-        """Add OpenVINO's device of `device_type`; the plugin itself ignores that option."""
+        """Add OpenVINO's device of `device_type`, since the plugin itself ignores that option."""
         devices = self.ep_devices()
         for device in devices:
             if self._is_wanted(device):
@@ -210,11 +213,11 @@ class OpenVINOExecutionProvider(OrtProvider):
         raise self.unavailable() or self._lacking(devices)
 
     def unavailable(self) -> ProviderUnavailable | None:
-        """Return an error if its devices are hidden, or its CPU device is wanted and the CPU is not
-        Intel's.
+        """Return an error if the EP's devices are hidden, or if `device_type` is CPU and the CPU is
+        not Intel's; else None.
 
-        Of other versions than the one that was measured the device list tells (`add_to`), and of
-        GPUs and NPUs too, which may be Intel's beside any CPU.
+        For plugin versions that were not measured, and for GPUs and NPUs, which may be Intel's
+        beside any CPU, only the device list tells (`add_to`).
         """
         if (obstacle := super().unavailable()) is not None:
             return obstacle
@@ -223,7 +226,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         return self._refused() if _foreign_cpu() else None
 
     def _lacking(self, devices: Sequence[ort.OrtEpDevice]) -> ProviderUnavailable:
-        """Make the error that none of `devices` is the wanted one."""
+        """Make the error for a host without the wanted device."""
         if self._device == "CPU" and not devices and _foreign_cpu():
             return self._refused()
         have = "; ".join(describe(device) for device in devices)
@@ -238,9 +241,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         )
 
     def _refused(self) -> ProviderUnavailable:
-        """Make the error for a CPU of another vendor: the plugin itself ignores it without a
-        message.
-        """
+        """Make the error for a CPU of another vendor, which the plugin silently ignores."""
         return ProviderUnavailable(
             f"its plugin {self._package.version} {_OFFERS}, this one is {_vendor()}",
             where=self.name,
@@ -250,9 +251,9 @@ class OpenVINOExecutionProvider(OrtProvider):
         )
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
-        """OpenVINO's devices on this host; with `npu_platform` the virtual NPUs.
+        """Return OpenVINO's devices on this host; with `npu_platform` the virtual NPUs.
 
-        AUTO, which is another EP to onnxruntime, cannot make a context.
+        AUTO is a separate EP in onnxruntime, and cannot make a context.
         """
         virtual = ""
         if self._platform is not None:
@@ -274,10 +275,11 @@ class OpenVINOExecutionProvider(OrtProvider):
         return plugin.devices()
 
     def own_fingerprint(self) -> Fingerprint:
-        """The package's version, its libraries for the device, and the host's instruction set.
+        """Return the package's version, its libraries for the device, and the host's instruction
+        set.
 
-        OpenVINO writes the instruction set into the binary, and compiles for it (section 1). The
-        number of cores is not in it: the compile is kept on one.
+        OpenVINO compiles for the instruction set and writes it into the binary (section 1). The
+        number of cores is left out, since the compile runs on one core.
         """
         skipped = () if self._device != "CPU" else _OTHER_DEVICES
         own = [
@@ -299,14 +301,17 @@ class OpenVINOExecutionProvider(OrtProvider):
         )
 
     def compiling(self) -> AbstractContextManager[None]:
-        """Keep to one core: OpenVINO compiles other graphs for other numbers of cores (section 1).
+        """Keep the process on one core, since OpenVINO's graphs depend on the number of cores
+        (section 1).
 
-        It counts them when its library is loaded, and none of its properties changes that.
+        OpenVINO counts the cores when its library is loaded, and no property changes the count.
         """
         return host.one_core()
 
     def place_prefix(self, node: ir.Node, prefix: str) -> None:
-        """Into the node name; the partition name, which the blob must have, got it by the stem."""
+        """Put the prefix into the node name. The partition name, which is the blob's name, has it
+        already from the file's stem.
+        """
         name = node.attributes["partition_name"].as_string()
         if not name.startswith(prefix):
             raise CompileError(
@@ -316,13 +321,13 @@ class OpenVINOExecutionProvider(OrtProvider):
         super().place_prefix(node, prefix)
 
     def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
-        """Ask the EP node by node: its log does not tell."""
+        """Ask the EP node by node, since its log does not tell."""
         from epctx.providers.onnxruntime import capability
 
         return capability.left_one_by_one(model, partition, self)
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
-        """Check that the nodes' partitions are the blobs of the binary."""
+        """Check that each node's partition is a blob of the binary."""
         try:
             found = openvino_binary.read(binary)
         except openvino_binary.Malformed as error:
@@ -334,14 +339,15 @@ class OpenVINOExecutionProvider(OrtProvider):
             raise _misfit(binary, why)
 
     def recognizes(self, head: bytes) -> bool:
-        """Look for OVEP_BIN."""
+        """Tell whether the file begins with OVEP_BIN."""
         return head.startswith(openvino_binary.MAGIC)
 
     def merge_binaries(self, binaries: Sequence[Path]) -> Iterator[Buffer]:
-        """Merge binaries into one for a session: it looks for every graph in the first.
+        """Merge binaries into one, since a session looks for every graph in the first binary.
 
-        "Blob not found" (onnxruntime-ep-openvino 1.8.1); with several embedded ones, "Multiple
-        embedded native EPContext main contexts are not supported".
+        With several binaries, onnxruntime-ep-openvino 1.8.1 fails with "Blob not found"; with
+        several embedded contexts, with "Multiple embedded native EPContext main contexts are not
+        supported".
         """
         try:
             yield from openvino_binary.merge(binaries)
@@ -369,7 +375,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         )
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
-        """Yield nodes whose partition is no blob of the binary."""
+        """Yield a message for each node whose partition is not a blob of the binary."""
         blobs = {blob.name for blob in _read(path).blobs}
         for node in nodes:
             attribute = node.attributes.get("partition_name")
@@ -380,7 +386,7 @@ class OpenVINOExecutionProvider(OrtProvider):
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
-        """Check that the model says, in the plugin's form, what it is compatible with."""
+        """Check that the model has a compatibility string in the plugin's form."""
         again = "build it again; onnxruntime-ep-openvino 1.8 and later write it"
         if info is None:
             message = f"it has no {COMPATIBILITY}{self.name}"
@@ -400,7 +406,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         *,
         sharing: bool,
     ) -> str | None:
-        """Refuse a model for another device than this host has."""
+        """Return why this host's device cannot load a model; None if nothing speaks against it."""
         if self._platform is not None:
             return f"it is for an NPU of platform {self._platform}, which this host does not have"
         if (obstacle := self.unavailable()) is not None:
@@ -411,8 +417,8 @@ class OpenVINOExecutionProvider(OrtProvider):
         return None
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
-        """Return float32's limits unless a property, the model or the CPU's bfloat16 units say
-        less.
+        """Return float32's limits, unless a property, the model or the CPU's bfloat16 units lower
+        the precision.
         """
         if precision == "quantized":
             return Tolerance(cosine_min=0.99, max_rel=0.5)
@@ -426,13 +432,15 @@ class OpenVINOExecutionProvider(OrtProvider):
         return kinds[self._device.partition(".")[0]]
 
     def inference_options(self) -> Mapping[str, str]:
-        """Return all options but the device, which is selected: OpenVINO applies properties on
-        import.
+        """Return all options except the device, which is selected separately. OpenVINO applies
+        properties on import.
         """
         return self._options
 
     def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
-        """Describe the device of `device_type`; of several of a kind the one with its number."""
+        """Describe the device of `device_type`; among several of a kind, the one with its
+        number.
+        """
         return OnDevice(
             ep=self.name,
             registration=self.name,
@@ -447,8 +455,8 @@ class OpenVINOExecutionProvider(OrtProvider):
         hint = str(self._properties.get("INFERENCE_PRECISION_HINT", "")).lower()
         if hint:
             return hint in ("f32", "fp32", "float")
-        # OpenVINO computes in bfloat16 by itself where the CPU has units for it, and in float16
-        # on GPUs and NPUs.
+        # By default OpenVINO computes in bfloat16 on CPUs with units for it, and in float16 on GPUs
+        # and NPUs.
         native = {"amx_bf16", "amx_tile", "avx512_bf16", "bf16"}
         return self._device == "CPU" and not native & set(host.cpu().flags)
 
@@ -464,12 +472,14 @@ class OpenVINOExecutionProvider(OrtProvider):
 
 
 def _foreign_cpu() -> bool:
-    """Tell whether this host's CPU is known not to be Intel's; macOS does not tell the vendor."""
+    """Tell whether this host's CPU is known to be another vendor's; macOS does not tell the
+    vendor.
+    """
     return sys.platform != "darwin" and host.cpu().vendor not in ("", "GenuineIntel")
 
 
 def _vendor() -> str:
-    """The CPU's vendor in words: ARM numbers those who make its CPUs."""
+    """Return the CPU's vendor in words. On ARM the vendor is a number."""
     vendor = host.cpu().vendor
     return f"Arm's implementer {vendor}" if vendor.startswith("0x") else vendor
 

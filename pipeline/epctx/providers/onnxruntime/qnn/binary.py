@@ -1,8 +1,8 @@
-"""A QNN context binary, as the SDK's system library describes it.
+"""Read a QNN context binary with the SDK's system library.
 
-That library can crash on a corrupt binary (real-eps.md section 5, offset 374), so what comes from
-elsewhere is read in a process of its own, `binary_reader`. It finds a binary cut short, lengthened
-or overwritten with zeros, and no changed weight.
+That library can crash on a corrupt binary (real-eps.md section 5, offset 374), so binaries from
+outside are read in a process of its own, `binary_reader`. The library detects a truncated,
+lengthened or zeroed binary, but no changed weight.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ class QnnContext(Struct, frozen=True, kw_only=True):
     """A context for one chip.
 
     Attributes:
-        build_id: of the SDK that made it.
+        build_id: build id of the SDK that made the context.
         api: core API version.
-        blob: version of the HTP's part.
-        blob_size: of the HTP's part, in bytes.
-        size: of all of it, in bytes.
-        soc_model: QNN's number of the chip it is for; None if the format has none.
-        graphs: in the file's order; types have QNN's names without QNN_DATATYPE_, in lower case.
+        blob: version of the HTP blob.
+        blob_size: size of the HTP blob, in bytes.
+        size: size of the whole context, in bytes.
+        soc_model: QNN's number of the chip; None if the format has none.
+        graphs: the graphs in the file's order. Types have QNN's names in lower case, without
+            QNN_DATATYPE_.
     """
 
     build_id: str
@@ -51,8 +52,8 @@ class QnnBinary(Struct, frozen=True, kw_only=True):
     """A context binary.
 
     Attributes:
-        contexts: one; of a flexible binary one for each chip, by its name.
-        shared: of a flexible binary, the bytes of the weights that its contexts share.
+        contexts: the one context; for a flexible binary a context per chip, by the context's name.
+        shared: bytes of the weights that the contexts of a flexible binary share.
     """
 
     contexts: tuple[QnnContext, ...]
@@ -60,25 +61,25 @@ class QnnBinary(Struct, frozen=True, kw_only=True):
 
     @property
     def flexible(self) -> bool:
-        """The binary is for several chips."""
+        """True if the binary is for several chips."""
         return self.shared is not None
 
 
 def read(library: Path, binary: Path) -> QnnBinary:
-    """Read `binary` by `library` (libQnnSystem), once in a process.
+    """Read `binary` with `library` (libQnnSystem). Memoized in the process.
 
-    A file that was renamed since is known still, one that was written to is not.
+    The memo survives renaming the file, but not writing to it.
 
     Raises:
-        InvalidGraph: it is no such binary, or it is broken.
+        InvalidGraph: the file is not a QNN context binary, or is broken.
         ProviderUnavailable: the library cannot be loaded.
     """
     return _known(library, binary, _asked)
 
 
 def read_here(library: Path, binary: Path) -> QnnBinary:
-    """Read `binary` in this process. Only for what QNN itself has just written: its libraries are
-    loaded.
+    """Read `binary` in this process. Only for files that QNN has just written in this process,
+    where its libraries are loaded already.
     """
     return _known(library, binary, _read_here)
 

@@ -1,8 +1,8 @@
-"""Prints what QNN's system library reads in a context binary, as JSON.
+"""Print a context binary's content, as QNN's system library reads it, as JSON.
 
-`python -m epctx.providers.onnxruntime.qnn.binary_reader LIBRARY`, the binary's path on stdin: a
-process of its own, as the library may crash, and a small one, which imports nothing but the
-standard library. Of a flexible binary (`dlc`) it reads the context binary of each chip.
+Run as `python -m epctx.providers.onnxruntime.qnn.binary_reader LIBRARY`, with the binary's path on
+stdin. It is a process of its own because the library may crash, and imports only the standard
+library to stay small. In a flexible binary (`dlc`) it reads the context binary of each chip.
 
 The layouts are those of QNN's C headers (System/QnnSystemInterface.h, System/QnnSystemContext.h,
 QnnTypes.h, API 2.21 and later), on 64-bit systems. Tried with QAIRT 2.51.0.
@@ -22,9 +22,9 @@ from typing import IO, Final
 from epctx.providers.onnxruntime import supervisor
 
 MISSING: Final = 3
-"""Exit code: the library cannot be loaded, or is another one."""
+"""Exit code: the library cannot be loaded, or is not QNN's system library."""
 REFUSED: Final = 4
-"""Exit code: it refuses the binary."""
+"""Exit code: the library refuses the binary."""
 _ZIP: Final = b"PK"
 
 
@@ -36,7 +36,7 @@ class _Version(ctypes.Structure):
 
 
 class _Tensor(ctypes.Structure):
-    """Qnn_Tensor_t: version 1 and 2 agree in all that is read here."""
+    """Qnn_Tensor_t: versions 1 and 2 agree in all fields read here."""
 
     _fields_ = [
         ("version", ctypes.c_uint32),
@@ -48,7 +48,7 @@ class _Tensor(ctypes.Structure):
         ("quantization", ctypes.c_uint64 * 5),
         ("rank", ctypes.c_uint32),
         ("dimensions", ctypes.POINTER(ctypes.c_uint32)),
-        ("rest", ctypes.c_uint64 * 6),  # version 2 ends here; the union is as large as it
+        ("rest", ctypes.c_uint64 * 6),  # version 2 ends here; the union has this size
     ]
 
 
@@ -76,7 +76,7 @@ class _Graph(ctypes.Structure):
 
 
 class _BinaryV1(ctypes.Structure):
-    """Version 2 has one pointer more, at the end."""
+    """Version 2 has one more pointer at the end."""
 
     _fields_ = [
         ("backend", ctypes.c_uint32),
@@ -138,7 +138,7 @@ _Free = ctypes.CFUNCTYPE(ctypes.c_uint64, _Handle)
 
 
 class _Interface(ctypes.Structure):
-    """QnnSystemInterface_t; later API versions have more functions behind these."""
+    """QnnSystemInterface_t; later API versions append more functions."""
 
     _fields_ = [
         ("backend", ctypes.c_uint32),
@@ -156,7 +156,7 @@ class Unusable(Exception):
 
 
 class Refused(Exception):
-    """The library does not take the binary."""
+    """The library refuses the binary."""
 
 
 def _interface(library: str) -> _Interface:
@@ -172,7 +172,7 @@ def _interface(library: str) -> _Interface:
 
 
 def _read(interface: _Interface, stream: IO[bytes]) -> dict[str, object]:
-    # A private map: ctypes wants a writable buffer, the file stays as it is.
+    # A private map: ctypes needs a writable buffer, and the file must not change.
     mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     if mapped[: len(_ZIP)] != _ZIP:
         return {"contexts": [_parse(interface, mapped, 0, len(mapped))], "shared": None}
@@ -252,8 +252,8 @@ def contents(library: str, binary: str) -> dict[str, object]:
     """Read a binary in this process.
 
     Raises:
-        Unusable: the library cannot be loaded, or is another one.
-        Refused: it refuses the binary, which may be none.
+        Unusable: the library cannot be loaded, or is not QNN's system library.
+        Refused: the library refuses the file, which may not be a context binary.
     """
     try:
         interface = _interface(library)
@@ -267,7 +267,9 @@ def contents(library: str, binary: str) -> dict[str, object]:
 
 
 def main(library: str) -> int:
-    """Print what is in the binary that stdin names as JSON; the exit code is for `read`."""
+    """Print the content of the binary named on stdin as JSON; `binary.read` interprets the exit
+    code.
+    """
     try:
         print(json.dumps(contents(library, os.fsdecode(sys.stdin.buffer.read()))))
     except (Unusable, Refused) as error:

@@ -1,17 +1,17 @@
-"""QNN's flexible context binary, one file for several chips: a DLC, which is a ZIP.
+"""QNN's flexible context binary, one file for several chips, in DLC format (a ZIP).
 
 Measured with QAIRT 2.51: its entries are stored as they are (nothing is compressed), each at a
 multiple of 4096. `htp.cache.<chip>.0` is a context binary for one chip, which the system library
-reads by itself, but for its weights: these lie once, in `htp.shared.weights.<hash>`. `dlc.metadata`
-is JSON that says for each cache which chip it is for; a loader chooses by it.
+can read alone, without its weights. The weights are stored once, in `htp.shared.weights.<hash>`.
+`dlc.metadata` is JSON with the chip of each cache, by which a loader chooses.
 
-That JSON alone says when the file was made: a "timestamp" of 23 characters for the file, for each
-context and for each entry of caches and weights. Nothing else differs between two builds.
-`canonicalize` writes the first instant that a ZIP can name in their place: lengths, and so all
-offsets, stay, and there is no checksum to be mended, since QNN writes 0 where a ZIP has its CRCs.
-What loads a context chooses by the chip; that it looks at the time was not seen.
+Only that JSON holds the build time: a "timestamp" of 23 characters for the file, for each context
+and for each entry of caches and weights. Two builds differ in nothing else. `canonicalize` replaces
+each timestamp by the first instant that a ZIP can express. Lengths, and so all offsets, stay the
+same. No checksum needs an update, since QNN writes 0 for the ZIP's CRCs. A loader chooses by the
+chip, and was not seen to look at the time.
 
-Nothing but the standard library is imported here, as `binary_reader` reads with it.
+This module imports only the standard library, since `binary_reader` uses it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ _METADATA: Final = "dlc.metadata"
 _EPOCH: Final = b"1980-01-01 00:00:00 UTC"
 _TIMESTAMP: Final = re.compile(rb'(?<="timestamp": ")\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(?=")')
 _HEADER: Final = struct.Struct("<4s22xHH")
-"""Of an entry: what it begins with, and how long its name and its extra field are."""
+"""Local header of an entry: signature, length of its name, length of its extra field."""
 
 
 class Entry(NamedTuple):
-    """A part of the file. `offset`: of its content; `crc`: as the ZIP has it, 0 of QNN's."""
+    """An entry of the ZIP. `offset`: where the content begins; `crc`: the ZIP's CRC, 0 if QNN wrote
+    the file.
+    """
 
     name: str
     offset: int
@@ -44,16 +46,16 @@ class Entry(NamedTuple):
 
 
 def entries(stream: IO[bytes]) -> list[Entry]:
-    """The parts of a DLC, in the order of its table.
+    """Return the entries of a DLC, in the order of its table.
 
     Raises:
-        ValueError: it is no ZIP, a broken one, or one that is not stored as QNN stores it.
-        OSError: it cannot be read.
+        ValueError: the file is not a ZIP, is broken, or is not stored as QNN stores it.
+        OSError: the file cannot be read.
     """
     try:
         with zipfile.ZipFile(stream) as archive:
             found = archive.infolist()
-    # zipfile raises NotImplementedError for tables of versions of ZIP that it does not know.
+    # zipfile raises NotImplementedError for versions of ZIP that it does not know.
     except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error) as error:
         raise ValueError(f"its table cannot be read: {error}") from None
     end = stream.seek(0, 2)
@@ -77,8 +79,8 @@ def chips(stream: IO[bytes], parts: Sequence[Entry]) -> Mapping[str, int]:
     """Return the chip of each cache, from the metadata.
 
     Raises:
-        ValueError: it does not say.
-        OSError: it cannot be read.
+        ValueError: the metadata does not name the chips.
+        OSError: the file cannot be read.
     """
     for part in parts:
         if part.name.startswith(_METADATA):
@@ -92,13 +94,13 @@ def chips(stream: IO[bytes], parts: Sequence[Entry]) -> Mapping[str, int]:
 
 
 def canonicalize(path: Path) -> bool:
-    """Let a DLC not say when it was made. Returns whether it is one.
+    """Remove the build time from a DLC. Returns whether the file is a DLC.
 
-    One with checksums is another than QNN 2.51 writes, and stays as it is.
+    A DLC with checksums was not written by QNN 2.51, and is not changed.
 
     Raises:
-        ValueError: it is a broken ZIP.
-        OSError: it cannot be read or written.
+        ValueError: the file is a broken ZIP.
+        OSError: the file cannot be read or written.
     """
     with path.open("r+b") as stream:
         if stream.read(len(MAGIC)) != MAGIC:

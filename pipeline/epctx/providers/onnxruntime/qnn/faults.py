@@ -1,11 +1,11 @@
 """Nodes that QNN computes wrongly, or not at all (onnxruntime-qnn 2.7.0, QAIRT 2.51, x86).
 
-What QNN's verbose log tells of the nodes that it does not take, before it compiles.
+Also: reasons in QNN's verbose log, before the compile, for nodes that QNN does not take.
 
-onnxruntime-qnn 2.7.0 validates each node: it logs the QNN op that it would make of it with the
-types and sizes of its tensors, then PASSED, or FAILED with a reason. With
-`enable_framework_op_trace` it writes `qnn_op_trace.json`, after the compile only: the QNN ops of
-each node that it took, and of the others the same reason without op and types.
+onnxruntime-qnn 2.7.0 validates each node. It logs the QNN op for the node, with the types and sizes
+of the op's tensors, then PASSED, or FAILED with a reason. With `enable_framework_op_trace` it also
+writes `qnn_op_trace.json`, but only after the compile: the QNN ops of each node that it took, and
+for other nodes the same reason without op and types.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ if TYPE_CHECKING:
 
 
 _COLUMNS: Final = 32
-"""With a multiple of it QAIRT 2.51 compiled MatMulNBits of 4 and 8 bits to the same bytes, whatever
-malloc left in memory (`MALLOC_PERTURB_`); with 16, 47, 48, 272, 688, 1000 and 2736 it did not."""
+"""If the number of columns is a multiple of this, QAIRT 2.51 compiled MatMulNBits of 4 and 8 bits
+to the same bytes for any content of unset memory (`MALLOC_PERTURB_`); with 16, 47, 48, 272, 688,
+1000 and 2736 columns it did not."""
 
 _CONV: Final = frozenset({"Conv", "ConvTranspose"})
 
 
 def _is_float(node: ir.Node) -> bool:
-    """Tell whether the input was not quantized."""
+    """Tell whether the node's input is float, not dequantized."""
     given = node.inputs[0]
     producer = None if given is None else given.producer()
     return producer is None or producer.op_type != "DequantizeLinear"
 
 
 def _is_single(node: ir.Node) -> bool:
-    """Tell whether it normalizes one row at a time, as a decoder does at sequence 1."""
+    """Tell whether the node normalizes a single row, as in a decoder at sequence 1."""
     shape = None if node.inputs[0] is None else node.inputs[0].shape
     return shape is not None and len(shape) > 1 and shape[-2] == 1
 
@@ -72,11 +73,11 @@ KEPT_OFF: Final = (
 
 
 def kept_off(nodes: Sequence[ir.Node]) -> frozenset[ir.Node]:
-    """Return the nodes of a graph that must not be given to QNN, since they end the process.
+    """Return the nodes of a graph that must be kept off QNN, since they crash the process.
 
-    ONNX Runtime 1.31.1 moves the Transposes about a Conv, whose channels QNN has last, down the
-    graph. One that it moves through a Reshape to one dimension ends in an assertion. Such is
-    `as_strided` in the dynamo exports of ConvNeXt and EdgeNeXt (timm).
+    QNN has a Conv's channels last, so ONNX Runtime 1.31.1 puts Transposes around a Conv and moves
+    them down the graph. Moving a Transpose through a Reshape to one dimension fails an assertion.
+    `as_strided` in the dynamo exports of ConvNeXt and EdgeNeXt (timm) is such a Reshape.
     """
     flat = frozenset(filter(_flattens, nodes))
     if not flat:
@@ -88,7 +89,7 @@ def kept_off(nodes: Sequence[ir.Node]) -> frozenset[ir.Node]:
 
 
 def _flattens(node: ir.Node) -> bool:
-    """Tell whether a node is a Reshape of three dimensions at least to one."""
+    """Tell whether a node is a Reshape from at least three dimensions to one."""
     if node.op_type != "Reshape" or node.domain or node.inputs[0] is None:
         return False
     before, after = node.inputs[0].shape, node.outputs[0].shape
@@ -98,7 +99,7 @@ def _flattens(node: ir.Node) -> bool:
 def _reached(
     nodes: Sequence[ir.Node], beside: Callable[[ir.Node], Iterable[ir.Node]]
 ) -> set[ir.Node]:
-    """Return the neighbours of nodes, theirs, and so on."""
+    """Return all nodes that can be reached from `nodes` through `beside`."""
     found: set[ir.Node] = set()
     left = list(nodes)
     while left:
@@ -109,7 +110,9 @@ def _reached(
 
 
 def why_unstable(nodes: Sequence[ir.Node]) -> str | None:
-    """Return which weights in blocks QAIRT may write otherwise each time; None if it has none."""
+    """Name the blockwise weights that QAIRT may write differently in each build; None if there are
+    none.
+    """
     odd = [
         f"{node.name!r} of {node.attributes.get_int('N')} columns"
         for node in nodes
@@ -174,11 +177,13 @@ _REMEDIES: Final = (
     (r".*(?:must be static|must be constant|[Dd]ynamic)", _STATIC),
     (r"Failed to add node, Shape$", _STATIC),
 )
-"""Of reasons, with QNN's op behind it if it got so far, those that can be mended (2.7.0): how."""
+"""Patterns of reasons (followed by QNN's op, if known) to remedies (2.7.0)."""
 
 
 def refusals(log: str) -> Mapping[str, Refusal]:
-    """Return why nodes are left, by name, and the QNN op as which each was refused."""
+    """Return the reasons why nodes are left, by node name, each with the QNN op that was
+    refused.
+    """
     found: dict[str, Refusal] = {}
     before = 0
     for verdict in _VERDICT.finditer(log):
@@ -190,7 +195,7 @@ def refusals(log: str) -> Mapping[str, Refusal]:
 
 
 def _refusal(said: str, trial: str) -> Refusal:
-    # Of several sentences without a space between them, the first says it.
+    # The log joins sentences without a space; the first has the reason.
     why = _SENTENCES.split(said.strip())[0].rstrip(".")
     failed = [each["op"] for each in _FAILED.finditer(trial)]
     tried = [each for each in _TRIED.finditer(trial) if each["op"] in failed[-1:]]
@@ -203,7 +208,7 @@ def _refusal(said: str, trial: str) -> Refusal:
 
 
 def _tensors(listed: str) -> str:
-    """Types and sizes of tensors, as in `BOOL_8[2,8], INT_32[2,1,8,8,2]`."""
+    """List types and sizes of tensors, as in `BOOL_8[2,8], INT_32[2,1,8,8,2]`."""
     found = _TENSOR.findall(listed)
     return ", ".join(f"{kind}[{','.join(sizes.split())}]" for kind, sizes in found)
 

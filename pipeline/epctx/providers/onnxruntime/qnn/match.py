@@ -1,9 +1,9 @@
-"""A QNN context binary held against the EPContext nodes that refer to it.
+"""Compare a QNN context binary with the EPContext nodes that refer to it.
 
-QNN 2.7.0 binds a tensor of a graph to the input or output of the node that has its name, else to
-the one that the attribute `io_name_overrides` gives for it. If the node has that attribute and none
-fits, the process ends with SIGABRT. Without the attribute QNN binds by a position that depends on
-the order in which the rest of the model reads the outputs: wrong numbers, without an error.
+QNN 2.7.0 binds a tensor of a graph to the node's input or output of the same name, else to the one
+that the attribute `io_name_overrides` gives. If the node has that attribute and neither matches,
+the process ends with SIGABRT. Without the attribute QNN binds by a position that depends on the
+order in which the rest of the model reads the outputs. That gives wrong numbers without an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 FLEXIBLE: Final = "is_multi_soc_ep_context"
-"""The attribute of an EPContext node whose context binary is for several chips."""
+"""Attribute of an EPContext node whose context binary is for several chips."""
 
 
 def require(
@@ -37,15 +37,15 @@ def require(
     where: str,
     all_nodes: bool = True,
 ) -> None:
-    """Check that every node has its graph, inputs and outputs, for each of the chips of the
+    """Check that the binary has every node's graph, inputs and outputs, for each chip of the
     options.
 
     Args:
-        chips: those asked for; none: any.
-        all_nodes: the binary has no graphs of other nodes.
+        chips: the chips of the options; empty if any chip will do.
+        all_nodes: the binary must not have graphs of other nodes.
 
     Raises:
-        CompileError: something of that is not so.
+        CompileError: a graph, input, output or chip is missing or differs.
     """
     there = [each.soc_model for each in binary.contexts if each.soc_model is not None]
     if chips and there and sorted(there) != sorted(chips):
@@ -65,7 +65,8 @@ def _require_graphs(
 ) -> None:
     graphs = {graph.name: graph for graph in context.graphs}
     if len(nodes) == len(graphs) == 1:
-        # A single graph is found without its name, which a prefix may have changed in the node.
+        # QNN finds a single graph without its name, and a prefix may have changed the name in the
+        # node.
         _require_interface(context.graphs[0], nodes[0], where)
         return
     names = sorted(node.name or "" for node in nodes)
@@ -100,7 +101,7 @@ def _require_interface(graph: BinaryGraph, node: ir.Node, where: str) -> None:
 
 
 def _same_size(tensor: BinaryTensor, value: ir.Value) -> bool:
-    """QNN may write a scalar as one element, so sizes are compared where both are known."""
+    """Compare the sizes where both are known. QNN may write a scalar as one element."""
     shape = value.shape
     if shape is None or not shape.is_static():
         return True
@@ -122,9 +123,9 @@ class Compatibility(Struct, frozen=True, kw_only=True):
 
     Attributes:
         qairt: version of the SDK.
-        archs: for each chip the HTP architecture as the option asked for it; 0: by the chip.
+        archs: for each chip the HTP architecture of the option; 0 if the chip decided.
         chips: their numbers.
-        vtcms: for each chip VTCM as the option asked for it, in MiB; 0: QNN decided.
+        vtcms: for each chip the VTCM of the option, in MiB; 0 if QNN decided.
     """
 
     qairt: str
@@ -134,7 +135,7 @@ class Compatibility(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, info: str) -> Compatibility | None:
-        """Parse the string; None if its form is not that of onnxruntime-qnn 2.7."""
+        """Parse the string; None if it does not have the form of onnxruntime-qnn 2.7."""
         fields = info.split(":")
         lists = [field.split(",") for field in fields[4:7]]
         numbers = all(each.isdecimal() for listed in lists for each in listed)
@@ -148,8 +149,8 @@ def compatibility_verdict(info: str | None, options: QnnOptions, *, key: str) ->
     """Check that a model is for the chip, architecture and VTCM of the options.
 
     Args:
-        info: the model's string; None if it has none.
-        key: where the model has it.
+        info: the model's compatibility string; None if there is none.
+        key: metadata key of the string in the model.
     """
     if info is None:
         return Verdict(

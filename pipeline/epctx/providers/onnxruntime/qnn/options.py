@@ -1,6 +1,6 @@
-"""QNN's options: made explicit, and refused where QNN would take them for something else.
+"""QNN's options: made explicit, and refused where QNN would misread them.
 
-What QNN does with each was measured on onnxruntime-qnn 2.7.0 (real-eps.md section 9).
+QNN's handling of each option was measured on onnxruntime-qnn 2.7.0 (real-eps.md section 9).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
     """Options as epctx understands them.
 
     Attributes:
-        chips: QNN's numbers of the chips; none: not said; several: one file for all of them.
+        chips: QNN's numbers of the chips; empty if not given; several for one file for all of them.
         arch: the HTP architecture; None if not given.
         vtcm: VTCM in MiB; None if not given.
         backend: the HTP backend library; None for the package's.
         one_binary: parts of one model go into one context binary.
-        given: what QNN gets, but for the backend.
+        given: options for QNN, without the backend.
     """
 
     chips: tuple[int, ...]
@@ -45,10 +45,10 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, options: Mapping[str, OptionValue]) -> QnnOptions:
-        """Options that fit the schema.
+        """Parse options that match the schema.
 
         Raises:
-            ManifestError: what QNN would take for something else, or compile nothing with.
+            ManifestError: QNN would misread an option, or compile nothing with it.
         """
         chips = _chips(options.get("soc_model"))
         given = {key: text(v) for key, v in options.items() if not isinstance(v, tuple)}
@@ -57,7 +57,7 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
         _refuse_combinations(given, chips)
         one_binary = given.pop("partition_binaries", "one") == "one"
         backend = given.pop("backend_path", None)
-        given.pop("backend_type", None)  # htp, which is the backend's path; QNN refuses both
+        given.pop("backend_type", None)  # `htp` is the backend's path
         if backend is not None:
             _refuse_backend(Path(backend))
         return cls(
@@ -111,7 +111,9 @@ def _refuse_combinations(options: Mapping[str, str], chips: Sequence[int]) -> No
 
 
 def _refuse_backend(path: Path) -> None:
-    """A library that is missing or no HTP backend: QNN compiles nothing then, without an error."""
+    """Refuse a missing library or one that is not an HTP backend: QNN would silently compile
+    nothing.
+    """
     if not path.is_file():
         raise ManifestError(
             f"backend_path is {path}: there is no such file",
@@ -135,7 +137,7 @@ def _integer(value: str | None) -> int | None:
 
 @functools.cache
 def qairt() -> str:
-    """The QAIRT version of the installed package."""
+    """Return the QAIRT version of the installed package."""
     try:
         module = importlib.import_module("onnxruntime_qnn.build_and_package_info")
     except ImportError:
@@ -144,6 +146,6 @@ def qairt() -> str:
 
 
 def package_path(function: str) -> Path:
-    """The path that a function of the package returns."""
+    """Return the path that a function of the package returns."""
     remedy = f"run `{INSTALL} --upgrade`"
     return packages.path_from("onnxruntime_qnn", function, remedy=remedy)

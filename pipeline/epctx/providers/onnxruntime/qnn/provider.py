@@ -1,14 +1,14 @@
-"""Qualcomm's QNN execution provider, for the HTP: all that epctx knows of it.
+"""Qualcomm's QNN execution provider for the HTP, with all facts that epctx knows about it.
 
 Measured on onnxruntime-qnn 2.7.0 (QAIRT 2.51.0) with onnxruntime 1.31.1, Linux x86-64 without an
-NPU: there the HTP backend compiles for every chip, and simulates one to run (real-eps.md). What no
-line there says is in the docstrings here.
+NPU: there the HTP backend compiles for every chip, and runs models on a simulated chip
+(real-eps.md). Facts that real-eps.md lacks are in the docstrings here.
 
-Not every binary is reproducible: the compiler writes memory that it has not set into some of them,
-16 of every 32 bits beside constants in half precision: bytes past the end of another constant, of
-earlier work, parts of heap addresses. Weights are named by a hash of all that, so names differ too,
-and where equal ones are stored once, offsets. A bare onnxruntime script does the same. What does it
-(QAIRT 2.51, one graph each, again and again):
+Not every binary is reproducible. The compiler writes uninitialized memory into some binaries, as 16
+of every 32 bits beside constants in half precision: bytes past the end of another constant, remains
+of earlier work, parts of heap addresses. Weights are named by a hash that includes these bytes, so
+names differ too. Where equal weights are stored once, offsets differ as well. A plain onnxruntime
+script gives the same result. The causes (QAIRT 2.51, one graph each, repeated):
 
 - Mul and Div by a constant that has the other operand's shape, such as the weight of a norm written
   as nodes where the sequence is 1: [1, 1, 256] by [256], not [1, 64, 256] by [256], and none of 64
@@ -17,8 +17,8 @@ and where equal ones are stored once, offsets. A bare onnxruntime script does th
 - a constant causal mask in a prefill graph, in one of twelve builds.
 
 A transformer without these (`scripts/transformer.py --npu`) gave the same bytes 90 times, on two
-chips, and so did MatMul, LayerNormalization, MLPs and SqueezeNet. Neither options, one core,
-allocations that are zeroed and 4 KB too long, nor fixed addresses make the others stable.
+chips, and so did MatMul, LayerNormalization, MLPs and SqueezeNet. Options, a single core, zeroed
+allocations with 4 KB of padding, and fixed addresses do not make the unstable graphs stable.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ _X86_LINUX: Final = sys.platform == "linux" and platform.machine() == "x86_64"
 _COMPILERS: Final = re.compile(
     rf"providers_qnn|QnnHtp\.|QnnSystem|\.libs{'' if _X86_LINUX else '|HtpPrepare'}"
 )
-"""Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools. On
-Linux for x86-64 libQnnHtp.so has in it what libHtpPrepare.so, as large, has elsewhere (2.7.0)."""
+"""Libraries of the wheel that a compile loads; the others are for GPU, Genie and tools. On Linux
+for x86-64 libQnnHtp.so contains what the equally large libHtpPrepare.so contains elsewhere
+(2.7.0)."""
 
 
 _STOP = "stop.onnx"
@@ -103,7 +104,7 @@ stop (float[1, 4] x) => (float[1, 4] y)
     y = DequantizeLinear (mq, scale, zero)
 }
 """
-"""One quantized MatMul, which every chip compiles."""
+"""Model of one quantized MatMul, which compiles for every chip."""
 
 
 class QNNExecutionProvider(OrtProvider):
@@ -111,7 +112,7 @@ class QNNExecutionProvider(OrtProvider):
 
     Raises:
         ProviderUnavailable: onnxruntime-qnn is not installed.
-        ManifestError: options that QNN would take for something else without a word.
+        ManifestError: QNN would silently misread an option.
     """
 
     name = "QNNExecutionProvider"
@@ -151,7 +152,7 @@ class QNNExecutionProvider(OrtProvider):
                 if device.device.type.name == kind:
                     own = {"backend_path": str(self._backend_path()), **self._options.given}
                     if self._flexible and not session.generates(options):
-                        del own["soc_model"]  # 2.7.0 takes several where a context is generated
+                        del own["soc_model"]  # 2.7.0 takes several chips only to generate a context
                     options.add_provider_for_devices([device], own)
                     return
         raise self.unavailable() or ProviderUnavailable(
@@ -160,13 +161,13 @@ class QNNExecutionProvider(OrtProvider):
         )
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
-        """QNN's devices on this host: on x86-64 one of type CPU stands for the HTP."""
+        """Return QNN's devices on this host. On x86-64 a device of type CPU stands for the HTP."""
         library = package_path("get_library_path")
         plugin = Plugin(registration=self.name, library=library, provider=self.name)
         return plugin.devices()
 
     def own_fingerprint(self) -> Fingerprint:
-        """The package's version, and the libraries that a compile loads."""
+        """Return the package's version, and the libraries that a compile loads."""
         own = [
             p
             for p in packages.libraries(self._package)
@@ -181,7 +182,9 @@ class QNNExecutionProvider(OrtProvider):
         )
 
     def refuse_prefix(self, *, several_graphs: bool) -> str | None:
-        """QNN finds one of several graphs by the node's name, and chooses that name itself."""
+        """Refuse a prefix for several graphs: QNN finds them by the node's name, and chooses that
+        name itself.
+        """
         if not several_graphs:
             return None
         return (
@@ -190,7 +193,7 @@ class QNNExecutionProvider(OrtProvider):
         )
 
     def place_prefix(self, node: ir.Node, prefix: str) -> None:
-        """Into node name and partition name; the graph in the binary keeps its own."""
+        """Put the prefix into node and partition name; the graph in the binary keeps its name."""
         import onnx_ir as ir
 
         name = node.attributes["partition_name"].as_string()
@@ -198,18 +201,20 @@ class QNNExecutionProvider(OrtProvider):
         super().place_prefix(node, prefix)
 
     def cannot_run(self) -> str | None:
-        """A split graph compiles, and ends in QNN_COMMON_ERROR_GENERAL when it is simulated."""
+        """Refuse to run split graphs: they compile, but the simulator fails with
+        QNN_COMMON_ERROR_GENERAL.
+        """
         if self._options.has("enable_htp_graph_splitting") and self._simulated():
             return "the x86 simulator does not run a split graph (enable_htp_graph_splitting)"
         return None
 
     def get_capability(self, model: ir.Model) -> Capability:
-        """Return all nodes but those that QNN cannot take.
+        """Return all nodes except those that QNN cannot take.
 
         Raises:
             ModelError: inputs have no static shape: QNN compiles nothing then, without an error.
-            CompileError: a float model for a chip that computes integers only: of it QNN compiles
-                little nodes that compute nothing, without an error.
+            CompileError: the model is float, but the chip computes integers only. QNN would
+                silently compile only small nodes that compute nothing.
         """
         known = qairt().startswith(f"{socs.MEASURED}.")
         integers = [chip for chip in self._options.chips or (0,) if chip not in socs.FLOAT]
@@ -226,11 +231,11 @@ class QNNExecutionProvider(OrtProvider):
         return Capability(nodes=nodes, declined={**found.declined, **dict.fromkeys(off, KEPT_OFF)})
 
     def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
-        """Return which nodes make QAIRT 2.51 write memory that it has not set."""
+        """Name the nodes for which QAIRT 2.51 writes uninitialized memory."""
         return why_unstable(nodes)
 
     def device_kind(self) -> DeviceKind:
-        """The HTP is the NPU of a Snapdragon."""
+        """Return NPU: the HTP is the NPU of a Snapdragon."""
         return "npu"
 
     def chips(self) -> str:
@@ -238,14 +243,14 @@ class QNNExecutionProvider(OrtProvider):
         return f"{socs.listed(self._options.chips or (0,))}, QAIRT {qairt()}"
 
     def inference_options(self) -> Mapping[str, str]:
-        """Return the options that matter at load: the rest is in the binary, and the chip is the
-        device's.
+        """Return the options that matter at load. The others are in the binary, and the device is
+        the chip.
         """
         given = self._options.given
         return {name: value for name, value in given.items() if name in _WHERE_LOADED}
 
     def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
-        """The NPU, or the x86 simulator for what that can load (`cannot_load`)."""
+        """Describe the NPU, or the x86 simulator for models that it can load (`cannot_load`)."""
         several = sharing or any(node.unknown.get(match.FLEXIBLE) == 1 for node in nodes)
         return OnDevice(
             ep=self.name,
@@ -258,8 +263,8 @@ class QNNExecutionProvider(OrtProvider):
         )
 
     def failed_remedy(self, why: str) -> str | None:
-        """Return what lets QNN compile for HTP 68, which any chip has at least: for it QAIRT 2.51
-        compiles no HardSigmoid and no Where in floating point.
+        """Return remedies for a failed compile for HTP 68, the minimum of all chips: for HTP 68
+        QAIRT 2.51 cannot compile HardSigmoid or Where in floating point.
         """
         old = {soc.number for soc in socs.NAMED.values() if soc.arch == _OLDEST}
         chips = {*self._options.chips} - {0}
@@ -273,11 +278,11 @@ class QNNExecutionProvider(OrtProvider):
         return remedy if chips else anyones + remedy
 
     def nothing_compiled_remedy(self) -> str:
-        """Name the option that decides what QNN takes."""
+        """Name the option that decides which nodes QNN takes."""
         return "check soc_model, and which operators and types QNN supports"
 
     def why_left(self, node: ir.Node) -> str | None:
-        """Leave the border of a quantized model to the CPU, as QNN does by default (real-eps.md
+        """Explain that the border of a quantized model stays on the CPU, QNN's default (real-eps.md
         section 10).
         """
         if node.op_type not in _BORDER or self._options.given.get(_OFFLOAD) == "0":
@@ -289,7 +294,7 @@ class QNNExecutionProvider(OrtProvider):
         return faults.refusals(log)
 
     def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str | Refusal]:
-        """Read its log, which tells of each node before it compiles."""
+        """Read QNN's log, which has a verdict on each node before the compile."""
         from epctx.providers.onnxruntime import capability
 
         return capability.left_by_log(model, partition, self)
@@ -297,9 +302,9 @@ class QNNExecutionProvider(OrtProvider):
     def abandon(self) -> None:
         """Compile a tiny model as the last of the group, in the current folder.
 
-        Sessions that shared and were never stopped end the process with SIGABRT when it exits
-        (real-eps.md section 6). What this one writes is thrown away with the folder. If it fails
-        there is nothing more to be done, and the error that brought it about matters more.
+        Sharing sessions that were never stopped end the process with SIGABRT at exit (real-eps.md
+        section 6). This session's output is removed with the folder. A failure of this session is
+        ignored, since the error that led here matters more.
         """
         import onnx
 
@@ -313,7 +318,9 @@ class QNNExecutionProvider(OrtProvider):
             )
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
-        """Graphs, inputs, outputs and chip of the binary against the nodes that refer to it."""
+        """Check graphs, inputs, outputs and chip of the binary against the nodes that refer
+        to it.
+        """
         try:
             found = qnn_binary.read_here(self._system_library(), binary)
         except InvalidGraph as error:
@@ -326,7 +333,7 @@ class QNNExecutionProvider(OrtProvider):
         match.require(found, nodes, chips=self._options.chips, where=binary.name)
 
     def variants(self) -> Mapping[str, QNNExecutionProvider]:
-        """The chips of a flexible binary, of which the x86 simulator loads none (2.7.0)."""
+        """Return the chips of a flexible binary, which the x86 simulator cannot load (2.7.0)."""
         if not self._flexible:
             return {}
         return {
@@ -335,7 +342,7 @@ class QNNExecutionProvider(OrtProvider):
         }
 
     def cost(self, *, numbers: bool) -> str | None:
-        """Return the cost of several chips: QNN compiles once for each of them (QAIRT 2.51)."""
+        """Return the cost of several chips: QNN compiles once for each chip (QAIRT 2.51)."""
         if not self._flexible:
             return None
         count = len(self._options.chips)
@@ -345,13 +352,13 @@ class QNNExecutionProvider(OrtProvider):
         return f"{words}, and for its numbers again and runs it, for each of them alone"
 
     def graphs(self, binary: Path) -> Mapping[str, Sequence[BinaryGraph]]:
-        """The graphs of a binary for each chip."""
+        """Return the graphs of a binary for each chip."""
         found = qnn_binary.read(self._system_library(), binary)
         return {_words(each.soc_model): each.graphs for each in found.contexts}
 
     def recognizes(self, head: bytes) -> bool:
-        """A QNN context binary begins with two small big-endian numbers, 2 and 3 in QAIRT 2.51; a
-        flexible one is a ZIP, whose first entry has a name of QNN's.
+        """Tell whether a file is a QNN context binary. It begins with two small big-endian numbers,
+        2 and 3 in QAIRT 2.51. A flexible binary is a ZIP whose first entry has one of QNN's names.
         """
         if head.startswith(dlc.MAGIC):
             return b"htp." in head or b"dlc." in head
@@ -359,7 +366,7 @@ class QNNExecutionProvider(OrtProvider):
         return len(head) >= 16 and not any(zeros) and 0 < head[3] < 16 and 0 < head[7] < 16
 
     def canonicalize(self, binary: Path) -> bool:
-        """A flexible binary says when it was made (`dlc`); others do not."""
+        """Remove the build time of a flexible binary (`dlc`); other binaries have none."""
         return dlc.canonicalize(binary)
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
@@ -385,7 +392,9 @@ class QNNExecutionProvider(OrtProvider):
         )
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
-        """Yield graphs, inputs, outputs and chips of a binary that are not those of the nodes."""
+        """Yield each difference in graphs, inputs, outputs and chips between a binary and the
+        nodes.
+        """
         found = qnn_binary.read(self._system_library(), path)
         chips = self._options.chips
         try:
@@ -396,7 +405,7 @@ class QNNExecutionProvider(OrtProvider):
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
-        """The chip, architecture and VTCM that the model says it is for, against the options."""
+        """Compare the model's chip, architecture and VTCM with the options."""
         key = COMPATIBILITY + self.name
         return (match.compatibility_verdict(info, self._options, key=key),)
 
@@ -407,8 +416,9 @@ class QNNExecutionProvider(OrtProvider):
         *,
         sharing: bool,
     ) -> str | None:
-        """Refuse what the x86 simulator cannot load: a shared context, which ends it with SIGSEGV
-        (real-eps.md section 6), and one for several chips, in which it finds none of its own.
+        """Refuse contexts that the x86 simulator cannot load: a shared context crashes it with
+        SIGSEGV (real-eps.md section 6), and in a context for several chips it finds no chip of its
+        own.
         """
         if self._simulated() and any(node.unknown.get(match.FLEXIBLE) == 1 for node in nodes):
             return (
@@ -423,22 +433,23 @@ class QNNExecutionProvider(OrtProvider):
         return None
 
     def runs_apart(self, beside: Collection[str]) -> str | None:
-        """Ask for a session apart from OpenVINO on the x86 simulator: each run of a common one
+        """Ask for a session apart from OpenVINO on the x86 simulator: every run of a common session
         fails.
 
-        "No HTP or DX12 allocation found" (real-eps.md section 11): it takes OpenVINO's memory for
-        its own. Sessions of their own, in one process, compute the right numbers.
+        QNN takes OpenVINO's memory for its own: "No HTP or DX12 allocation found" (real-eps.md
+        section 11). Separate sessions in one process compute the right numbers.
         """
         if _OPENVINO in beside and self._simulated():
             return "QNN's x86 simulator does not run in one session with OpenVINO"
         return None
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
-        """The HTP computes float32 in float16, and quantized models in integers of its own.
+        """Return wider limits: the HTP computes float32 in float16, and quantized models in its own
+        integers.
 
-        A cosine does not see a wrong scale, so there is a bound for that too. Float16 alone takes
-        ResNet-50 with random weights to cosine 0.9987 and 0.09 of the largest output, on the HTP as
-        on the CPU. A mask of -1e9 comes out as -65536 (QAIRT 2.51's simulator).
+        A cosine does not detect a wrong scale, so the scale has a bound too. Float16 alone moves
+        ResNet-50 with random weights to cosine 0.9987, with errors of 0.09 of the largest output,
+        on the HTP and on the CPU. A mask of -1e9 becomes -65536 (QAIRT 2.51's simulator).
         """
         if precision == "quantized":
             return Tolerance(cosine_min=0.98, max_rel=0.5, saturates_at=FLOAT16_MAX)
@@ -447,7 +458,7 @@ class QNNExecutionProvider(OrtProvider):
         return Tolerance(cosine_min=0.99, max_rel=0.2, saturates_at=FLOAT16_MAX)
 
     def _is_shared(self, nodes: Sequence[EPContextNode], folder: Path) -> bool:
-        """Tell whether a context has other graphs than those of one session's nodes."""
+        """Tell whether a context has graphs beyond those of one session's nodes."""
         mains = [node.context_path for node in nodes if node.context_path is not None]
         if len(mains) != len(set(mains)):
             return True
@@ -456,7 +467,7 @@ class QNNExecutionProvider(OrtProvider):
         try:
             found = qnn_binary.read(self._system_library(), folder / mains[0])
         except (InvalidGraph, ProviderUnavailable):
-            return False  # the load will say what is wrong with it
+            return False  # the load reports the fault
         return len(found.contexts[0].graphs) != len(nodes)
 
     def _simulated(self) -> bool:

@@ -2,8 +2,8 @@
 
 Names and numbers: Qnn_SocModel_t of QNN's QnnTypes.h and the table of onnxruntime-qnn 2.7's
 soc_utils.cc; architectures: Qualcomm's table of the chips with an HTP, as executorch 1.x has it.
-What compiles for which number was measured with QAIRT 2.51.0 on x86-64, one MatMul each, float32
-and quantized. The EP itself takes a name that it does not know (SA8295, QCM6490) for chip 0.
+The compiles for each number were measured with QAIRT 2.51.0 on x86-64, one MatMul each, float32 and
+quantized. The EP itself reads an unknown name (SA8295, QCM6490) as chip 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from epctx.errors import ManifestError
 from epctx.text import did_you_mean
 
 MEASURED: Final = "2.51"
-"""The QAIRT release of which `KNOWN` and `FLOAT` are true."""
+"""QAIRT release for which `KNOWN` and `FLOAT` are true."""
 
 
 class Soc(Struct, frozen=True, kw_only=True):
@@ -62,29 +62,30 @@ NAMED: Final = {
     )
 }
 _NEAR: Final = 3
-"""Chips that are named where a number is none."""
+"""Number of chips that a message suggests for an unknown number."""
 _BY_NUMBER: Final = {soc.number: soc for soc in NAMED.values()}
 
 KNOWN: Final = frozenset(range(124)) - {14, 22, 23, 24, 44, 79, 80, 81, 98, 121, 122}
-"""Numbers that QAIRT 2.51 compiles for, 0 ("unknown") among them; for another it compiles
-nothing, with an error in the log only."""
+"""Numbers that QAIRT 2.51 compiles for, including 0 ("unknown"). For any other number it compiles
+nothing, and the error is only in the log."""
 FLOAT: Final = frozenset(
     {
         0, 30, 36, 39, 41, 42, 43, 52, 53, 57, 60, 62, 63, 66, 67, 69, 72, 75, 77, 82, 87, 88, 89,
         90, 92, 94, 97, 99, 103, 104, 105, 109, 112,
     }
 )  # fmt: skip
-"""Numbers of chips for which QAIRT 2.51 compiles float models; for others only quantized ones."""
+"""Numbers of chips for which QAIRT 2.51 compiles float models; for others it compiles only
+quantized ones."""
 
 
 def number(text: str, *, qairt: str) -> int:
-    """QNN's number of a chip given by number or name.
+    """Return QNN's number of a chip given by number or name.
 
     Args:
         qairt: the installed QAIRT's version.
 
     Raises:
-        ManifestError: no such chip.
+        ManifestError: the chip does not exist.
     """
     if text.isdecimal():
         found = int(text)
@@ -108,10 +109,10 @@ def number(text: str, *, qairt: str) -> int:
 
 
 def numbers(names: Sequence[str], *, qairt: str) -> tuple[int, ...]:
-    """QNN's numbers of several chips, each given by number or name.
+    """Return QNN's numbers of several chips, each given by number or name.
 
     Raises:
-        ManifestError: there is no such chip, or one is named twice.
+        ManifestError: a chip does not exist, or is named twice.
     """
     found: dict[int, str] = {}
     for name in names:
@@ -134,12 +135,12 @@ def numbers(names: Sequence[str], *, qairt: str) -> tuple[int, ...]:
 
 
 def listed(chips: Iterable[int]) -> str:
-    """Several chips in words."""
+    """List several chips in words."""
     return ", ".join(map(words, chips))
 
 
 def words(found: int) -> str:
-    """A chip's number with what is known of it: `60 (sc8380xp, v73)`."""
+    """Describe a chip by its number and known facts: `60 (sc8380xp, v73)`."""
     if found == 0:
         return "0 (any chip)"
     soc = _BY_NUMBER.get(found)
