@@ -55,7 +55,7 @@ from epctx.lockfile.types import Lock
 from epctx.parsing import load
 
 _AT_ONCE: Final = 8
-"""Number of groups that the shared cache is asked for at the same time."""
+"""Number of groups to look up in the shared cache at the same time."""
 
 
 def run(
@@ -73,8 +73,8 @@ def run(
     Args:
         listener: receives events, from several threads, one at a time.
         machines: run the jobs.
-        cache: None to run everything and remember nothing; work that several targets share still
-            runs once.
+        cache: cache of results; None to run everything and remember nothing. Work that several
+            targets share runs once in any case.
 
     Raises:
         UsageError: an input lies in an output folder; only a part of the manifest would be
@@ -189,8 +189,8 @@ def _lock_of(build: BuildContext) -> Lock | None:
 
 
 def _find(build: BuildContext) -> list[GroupState]:
-    """Return the state of each group. From the first one on that is not up to date, the shared
-    cache is asked for several groups at the same time.
+    """Return the state of each group. After the first group that is not up to date, look up several
+    groups in the shared cache at the same time.
     """
     states: list[GroupState] = []
     for planned in build.plan.groups:
@@ -225,7 +225,8 @@ def _carry_out(build: BuildContext, groups: Sequence[GroupState]) -> list[GroupS
     builder = GroupBuilder(
         actions, scheduler, build.place, build.events, manifest=manifest, keep_going=keep_going
     )
-    # Longest first, so that no machine waits for the last; what is not known may be long.
+    # Longest first, so that no machine waits for the last group; groups of unknown time may be
+    # long.
     ordered = sorted(groups, key=lambda group: -(build.took(group) or math.inf))
     preparing = threading.Thread(target=_prepare, args=(build, ordered), name="epctx-toolchain")
     preparing.start()
@@ -239,7 +240,7 @@ def _refuse_unwirable(planned: PlannedComposition, manifest: Path) -> None:
     """Refuse parts that cannot be wired, before anything is compiled. A model that cannot be read
     is reported when it is loaded.
     """
-    # This loads onnxruntime, which a build without compositions does not need here.
+    # Imported here, since it loads onnxruntime, which a build without compositions does not need.
     from epctx.stages import header
     from epctx.verification.numbers.composed import require_wirable
 
@@ -254,8 +255,8 @@ def _refuse_unwirable(planned: PlannedComposition, manifest: Path) -> None:
 
 
 def _prepare(build: BuildContext, groups: Sequence[GroupState]) -> None:
-    """Read the toolchain for the keys while workers run their first jobs. An error is raised again
-    when a key needs the value.
+    """Read the toolchain for the keys while workers run their first jobs. An error is ignored here,
+    and raised when a key needs the value.
     """
     toolchain = build.lookup.toolchain
     specs = [spec for group in groups for spec in group.planned.group.execution_providers]
@@ -352,7 +353,9 @@ class BuildContext:
         return lockfile.place(self.plan.manifest.path)
 
     def state(self, planned: PlannedGroup) -> GroupState:
-        """Return the state of a group; an empty one if looking fails: its build will say why."""
+        """Return the state of a group; an empty state if the look-up fails, since the build will
+        say why.
+        """
         if self.options.from_cache:
             return self.memo.state(planned)
         if self.cache is not None:
@@ -452,7 +455,7 @@ def _publish(
     with place.flushing(sorted(targets)):
         reports = [publishing.group(each, place, cache, wanted=wanted) for each in groups]
         made = [publishing.composition(each, place, cache, wanted=wanted) for each in composed]
-    for report, each in zip(made, composed, strict=True):  # what failed was told already
+    for report, each in zip(made, composed, strict=True):  # an event has reported each failure
         if not each.up_to_date and report.state != "failed":
             build.events.emit(Event(group=each.planned.label, state=report.state))
     return [*reports, *made]
@@ -547,7 +550,7 @@ def _write(build: BuildContext, made: BuildReport, failures: Sequence[EpctxError
     try:
         atomic.replace(build.place.report, codec.encode(made, indent=2) + b"\n")
     except StorageError:
-        if not failures:  # else the first of them is told: it may be for the same reason
+        if not failures:  # else the first failure is reported: its reason may be the same
             raise
 
 

@@ -22,14 +22,15 @@ class Event(Struct, frozen=True, kw_only=True):
 
     Attributes:
         group: `group@target`, or the sender: the manifest's name, `cache`.
-        state: `running` and `done` enclose a stage of `subject`. `verified` and `failed` are about
-            the group, at once; `built` and `skipped` come when all groups are published. `waiting`
-            for another process and `notice` of `detail` end nothing.
+        state: `running` and `done` begin and end a stage of `subject`. `verified` and `failed` come
+            as soon as they are true of the group; `built` and `skipped` come when all groups are
+            published. `waiting` (for another process, as `detail` says) and `notice` (`detail`) end
+            no stage.
         subject: the model or sharing group; None for the whole group.
         stage: the stage that `subject` has entered; None with another `state`.
-        detail: text for people: the failure, the outputs, or the reason for waiting. For a
-            `verified` group: `on generated inputs`, or why numbers were not run. For a running
-            stage its progress: `numbers: set 1 of 2, about 2 min left`.
+        detail: text for people: the failure, the outputs, or the reason for waiting; for a
+            `verified` group, `on generated inputs`, or why numbers were not run; for a running
+            stage, its progress, as `numbers: set 1 of 2, about 2 min left`.
     """
 
     group: str
@@ -111,7 +112,7 @@ class Tally:
         self._lock = threading.Lock()
         self._expected: dict[str, float | None] = {}
         self._running: dict[tuple[str, str | None], Running] = {}
-        """`seconds` is the begin here."""
+        """Running stages by group and subject; `seconds` is the time when each began."""
         self._states: dict[str, State] = {}
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._at_once = 1

@@ -68,10 +68,11 @@ class WorkerLease(Protocol):
 
         Args:
             started: receives each stage that the job enters, in the calling thread.
-            finished: receives each result, with the index of its action; from another machine all
-                of them at the end of the job.
-            timeout: in seconds; None for no limit.
-            budget: in seconds, for the bounded actions, from the first of them on.
+            finished: receives each result, with the index of its action; results from another
+                machine arrive together at the end of the job.
+            timeout: limit of the job, in seconds; None for no limit.
+            budget: limit of the bounded actions, in seconds, counted from the begin of the first
+                one.
             memory: bytes that the job waits for; None not to wait.
 
         Raises:
@@ -111,7 +112,7 @@ class Executor(Protocol):
     def lease(
         self, label: str | None, eps: Sequence[ProviderSpec] = ()
     ) -> AbstractContextManager[WorkerLease]:
-        """Lease an own worker called `label`; None for a worker shared by jobs with the same EPs.
+        """Lease an own worker called `label`; with None, a worker shared by jobs with the same EPs.
 
         Args:
             eps: EPs that the jobs need.
@@ -153,7 +154,7 @@ class Machines(Struct, frozen=True):
     Attributes:
         executors: makes executors.
         eps: EPs of other machines; None for this machine.
-        jobs: returns how many session groups they take at the same time; None for one for each
+        jobs: returns how many session groups they take at the same time; None to take one for each
             core of this machine.
     """
 
@@ -200,7 +201,7 @@ class Scheduler:
     ) -> Future[T]:
         """Call a function as soon as all of `futures` (at least one) are done.
 
-        The thread of the last one calls it, before tasks that were submitted later.
+        The thread that finishes the last future calls it, before tasks that were submitted later.
         """
         result: Future[T] = Future()
         pending = set(futures)
@@ -249,7 +250,7 @@ class Scheduler:
         """Wait for all futures and return their results. Raises as the first of them."""
         pending = set(futures)
         while pending:
-            # In short steps: a wait without an end cannot be interrupted on Windows.
+            # In short steps, since an endless wait cannot be interrupted on Windows.
             _, pending = wait(pending, timeout=0.2)
         return [future.result() for future in futures]
 

@@ -38,7 +38,7 @@ class RemoteBuilds(Struct, frozen=True, kw_only=True):
 
     Attributes:
         eps: EPs by name and options, as `_name` encodes them.
-        devices: devices that ran a session group, by the key of its compile action.
+        devices: devices of the host that ran a session group, by the key of its compile action.
         code: digests of epctx's own code there.
         file: the lock, or the folder of the reports.
         digests: digests path-valued options.

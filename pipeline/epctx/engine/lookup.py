@@ -243,16 +243,16 @@ class Lookup:
             return None
         wanted = self.recording(group, compiled, inputs)
         either = (self.recording(group, compiled, None), wanted)
-        for here in (True, False):  # one of them never exists: ask the shared cache last
+        for here in (True, False):  # only one of the two can exist: ask the shared cache last
             for action in either:
                 known = self.find(action, here=here)
                 if known.stored is not None:
                     return known
-        return None if self._from_cache else known  # nothing will be recorded
+        return None if self._from_cache else known  # no recording will be made
 
     def recording(self, group: ModelGroup, compiled: Digest, inputs: InputsRecord | None) -> Record:
-        """Return the action that records the generating sessions; without inputs, the one which
-        says that they cannot run.
+        """Return the action that records the generating sessions. Without `inputs`, its result says
+        that the sessions cannot run.
         """
         return Record(
             compile=str(compiled),
@@ -292,7 +292,7 @@ class Lookup:
         known = self.find(self.verify(group, session))
         found = known.result
         if found is not None and found != found.with_required(group.verify.require):
-            return replace(known, stored=None)  # required numbers are tried again
+            return replace(known, stored=None)  # run required numbers again
         return known
 
     def verified(self, group: GroupState) -> GroupState:
@@ -305,8 +305,8 @@ class Lookup:
         return replace(group, verified=parts, whole=self.find(whole))
 
     def devices(self, group: ModelGroup, compiled: str) -> Mapping[str, str]:
-        """Return the devices that run models: of the host that compiled, if known; else of this
-        one.
+        """Return the devices that run models: those of the host that compiled, if known, else of
+        this host.
         """
         there = None if self.remote_builds is None else self.remote_builds.devices.get(compiled)
         return self.toolchain.devices(group.execution_providers) if there is None else there
@@ -318,11 +318,13 @@ class Lookup:
         return records.inputs(group.verify.inputs, self.digests) if self.runs(group) else None
 
     def records(self, group: ModelGroup) -> bool:
-        """Tell whether to record the generating sessions: only those of onnxruntime's EPs run."""
+        """Tell whether to record the generating sessions: only sessions of onnxruntime's EPs can
+        run.
+        """
         return self.runs(group) and self.toolchain.native(group.execution_providers)
 
     def runs(self, group: ModelGroup) -> bool:
-        """Tell whether the models of a group are run."""
+        """Tell whether to run the models of a group."""
         return self.runs_models and group.verify.numbers != "off"
 
     def skips(self, group: ModelGroup) -> bool:

@@ -1,4 +1,4 @@
-"""The plan: which session groups a manifest asks for (design section 3)."""
+"""The plan: session groups that a manifest asks for (design section 3)."""
 
 from __future__ import annotations
 

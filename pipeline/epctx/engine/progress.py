@@ -1,6 +1,6 @@
 """Progress of a group while it is built: its jobs, their durations, and its events.
 
-How long a run of a model takes is measured and kept in the cache, to estimate the time left.
+The time of each model's run is measured and kept in the cache, to estimate the time left.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Progress:
         actions: its actions, run or found in the cache.
         peak_memory: largest resident size of its workers, in bytes.
         models: models of failed session groups, as far as they got.
-        found: the report of a verification that did not pass.
+        found: report of a verification that failed.
     """
 
     def __init__(self, label: str, events: Events, *, timeout: float | None = None) -> None:
@@ -123,7 +123,7 @@ class Progress:
             if now_in.stage != stage or (stage != "verify" and name != shown):
                 enter(now_in.stage, name, now)
             elif told is None:
-                return  # another EP or another input: noted for crashes, not shown to people
+                return  # another EP or input: kept for crashes, not shown
             self.emit("running", subject=shown, stage=stage, detail=told)
 
         def ended(number: int, result: Any) -> None:
@@ -189,7 +189,7 @@ class Progress:
         self.emit("notice", detail=words)
 
     def waiting(self, what: str, subject: str, proceed: Callable[[], None]) -> Callable[[], None]:
-        """Return a function to call while another process is waited for; its first call emits an
+        """Return a function to call while waiting for another process; its first call emits an
         event.
 
         Args:

@@ -151,8 +151,8 @@ def _swap(
     staged, published = place.staged(target, group), place.group(target, group)
     contents = contents_of(files)
     if (published / GOLDEN).is_dir() and difference(published, files, FreshDigests()) is None:
-        return  # the same files were built again: keep their golden files
-    # Taken before anybody else knows the files: a settled one is as it was hashed.
+        return  # the published files are the same: keep them with their golden files
+    # Taken before publication, when nobody else can write the files: a settled file is as hashed.
     seen = {name: identity.of_path(staged / name) for name in contents}
     place.publish(target, group)
     if cache is not None:

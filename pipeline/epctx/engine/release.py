@@ -69,7 +69,7 @@ class Releasing:
     def release(self, asked: ReleaseOptions, report: BuildReport) -> BuildReport:
         """Make the requested files; return the report with them.
 
-        Other files of earlier releases stay if they still describe the outputs; else they are
+        Other files of earlier releases stay if they still describe the outputs; stale ones are
         removed.
 
         Raises:

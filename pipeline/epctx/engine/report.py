@@ -53,12 +53,12 @@ class ActionReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An action of a group.
 
     Attributes:
-        action: optimize, compile, verify, compose.
+        action: optimize, quantize, cut, compile, assemble, verify, compose.
         subject: the model, the sharing group, or the group or composition as a whole.
         key: its cache key; None if the key could not be made.
         ran: whether it ran; otherwise its result was in the cache.
-        came_from: `local`, or the URL of the shared cache that the result or one of its files came
-            from in this build; None if the action ran.
+        came_from: `local`, or the URL of the shared cache from which this build downloaded the
+            result or one of its files; None if the action ran.
         signer: name of the trusted key that signed the result; None if no signature is required, or
             if the action ran.
         machine: the machine that ran it; None for the one that built, or if it did not run.
@@ -186,7 +186,8 @@ class BuildReport(Brief, frozen=True, kw_only=True):
         seconds: wall time.
         lock: the lock of the built groups, as in the lock file; None if one failed.
         release: release files of a build that succeeded as a whole; None if none are requested.
-        remote: use of the shared cache; None if there is none, or if it was not used.
+        remote: use of the shared cache; None if no shared cache is configured, or if it was not
+            used.
         revision: the commit that is checked out in the manifest's folder; None without git.
     """
 
@@ -230,7 +231,7 @@ def revision(folder: Path) -> str | None:
     for place in (folder, *folder.parents):
         git = place / ".git"
         try:
-            if git.is_file():  # of a further work tree
+            if git.is_file():  # a linked work tree: its `.git` is a file
                 git = place / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
             elif not git.is_dir():
                 continue

@@ -30,7 +30,7 @@ _RECURS = (
     "it was built just now, and would be the same again: report it with the model to those who "
     "make the execution provider; `epctx diff` shows what another version of it makes"
 )
-"""Remedy in the place of `REBUILD` if a build finds the fault in its own outputs."""
+"""Remedy that replaces `REBUILD` if a build finds the fault in its own outputs."""
 
 
 class StoredRanges(Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ def check_compiled(
 
 
 def check_contents(result: CompileResult, folder: Path) -> None:
-    """Check the digests in the answer against the files: the process that verified them also made
+    """Check the digests in the answer against the files, since the same process made and verified
     them.
 
     Raises:
@@ -166,7 +166,7 @@ def part_of(report: FolderReport, files: Iterable[str]) -> FolderReport:
 
 
 def without(report: FolderReport, files: Iterable[str]) -> FolderReport:
-    """Return the part of a folder's report that is not about some of its files."""
+    """Return a folder's report without the part about some of its files."""
     excluded = set(files)
     return _filtered(report, lambda name: name not in excluded)
 

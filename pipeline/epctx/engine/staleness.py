@@ -58,7 +58,9 @@ R = TypeVar("R")
 State = Literal["up to date", "runs", "depends"]
 _KIND: Final = "groups"
 LASTING: Final = 86_400.0
-"""Seconds that a remembered check is valid: a new check tells gc that its results are in use."""
+"""Seconds that a remembered check is valid. After that, a new check tells gc that its results are
+in use.
+"""
 _DATA = re.compile(r"data\[(\d+)\]")
 _PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")
 
@@ -281,8 +283,8 @@ class Memo:
                 self._changed = True
 
     def has_report(self, planned: Digest, path: Path) -> bool:
-        """Tell whether the report at a path has this planned part. The file is not read; a report
-        without a record counts as one that has it.
+        """Tell whether the report at a path has this planned part. The file is not read: without a
+        recorded digest, any existing report counts.
         """
         return self._known.report in (None, planned) and path.exists()
 
@@ -299,7 +301,7 @@ class Memo:
     def _locked_sources(self) -> Mapping[str, LockedSource]:
         try:
             return lockfile.read(lockfile.place(self._manifest)).sources
-        except LockError:  # there is none, or it cannot be read: the build will say so
+        except LockError:  # the lock is missing or invalid: the build will say so
             return {}
 
     def save(self) -> None:
@@ -353,7 +355,7 @@ class Memo:
     def _remember(self, state: GroupState, inputs: Digest) -> None:
         group = state.planned.group
         if group.quantize is not None or any(m.as_reference is not None for m in group.models):
-            return  # their files are not all known here
+            return  # not all files are known here
         assert state.whole is not None
         now = {path: identity.of_path(path) for path in self._files(state)}
         if not all(self._lasts(path, each) for path, each in now.items()):
@@ -371,7 +373,9 @@ class Memo:
             self._changed = True
 
     def _lasts(self, path: Path, now: Identity) -> bool:
-        """Tell whether a file is unchanged since the check began, and would show a change."""
+        """Tell whether a file is unchanged since the check began, and its identity would show a
+        change.
+        """
         return now.settled_at(self._begun) and identity.tells(path, now.text)
 
     def _files(self, state: GroupState) -> Iterator[Path]:
@@ -432,11 +436,11 @@ def _bare(value: Any) -> Any:
 
 
 class PlannedAction(Struct, frozen=True, kw_only=True):
-    """An action of a session group.
+    """An action of a group or composition.
 
     Attributes:
-        action: optimize, quantize, compile, verify.
-        subject: the model, the sharing group, or the group as a whole.
+        action: optimize, quantize, cut, compile, assemble, verify, compose.
+        subject: the model, the sharing group, the piece, or the group or composition as a whole.
         state: `depends` if an action before it runs, and may give the same result as before.
         because: why it runs, in words.
         key: its cache key; None if it depends on an action that has no result yet.
@@ -458,9 +462,9 @@ class GroupPlan(Brief, frozen=True, kw_only=True):
         eps: aliases of its EPs, in priority order.
         state: `publishes` if all results are in the cache, and the published folder differs.
         because: why it is not up to date, in words.
-        cost: what its compiles take beyond one compile of each model, in words.
-        failure: why its build would fail here, as far as the EPs know that without their
-            libraries: this host has no device for one of them.
+        cost: cost of its compiles beyond one compile of each model, in words.
+        failure: why its build would fail here, as far as the EPs can tell without their libraries:
+            for example, this host has no device for an EP.
         fetches: bytes to download from the shared cache.
     """
 
@@ -647,7 +651,9 @@ class Explainer:
         return action if known.stored is not None else self._running(action, known.record, model)
 
     def _by_lock(self, model: ModelState) -> str:
-        """Return why a model runs that this cache has never seen, as far as the lock knows it."""
+        """Return why an action runs for a model that this cache has never seen, as far as the lock
+        tells.
+        """
         source, found = model.source, model.found
         name, locked = source.path.name, self._memo.locked_source(source.path)
         if locked is None:

@@ -1,4 +1,5 @@
-"""State of a build's models, groups and compositions: what the cache has, and what this build made.
+"""State of a build's models, groups and compositions: their results from the cache and from this
+build.
 
 An action is complete if its result exists; otherwise a build runs it.
 """
@@ -110,7 +111,8 @@ class ModelState(ActionState[OptimizeResult], frozen=True, kw_only=True):
         source: the model's source.
         found: digests of the source; None, like `optimize`, if the source must be quantized first.
         optimize: its action.
-        quantized: how this build made the source; None if the manifest names the source.
+        quantized: state of the quantization that makes the source; None if the manifest names the
+            source.
     """
 
     source: ModelSource
@@ -158,8 +160,8 @@ class SessionState(ActionState[CompileResult], frozen=True, kw_only=True):
             must run first.
         recording: recording of its generating sessions, which runs with the compile; None if they
             are not recorded.
-        checked: findings of the policies that run no model, from the process that compiled it, with
-            SHA256SUMS in place; None if they are still to come, or were known before.
+        checked: findings of the policies that run no model, if the process that compiled the group
+            checked its folder and wrote SHA256SUMS; otherwise None.
     """
 
     session: SessionGroup
@@ -214,7 +216,7 @@ class GroupState(ActionState[FolderReport], frozen=True, kw_only=True):
     Attributes:
         sessions: state of its session groups, in the plan's order.
         verified: verification of each session group; empty until all of them are compiled.
-        whole: verification of the folder besides them; None until then.
+        whole: verification of the folder as a whole; None until all session groups are compiled.
         published: why the published folder is not what it should be; None if it is.
         progress: progress of its build; None if nothing had to be done.
         failure: why it was not built; None if it was, or if nothing had to be done.

@@ -97,7 +97,7 @@ def _remedies(
 
 def _tolerance(wrong: Sequence[OutputNumbers]) -> Iterator[str]:
     """Yield a remedy with the tolerance that would pass, if there is one."""
-    # This loads numpy, which only a failure needs here.
+    # Imported here, since it loads numpy, which only a failure needs.
     from epctx.verification.numbers import compare
 
     passing: dict[str, float] = {}

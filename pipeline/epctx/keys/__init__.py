@@ -1,8 +1,8 @@
-"""Keys: what an action's result depends on, as one digest (design section 9).
+"""Keys: digests of everything that an action's result depends on (design section 9).
 
-The key of an action is that of its own fields (`actions.action`). `records` says field by field
-what is in those that are structs, and in the keys of calibration; `make` makes them from a
-manifest, `changes` explains why two keys differ.
+The key of an action is the digest of its own fields (`actions.action`). `records` has the structs
+that such fields hold, and the keys of calibration. It makes these structs from a manifest, and
+explains by which fields two keys differ (`between`).
 """
 
 from epctx.keys.records import CalibrateRecord, Change, between, key

@@ -1,7 +1,7 @@
 """Digests of the code of other installed packages, without importing them.
 
-A version identifies the content of a wheel. It does not identify a package that is installed from a
-folder, or that another folder of PYTHONPATH replaces.
+A version identifies the content of a wheel. It does not identify the content of a package that is
+installed from a folder, or that a folder in PYTHONPATH replaces.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _MODULES = {"protobuf": "google.protobuf"}
 def code_of(module: str, distribution: Distribution | None, digests: FileDigests) -> Digest | None:
     """Return the digest of a module's code; None if there is no such module.
 
-    The digest covers every file of its package (without a package: of its namespace folder, or the
-    module alone), the other files of its distribution, such as a compiled module beside it, the
-    modules beside one that is installed from a folder, and the versions of its requirements.
+    The digest covers every file of the module's package (without a package: of its namespace
+    folder, or the module alone); the other files of its distribution, such as a compiled module
+    beside the package; the modules beside a package that is installed from a folder; and the
+    versions of its requirements.
 
     Raises:
         OSError: a file cannot be read.
@@ -46,11 +47,11 @@ def code_of(module: str, distribution: Distribution | None, digests: FileDigests
 
 
 def sources_of(distribution: str, digests: FileDigests) -> Digest | None:
-    """Return the digest of a library whose package is not in its distribution's folder; None if it
-    is there.
+    """Return the digest of a library whose package is outside its distribution's folder; None if
+    the package is inside.
 
-    It is not there if it is installed from a folder, or if another package of that name replaces
-    it.
+    The package is outside if it is installed from a folder, or if another package of that name
+    replaces it.
 
     Raises:
         OSError: a file cannot be read.
@@ -81,7 +82,7 @@ def _place(module: str) -> Path | None:
             origin = Path(spec.origin)
             return origin.parent if spec.submodule_search_locations or folder else origin
         search = list(spec.submodule_search_locations or ())
-        folder = name  # a namespace: other packages may have a part of it
+        folder = name  # a namespace package, which may have parts in other packages
     return None
 
 
@@ -105,7 +106,7 @@ def _brought(distribution: Distribution | None) -> Iterator[Path]:
 
 
 def _beside(place: Path, distribution: Distribution | None) -> Iterator[Path]:
-    """Yield the modules beside a package that is installed from a folder: they may be its own."""
+    """Yield the modules beside a package that is installed from a folder: they may belong to it."""
     home = None if distribution is None else Path(str(distribution.locate_file(""))).resolve()
     if place.parent.resolve() != home:
         yield from (f for f in place.parent.iterdir() if f.name.endswith(tuple(all_suffixes())))
@@ -128,7 +129,7 @@ def _required(distribution: Distribution) -> dict[str, str]:
             try:
                 required = importlib.metadata.distribution(name)
             except PackageNotFoundError:
-                continue  # for another system, or missing: then its import tells
+                continue  # for another system; if it is missing, its import will fail
             found[name] = required.version
             left.append(required)
     return found

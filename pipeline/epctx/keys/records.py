@@ -1,12 +1,13 @@
-"""Records that keys are digests of, where no action has the fields itself (design section 9).
+"""Records behind keys, for fields that no action has itself (design section 9).
 
 A record holds everything that can change the result of its action, and nothing else: no path, no
 name of a target, group, manifest or EP alias, no time limit, no number of jobs. If the meaning of a
-field changes, change the `version` of its record; the code of epctx is in every record anyway.
+field changes, change the `version` of its record. The keys of actions contain the code of epctx
+anyway; the digest of a `CalibrationRecord` does not.
 
 Digests are written `blake3:<hex>`. `toolchain` holds digests of epctx's sources and versions of the
-libraries that run the action (`Toolchain.of`). `devices` describes what runs models here (CPU,
-drivers). `budget` is in seconds, None for no limit.
+libraries that run the action (`Toolchain.of`). `devices` describes the CPU and the drivers that run
+models.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from epctx.manifest import (
 class CalibrationRecord(Struct, frozen=True, kw_only=True):
     """Inputs of a calibration; its digest names the ranges in `<stem>.ranges.json`.
 
-    It has neither host nor library, since measured ranges are valid everywhere.
+    It names neither the host nor a library, since measured ranges are valid everywhere.
 
     Attributes:
         model: digest of the optimized float model.

@@ -101,7 +101,7 @@ def refuse_changed(source: ModelSource, found: SourceDigests) -> None:
     """
     for (path, content), seen in zip(found.files(source).items(), found.seen, strict=True):
         now = _identity(path, _MODEL)
-        silent = not identity.tells(path, now.text)  # then only its bytes tell
+        silent = not identity.tells(path, now.text)  # only its bytes show a change
         if now != seen or (silent and _digest(FreshDigests(), path, _MODEL) != content):
             raise changed(path)
 

@@ -157,8 +157,8 @@ class Toolchain:
         self._driven = _Once[bytes, Mapping[str, str]]()
 
     def of(self, sources: tuple[str, ...], libraries: tuple[str, ...]) -> Mapping[str, str]:
-        """Return the digest of epctx sources and the versions of libraries, by name; with digests
-        of libraries that are not in their distribution's folder.
+        """Return the digest of epctx sources and the versions of libraries, by name. A library
+        outside its distribution's folder also has a digest.
 
         Args:
             sources: glob patterns, besides `EVERY`.
@@ -167,7 +167,7 @@ class Toolchain:
         return self._actions.get((sources, libraries), lambda: self._action(sources, libraries))
 
     def native(self, specs: Iterable[ProviderSpec]) -> bool:
-        """Tell whether one of these EPs is onnxruntime's: its output belongs to the host."""
+        """Tell whether one of these EPs is onnxruntime's, whose outputs depend on the host."""
         return any(self.traits(spec).native for spec in specs)
 
     def passes(self, wanted: Sequence[str]) -> Mapping[str, str]:
@@ -217,7 +217,8 @@ class Toolchain:
     def devices(self, specs: Iterable[ProviderSpec]) -> Mapping[str, str]:
         """Return the devices that run models on this host: its CPU, and drivers of the EPs.
 
-        Hidden devices count too: without them, more can be checked later. Raises as `provider`.
+        An EP whose devices are hidden is marked as such, since a host that shows them can check
+        more. Raises as `provider`.
         """
         eps = tuple(specs)
         cpu = self.cpu(eps)
@@ -300,8 +301,8 @@ class Toolchain:
         """Return the package of an EP, and the digest of the code of its class."""
         package, _, rest = module.partition(".")
         if package == "epctx":
-            # For `epctx.providers.onnxruntime.qnn.provider`: both folders below `providers`, but
-            # not the siblings of the second, which are other EPs' code.
+            # For `epctx.providers.onnxruntime.qnn.provider`: the files in `onnxruntime` and in
+            # `onnxruntime/qnn`, but not in the siblings of `qnn`, which are other EPs' code.
             folders = rest.split(".")[1:-1]
             own = ["/".join(folders[: i + 1]) for i in range(len(folders))]
             return f"epctx {self.own(f'providers/{folder}/*.py' for folder in own)}"

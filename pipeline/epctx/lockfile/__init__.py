@@ -1,4 +1,4 @@
-"""The lock file: `<manifest stem>.lock.yaml`, what a build was made of and what it made."""
+"""The lock file: `<manifest stem>.lock.yaml`, the inputs and outputs of a build."""
 
 from epctx.lockfile.file import (
     HEAD,

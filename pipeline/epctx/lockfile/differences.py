@@ -31,9 +31,9 @@ class Difference(Struct, frozen=True, kw_only=True):
     """One difference.
 
     Attributes:
-        kind: toolchain, host (a fact that an EP's bytes depend on), source and setting are causes;
-            output is an effect. code (of epctx within one version) and key (of an action) appear
-            only without a cause.
+        kind: `toolchain`, `host` (a fact that an EP's bytes depend on), `source` and `setting` are
+            causes; `output` is an effect. `code` (of epctx, within one version) and `key` (of an
+            action) are listed only if no cause is.
         where: the source, EP, group, or file of a group.
         what: the old and the new value, in words.
     """
@@ -49,9 +49,9 @@ class Difference(Struct, frozen=True, kw_only=True):
 def between_locks(old: Lock, new: Lock) -> tuple[Difference, ...]:
     """Return all differences that can change bytes, and those of the outputs.
 
-    A CPU that no EP depends on does not count. Neither does epctx's own code within one version: it
-    causes a build, and the outputs show whether it matters. So a lock stays valid through all
-    commits that change no byte.
+    Two things do not count as causes: a CPU that no EP depends on, and epctx's own code within one
+    version. Changed code causes a build, and is listed only if the outputs differ. So a lock stays
+    valid through all commits that change no byte.
     """
     causes = causes_between(old, new)
     outputs = tuple(_outputs(old, new))
@@ -151,7 +151,7 @@ def _settings(old: Lock, new: Lock) -> Iterator[Difference]:
         yield from _between("setting", name, before, after, _plain_settings, "built")
     for name, one, other in _both(old.compositions, new.compositions):
         yield from _between("setting", name, one, other, _plain_composition, "composed")
-    # An older lock has no package part: nothing of it differs.
+    # A lock of an older epctx has no package part: this is not a difference.
     if old.package is not None and new.package is not None:
         yield from _between("setting", "package", old.package, new.package, _plain_package, "")
 

@@ -1,8 +1,8 @@
 """Locks of several kinds of host: entries that depend on the host, by its facts.
 
 A build makes a lock of one kind of host: `host` of an EP has the facts that its bytes depend on. A
-lock of several kinds has the outputs of groups with such an EP, and of compositions with such a
-group, in `hosts`, one entry for each kind; everything else is there once.
+    lock of several kinds has one entry in `hosts` for each kind. An entry has the outputs of groups
+    with such an EP, and of compositions with such a group. Everything else is in the lock once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def label(kind: Kind) -> str:
 
 
 def words(kind: Kind, *, beside: Kind | None = None) -> str:
-    """Return the facts of a kind in words; only those that differ from the kind `beside`."""
+    """Return the facts of a kind in words; if `beside` is given, only facts that differ from it."""
     known = {} if beside is None else _facts(beside)
     told = [
         f"{fact}: {_value(value, known.get(fact, ''))}"
@@ -101,8 +101,9 @@ def lacking(lock: Lock, here: Kind) -> tuple[str, ...]:
 def added(old: Lock, new: Lock) -> Lock:
     """Add the entries of an older lock for other kinds of host, if they are still valid.
 
-    They are valid while sources, settings and toolchain are the same. If the code of epctx changed
-    the outputs of this kind, it would change those of other kinds, too.
+    The older entries are valid while sources, settings and toolchain are the same, and while
+    changed code of epctx does not change the outputs of this kind: it may change those of other
+    kinds, too.
     """
     here, before = kind(new), on(old, kind(new))
     lacks = lacking(old, here)
@@ -164,7 +165,7 @@ def _facts(kind: Kind) -> dict[str, str]:
 
 
 def _value(text: str, other: str) -> str:
-    """Return a fact; for many words, their number and the difference from another fact."""
+    """Return a fact; if it has many words, their number and the difference from `other`."""
     own, others = text.split(), other.split()
     if len(own) <= _FEW:
         return text

@@ -1,8 +1,9 @@
 """Types of the lock: sources, toolchain and outputs of a build (design section 9).
 
-Portable between machines: paths are relative to the manifest, and there is no host name, user or
-time. What bytes depend on of the host is in `host` of an execution provider, or in `hosts`; `cpus`
-tells where the binaries of real EPs were made, whether that matters to them or not.
+The lock is portable between machines: its paths are relative to the manifest, and it has no host
+name, user or time. The host facts that bytes depend on are in `host` of an execution provider, or
+in `hosts`. `cpus` lists the CPUs on which real EPs compiled, even if their bytes do not depend on
+it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class LockedSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class LockedToolchain(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An execution provider's code, toolchain, and the host facts that its bytes depend on.
 
-    As in the key: see epctx.keys.records.ProviderRecord.
+    The fields are those of the key: see epctx.keys.toolchain.ProviderRecord.
     """
 
     code: str
@@ -46,7 +47,7 @@ class LockedToolchain(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class LockedProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An EP of a group: `provider` names its entry in `execution_providers` of the lock.
 
-    Of options that are paths, the digest of their content.
+    A path-valued option has the digest of its content.
     """
 
     options: Mapping[str, OptionValue]
@@ -59,13 +60,14 @@ class LockedModel(
     """A model.
 
     Attributes:
-        data: its external data files, by their locations in it: paths of `sources`.
-        dimensions, shapes: as in the manifest.
-        key: of its optimize action.
+        data: paths of its external data files in `sources`, by location in the model.
+        dimensions: sizes of open dimensions, as in the manifest.
+        shapes: shapes of inputs, as in the manifest.
+        key: key of its optimize action.
         optimized: digest of the optimized graph and weights.
-        calibration: the name of its ranges in the file of `ranges`; None: it has none.
-        quantized: digest of the quantized model's file; None: it is not quantized.
-        source: the model file: a path of `sources`.
+        calibration: name of its ranges in the file of `ranges`; None if it has no ranges.
+        quantized: digest of the quantized model's file; None if it is not quantized.
+        source: path of the model file in `sources`.
     """
 
     data: Mapping[str, str]
@@ -82,12 +84,12 @@ class LockedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A session group.
 
     Attributes:
-        cpu: where a real EP compiled it: a name of `cpus`; None: only EPs that are the same
-            everywhere did.
-        key: of its compile action.
-        models: in the sharing group's order.
+        cpu: name in `cpus` of the CPU on which a real EP compiled it; None if only EPs compiled it
+            that are the same everywhere.
+        key: key of its compile action; for pieces, of the action that assembles them.
+        models: names of its models, in the sharing group's order.
         outputs: its files, by name.
-        sharing: the sharing group; None: one model that shares with nobody.
+        sharing: name of the sharing group; None for one model that shares with nobody.
     """
 
     cpu: str | None
@@ -101,9 +103,9 @@ class LockedPieces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A session group in pieces.
 
     Attributes:
-        at: where its first model is cut, as `partition.pieces.at` names it.
-        cut: the key of that; another one may come to the same.
-        keys: of the compile of each piece.
+        at: cut points of its first model, as in `partition.pieces.at`.
+        cut: key of the cut action; an action with another key may give the same cut.
+        keys: key of the compile action of each piece.
     """
 
     at: tuple[str, ...]
@@ -117,13 +119,14 @@ class LockedGroup(
     """A model group for one target: every setting that can change bytes, and what came out.
 
     Attributes:
-        passes: of `optimize: <level>`, explicit ones only.
-        passes_of_others: those of other packages: name to package, version, digest.
-        session_groups: by their first model.
-        quantize: of the manifest, with the preset, and the samples' files in their order; None: it
-            is not quantized.
+        passes: passes that the manifest lists; those of the level `optimize` are not repeated.
+        passes_of_others: package, version and code digest of the passes of other packages, by name
+            of the pass.
+        session_groups: session groups, by the name of their first model.
+        quantize: `quantize` of the manifest, with the preset, and the sample files in their order;
+            None if the group is not quantized.
         asked_pieces: `partition.pieces` of the manifest.
-        pieces: session groups in pieces, by their first model.
+        pieces: session groups in pieces, by the name of their first model.
     """
 
     embed_mode: Literal[0, 1]
@@ -155,8 +158,8 @@ class LockedPart(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of a composition, as the manifest has it.
 
     Attributes:
-        inputs: input to the composition's input that feeds it.
-        links: input to `part.output` that feeds it.
+        inputs: the composition's input that feeds an input of the part, by input of the part.
+        links: the `part.output` that feeds an input of the part, by input of the part.
     """
 
     group: str
@@ -170,10 +173,11 @@ class LockedComposition(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A composition for one target: every setting that can change bytes, and what came out.
 
     Attributes:
-        asked: the outputs that the manifest asks for, as `part.output`; None: all that are free.
+        asked: outputs that the manifest asks for, as `part.output`, by name; None for all outputs
+            that feed no part.
         order: its parts in the order in which they run.
         outputs: every file of its folder but SHA256SUMS, by name.
-        parts: by name.
+        parts: its parts, by name.
     """
 
     asked: Mapping[str, str] | None
@@ -187,10 +191,10 @@ class LockedRuntime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Entry of an EP in a package, by which ONNX Runtime selects it.
 
     Attributes:
-        device: cpu, gpu or npu; None: whatever the EP has.
-        native: ONNX Runtime itself has the EP.
-        options: the provider options of a session.
-        sources: values of a node's `source` that it accepts, sorted.
+        device: cpu, gpu or npu; None for any device that the EP has.
+        native: whether ONNX Runtime itself has the EP.
+        options: provider options of a session.
+        sources: values of a node's `source` that the EP accepts, sorted.
     """
 
     device: str | None
@@ -203,10 +207,10 @@ class LockedVariant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A group for one target in a package.
 
     Attributes:
-        execution_providers: in priority order: names of the package's `execution_providers`.
-        files: what the manifest puts beside its models, by name.
+        execution_providers: names in `execution_providers` of the package, in priority order.
+        files: files that the manifest puts beside its models, by name.
         group: `<target>/<group>`.
-        models: in the manifest's order, which is that of the components.
+        models: names of its models, in the manifest's order, which is also that of the components.
     """
 
     execution_providers: tuple[str, ...]
@@ -219,11 +223,14 @@ class LockedPackage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Content of a package besides the groups; every byte of it follows from the lock.
 
     Attributes:
-        assets: the manifest's, by name: each file by its path in the asset.
-        component: the one component that onnxruntime-genai reads; None: one for each model.
-        execution_providers: by ONNX Runtime's name; what else is said of one EP is `name#2`.
-        variants: in the order in which ONNX Runtime tries them.
-        description, version: as in the manifest.
+        assets: files of the manifest's assets, by name of the asset and path in it.
+        component: name of the only component, which onnxruntime-genai reads; None if each model has
+            a component.
+        execution_providers: entries of EPs, by ONNX Runtime's name; a second entry of one EP is
+            `name#2`.
+        variants: variants of the package, in the order in which ONNX Runtime tries them.
+        description: description in the manifest; None if it has none.
+        version: version in the manifest; None if it has none.
     """
 
     assets: Mapping[str, Mapping[str, LockedFile]]
@@ -238,10 +245,11 @@ class LockedHost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Outputs on one kind of host, as far as they depend on the host.
 
     Attributes:
-        compositions: the outputs of each by `<target>/<composition>` and name.
-        execution_providers: of each EP whose bytes depend on the host: `host` of LockedToolchain.
+        compositions: outputs of compositions, by `<target>/<composition>` and name.
+        execution_providers: `host` of LockedToolchain for each EP whose bytes depend on the host,
+            by the name of the EP.
         golden: as in Lock.
-        groups: the session groups of each, by `<target>/<group>`, as in LockedGroup.
+        groups: session groups of model groups, by `<target>/<group>`, as in LockedGroup.
     """
 
     compositions: Mapping[str, Mapping[str, LockedFile]]
@@ -254,23 +262,26 @@ class Lock(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole lock; see epctx.lockfile.hosts for one of several kinds of host.
 
     Attributes:
-        name: the manifest's.
-        toolchain: epctx's version, the digests of its sources by action, versions of libraries.
-        sources: by path, relative to the manifest's folder, with `/`.
-        execution_providers: by ONNX Runtime's name; a second toolchain of one EP is `name#2`.
-        cpus: by a name that is a digest of the rest.
-        compositions: by `<target>/<composition>`, likewise.
-        golden: golden inputs and outputs of a release that was made with `--golden`, by
-            `<target>/<group or composition>` and name; SHA256SUMS is not among them.
-        groups: by `<target>/<group>`, the folder below `dist/<name>`.
-        hosts: by a name that is a digest of the facts, if there are several; then `groups` and
-            `compositions` have no outputs that depend on the host, and `host` of EPs is empty.
-        lock_version: of the form: 2 with `hosts`, else 1.
-        ranges: `<manifest stem>.ranges.json`, which models are quantized with; None: none is.
-        oci: the digest of the manifest that `epctx push` makes of the package, `sha256:…`, by the
-            kind of host (`hosts`; `any` where nothing depends on it); `epctx package` writes it.
-        package: what `epctx package` makes of them; None: nothing is packaged, or the lock is
-            of a part of a manifest, or of an older epctx, which said nothing of packages.
+        name: name of the manifest.
+        toolchain: version of epctx, digest of its sources for each action, versions of libraries.
+        sources: input files, by path relative to the manifest's folder, with `/`.
+        execution_providers: toolchains of EPs, by ONNX Runtime's name; a second toolchain of one EP
+            is `name#2`.
+        cpus: CPUs, by a name that is a digest of their facts.
+        compositions: compositions, by `<target>/<composition>`, the folder below `dist/<name>`.
+        golden: golden inputs and outputs of a release that was made with `--golden`, without
+            SHA256SUMS, by `<target>/<group or composition>` and name.
+        groups: model groups, by `<target>/<group>`, the folder below `dist/<name>`.
+        hosts: outputs for each kind of host, if there are several, by a name that is a digest of
+            the facts. In this case `groups` and `compositions` have no outputs that depend on the
+            host, and `host` of each EP is empty.
+        lock_version: version of the format: 2 with `hosts`, else 1.
+        ranges: `<manifest stem>.ranges.json`, the ranges that models are quantized with; None if no
+            model needs ranges.
+        oci: digest of the OCI manifest that `epctx push` makes of the package, `sha256:…`, by the
+            name in `hosts`, or by `any` if nothing depends on the host. `epctx package` writes it.
+        package: content of the package that `epctx package` makes; None if nothing is packaged, or
+            if the lock is of a part of a manifest, or of an older epctx without this field.
     """
 
     compositions: Mapping[str, LockedComposition] = field(default_factory=dict)

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./:+#@-]*(?<!:)", re.ASCII)
-"""Texts that no YAML reader takes for anything else. `a: b` and `a #b` have spaces, so they are
-not among them."""
+"""Pattern of texts that every YAML reader takes for a text. It has no spaces, so it excludes `a: b`
+and `a #b`.
+"""
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 _INDENT = "  "
@@ -19,7 +20,7 @@ def text(value: Mapping[str, object]) -> str:
     """Return a document in block style, with sorted keys, one entry a line.
 
     Args:
-        value: of mappings with string keys, lists, texts, numbers, truth values and null.
+        value: mappings with string keys, lists, texts, numbers, truth values and null.
     """
     lines: list[str] = []
     _mapping(value, "", lines)
@@ -61,7 +62,7 @@ def _scalar(value: object) -> str:
     if isinstance(value, list | tuple):
         return "[]"
     if isinstance(value, float):
-        # YAML 1.1 takes 1e-05 for a text: it wants a dot.
+        # YAML 1.1 takes 1e-05 for a text, since it has no dot.
         number = repr(value)
         return number if "." in number else number.replace("e", ".0e")
     return json.dumps(value, allow_nan=False)

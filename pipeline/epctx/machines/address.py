@@ -27,7 +27,7 @@ _FORMS: Final = "write dask://HOST:PORT, or dask://local?workers=2"
 
 
 class Tls(Struct, frozen=True, kw_only=True):
-    """PEM files that authenticate both ends of a connection: all of them, or none.
+    """PEM files that authenticate both ends of a connection; either all are given, or none.
 
     Attributes:
         insecure: whether other machines may be used without them.
@@ -156,7 +156,7 @@ def speaks_tls(contact: str) -> bool | None:
         with socket.create_connection(place, timeout=_PROBE) as raw, greeting.wrap_socket(raw):
             return True
     except OSError as error:
-        if "ALERT" in (getattr(error, "reason", None) or ""):  # it speaks TLS, and refuses this end
+        if "ALERT" in (getattr(error, "reason", None) or ""):  # TLS, but refused
             return True
     with contextlib.suppress(OSError), socket.create_connection(place, timeout=_PROBE) as raw:
         return False if raw.recv(1) else None  # a scheduler without TLS speaks first
@@ -164,7 +164,7 @@ def speaks_tls(contact: str) -> bool | None:
 
 
 def refuse_without_dask() -> None:
-    """Raise ProviderUnavailable if the extra is not installed."""
+    """Raise ProviderUnavailable if the extra for dask is not installed."""
     try:
         importlib.import_module("distributed")
     except ImportError as error:

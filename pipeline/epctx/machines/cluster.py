@@ -1,7 +1,7 @@
 """Connection of a build to its cluster: workers, dask tasks, and the EPs of the workers.
 
-All jobs with the same EPs run on workers of one kind: each EP has the same fingerprint there, and
-the CPUs are alike. So a key names the origin of a result as it does in a local build.
+All jobs with the same EPs run on workers of one kind, on which each EP has the same fingerprint and
+the CPUs are alike. So a key describes the origin of a result as in a local build.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Task:
         error = self._future.exception(timeout=_REACHED) if self._future.status == "error" else None
         if isinstance(error, KilledWorker):
             raise Lost(error.allowed_failures + 1)
-        if error is None:  # cancelled, and not by us: raises if the scheduler is gone
+        if error is None:  # cancelled by dask: `_here` raises if the scheduler is gone
             self._here()
             raise Lost
         raise CompileError(
@@ -164,7 +164,7 @@ class Cluster:
             logging.getLogger(name).setLevel(SILENT)  # relevant messages become errors
         self.contact = contact
         self._failure = failure
-        self._lock = threading.Lock()  # the client's own thread takes it: nobody waits inside
+        self._lock = threading.Lock()  # dask's thread takes it, too: never wait inside
         self._looking = threading.Lock()
         self._heard: dict[Digest, queue.SimpleQueue[object]] = {}
         self._members: list[Member] = []
@@ -172,7 +172,7 @@ class Cluster:
         self._seen = 0.0
         self._ever = False
         self._gone: ProviderUnavailable | None = None
-        if tls is not None and speaks_tls(contact) is False:  # dask's client does not end cleanly
+        if tls is not None and speaks_tls(contact) is False:  # dask's client would not end cleanly
             raise unreachable(contact, tls, "")
         try:
             self._client: Client = Client(
@@ -228,7 +228,7 @@ class Cluster:
                 on_error="return",
                 callback_timeout=_FIRST,
             )
-        except (OSError, TimeoutError) as error:  # of a connection OSError
+        except (OSError, TimeoutError) as error:  # for example an error of the connection
             return dict.fromkeys(places, error)
         return found
 
@@ -367,8 +367,8 @@ class WorkersEps:
     def _found(
         self, members: Sequence[Member], specs: Sequence[ProviderSpec]
     ) -> list[tuple[Member, Kind | EpctxError]]:
-        """Return the facts of workers about these EPs, without workers that are gone, or that have
-        another epctx or other libraries than this machine.
+        """Return the facts of workers about these EPs. Workers that are gone, or whose epctx or
+        libraries differ from this machine's, are left out.
         """
         fitting = [each for each in members if each.facts.code == self._code]
         known = self._asked.setdefault(_name(specs), {})
@@ -397,7 +397,7 @@ class WorkersEps:
                 eps = decoded(codec.encode(answer.results).decode(), tuple[Described, ...])
                 if len(eps) == len(specs):
                     found[member.address] = Kind(eps, member.facts.cpu)
-            elif not answer.own:  # else it is asked again
+            elif not answer.own:  # a failure of the machine: ask the worker again
                 found[member.address] = protocol.restore(answer.failure, log=Path())
         return found
 
@@ -437,7 +437,7 @@ def _refuse_several(able: Sequence[tuple[Member, Kind]]) -> None:
     """Refuse workers of one kind of host on which an EP has several fingerprints.
 
     Raises:
-        ProviderUnavailable: there are such.
+        ProviderUnavailable: there are such workers.
     """
     seen: dict[bytes, tuple[Member, ProviderRecord]] = {}
     for member, record in ((member, ep.record) for member, kind in able for ep in kind.eps):

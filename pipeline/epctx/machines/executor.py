@@ -35,11 +35,11 @@ from epctx.worker import protocol
 from epctx.worker.pool import Cancelling, kind
 
 _ATTEMPTS: Final = 4
-"""Number of workers that may be lost with one job, as in dask's own scheduler."""
+"""Number of lost workers after which a job fails, as in dask's own scheduler."""
 _RETURN: Final = 90.0
-"""Seconds to wait for a worker that can run a job, if there was one."""
+"""Seconds to wait for a worker that can run a job, if there was such a worker before."""
 _LOOK: Final = 0.5
-"""Seconds between two queries for it."""
+"""Seconds between two queries for such a worker."""
 _Asks = Callable[..., Request]
 """Function that makes the request of one attempt, from a nonce."""
 Able = Callable[[Sequence[ProviderSpec]], Sequence[Member]]
@@ -158,7 +158,7 @@ class WorkerLease:
         return answer
 
     def _results(self, answer: Answer, job: Sequence[Action[Any]], *, less: bool) -> list[Any]:
-        """Decode the results of a job; with `less`, there may be fewer than actions."""
+        """Decode the results of a job; with `less`, there may be fewer results than actions."""
         try:
             pairs = zip(job, answer.results, strict=not less)
             found = [codec.decode(bytes(result), action.result) for action, result in pairs]
@@ -244,7 +244,8 @@ class Remote:
         """Return the workers that can run a job; without those that refused it, if possible.
 
         Raises:
-            ProviderUnavailable: there is none, and none came back; or the scheduler is gone.
+            ProviderUnavailable: no worker can run the job, and none came back; or the scheduler is
+                gone.
         """
         deadline = time.monotonic() + _RETURN
         while not (able := self._able(eps)):

@@ -1,7 +1,7 @@
 """Cluster on this machine: a scheduler in this process, and workers that end with it.
 
 `python -m epctx.machines.local` is a worker. It reads its settings as one line of JSON from stdin,
-and ends with stdin.
+and ends when stdin ends.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def cluster(count: int) -> Iterator[tuple[str, Security, Workers, str]]:
             protocol="tls://",
             security=safe,
             dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # two builds at a time
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # for two builds at a time
             silence_logs=SILENT,
         ) as scheduler,
     ):
@@ -144,7 +144,7 @@ def cluster(count: int) -> Iterator[tuple[str, Security, Workers, str]]:
 
 def main() -> None:
     """Serve until stdin ends."""
-    supervisor.supervise()  # before there is a second thread
+    supervisor.supervise()  # before a second thread exists
     from epctx.machines import serving
 
     start = codec.decode(sys.stdin.buffer.readline(), Start)

@@ -27,8 +27,9 @@ T = TypeVar("T")
 FACTS: Final = "epctx"
 """Key of a worker's facts in the scheduler."""
 TOPIC: Final = "epctx-stages"
-"""Topic of events about stages of jobs, for all builds: a scheduler never forgets a topic, only its
-old events."""
+"""Topic of events about stages of jobs. All builds share it, since a scheduler forgets old events,
+but never a topic.
+"""
 CALM: Final[Mapping[str, object]] = {
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.admin.tick.interval": "500ms",
@@ -98,11 +99,12 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         address: address of the worker.
-        results: encoded results of the job's actions, or descriptions of EPs; empty if it failed.
+        results: encoded results of the job's actions, or descriptions of EPs; empty after a
+            failure.
         peak_memory: resident size of the process, in bytes.
         made: written files.
-        failure: why it failed; None if it did not.
-        own: whether it failed because of the machine, so that another may succeed.
+        failure: why the job or question failed; None if it did not.
+        own: whether it failed because of the machine, so that another machine may succeed.
         starved, native: as in `CompileError`.
         log_file: path of the process's log on that machine; "" if there is none.
         log: the whole log; None if it is empty.

@@ -260,7 +260,7 @@ def _write(files: Mapping[Path, Blob], blobs: Blobs) -> None:
 
 
 def _tell_places(found: Iterable[Path], places: Mapping[Any, Path]) -> None:
-    """Write for optimized models where the files that they refer to are on this machine."""
+    """Write the local places of the files that optimized models refer to."""
     known = {str(digest): path for digest, path in places.items()}
     for path in found:
         if path.name == optimized.RECORD:
@@ -328,7 +328,7 @@ _KEPT: Final = 16 << 30
 
 
 class Blob(Struct, frozen=True, kw_only=True):
-    """A content: its BLAKE3, and its size in bytes."""
+    """Content of a file: its BLAKE3, and its size in bytes."""
 
     digest: Digest
     size: int
@@ -337,8 +337,8 @@ class Blob(Struct, frozen=True, kw_only=True):
 class Blobs:
     """Contents by digest, and answers by nonce, in an untrusted store. Thread-safe.
 
-    An answer is an object whose name is the digest of a nonce, and which the nonce authenticates;
-    the store does not know the nonce. For gc it is an object without a record.
+    An answer is an object whose name is the digest of a nonce. The nonce, which the store does not
+    know, authenticates the answer. To gc, an answer is an object without a record.
 
     Args:
         kept: folder that keeps fetched files, as far as there is space; None to keep none.
@@ -407,7 +407,7 @@ class Blobs:
             self._store.delete(map(_answer_name, nonces))
 
     def _make_room(self, size: int) -> None:
-        """Remove the oldest kept files, if there are too many."""
+        """Remove the oldest kept files, if they leave too little room for `size` bytes."""
         assert self._kept is not None
         self._kept.mkdir(parents=True, exist_ok=True)
         found = sorted(self._kept.iterdir(), key=lambda path: path.stat().st_mtime_ns)
@@ -425,7 +425,7 @@ class Blobs:
                 if pieces is None:
                     raise StoreError("it is not there")
                 if not written(pieces, blob.digest, blob.size, target):
-                    self._store.delete([name])  # whoever has it puts it there anew
+                    self._store.delete([name])  # a machine that has the content uploads it again
                     raise StoreError("it is not what its digest says")
             except BaseException:
                 target.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Worker: it serves a scheduler and runs jobs until it is ended.
 
-`carry_out` is a dask task, `describe` answers questions of a client. When nobody waits for a task
-any more, because its build was interrupted or its machine is gone, dask releases it, and its
-process is ended.
+`carry_out` is a dask task; `describe` answers questions of a client. When nobody waits for a task
+any more, because its build was interrupted or its machine is gone, dask releases the task, and this
+worker ends its process.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class WorkerService:
                     shutil.rmtree(self._folder / each, ignore_errors=True)
 
     def _answered(self, answer: Callable[[], Answer]) -> Answer:
-        """Return an answer; if making it fails, one with the failure."""
+        """Return an answer; if `answer` raises an error, an answer with the failure."""
         try:
             with outputs.refusals():
                 return answer()
@@ -346,7 +346,7 @@ async def _serving(
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C is an exception there
+        with contextlib.suppress(NotImplementedError):  # on Windows Ctrl-C is an exception
             loop.add_signal_handler(number, ended.set)
     known, (folder, blobs, failures) = False, site
     for times in itertools.count(1):
@@ -371,7 +371,7 @@ async def _serving(
                 over = asyncio.ensure_future(ended.wait())
                 lost = asyncio.ensure_future(worker.finished())
                 await asyncio.wait([over, lost], return_when=asyncio.FIRST_COMPLETED)
-        except (OSError, RuntimeError) as error:  # of what a worker of dask cannot start by
+        except (OSError, RuntimeError) as error:  # errors by which dask's worker fails to start
             if not known:
                 raise unreachable(contact, tls, str(error)) from error
             if isinstance(error, RuntimeError):

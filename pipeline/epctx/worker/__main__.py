@@ -37,7 +37,7 @@ def main() -> None:
     gc.set_threshold(10_000)
     from epctx.providers.onnxruntime import supervisor
 
-    supervisor.supervise()  # before there is a second thread, or much that would be copied
+    supervisor.supervise()  # before a second thread exists, or much memory to copy
     sys.meta_path.insert(0, _Seldom)
     from epctx.worker import listener
 
@@ -47,9 +47,9 @@ def main() -> None:
 def leave() -> None:
     """Exit like a C program: run the exit handlers of Python and of libraries.
 
-    QNN aborts in its handler if it was interrupted (real-eps.md section 6). Python's modules are
-    not torn down, which would take as long again, and other threads are not awaited: the last
-    answer has been sent.
+    QNN aborts in its handler if it was interrupted (real-eps.md section 6). This function neither
+    tears down Python's modules, which would take as long again, nor waits for other threads, since
+    the last answer has been sent.
     """
     if sys.platform != "win32":
         import atexit

@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _sleep_by_waiting() -> None:
-    """Libfaketime 0.9.10, under which `epctx reproduce` runs workers, makes `time.sleep` fail."""
+    """Replace `time.sleep`, which fails under libfaketime 0.9.10, as `epctx reproduce` uses it."""
     vars(time)["sleep"] = lambda seconds: threading.Event().wait(seconds)
 
 

@@ -26,7 +26,7 @@ from epctx.text import size_words
 from epctx.worker.process import Worker
 
 _LARGE = 1 << 30
-"""Bytes of memory from which on a shared worker with EPs is ended, since it may not free them."""
+"""Bytes of memory above which a shared worker with EPs is ended, since it may not free them."""
 
 
 class WorkerLease:
@@ -166,8 +166,8 @@ class Pool:
 
     @contextmanager
     def lease(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[WorkerLease]:
-        """Lease a worker of its own, called `label`; None for the workers shared by all jobs that
-        load the same EPs.
+        """Lease an own worker called `label`; None for the workers shared by all jobs that load the
+        same EPs.
         """
         lease = WorkerLease(self, label, kind(eps) if label is None else "")
         try:
@@ -262,7 +262,7 @@ class Pool:
 
 
 def kind(eps: Iterable[ProviderSpec]) -> str:
-    """Return the names of the isolated EPs among these, which a shared worker loads."""
+    """Return the names of those EPs that need isolation: a shared worker loads only them."""
     return " ".join(sorted({spec.provider for spec in eps if registry.needs_isolation(spec)}))
 
 
@@ -274,7 +274,7 @@ def own_logs() -> Path:
 _TOO_HIGH: Final = 1.25
 """Estimates may exceed the memory that a job takes by this factor."""
 _SHARE: Final = 4
-"""Number of pieces of the proposed size that fit into memory at the same time."""
+"""Number of pieces of the size that the remedy proposes that fit into memory together."""
 
 
 class MemoryBudget:
@@ -293,7 +293,7 @@ class MemoryBudget:
         """Reserve `size` bytes; wait until they are free beside those that other jobs reserved.
 
         Raises:
-            CompileError: this machine has less memory in total, swap included.
+            CompileError: the job needs more memory than this machine has in total, swap included.
         """
         _require(size)
         with self._changed:
@@ -365,7 +365,7 @@ class Cancelling(Generic[T]):
 
     @contextmanager
     def running(self, begin: Callable[[], T]) -> Iterator[T]:
-        """Begin a task, which runs inside. Raises the reason, if `cancel` was called before."""
+        """Begin a task, which runs in the body. Raises the reason if `cancel` was called before."""
         with self._lock:
             self.refuse()
             began = begin()

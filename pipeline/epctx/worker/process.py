@@ -50,7 +50,7 @@ _TAIL = 20_000
 LOG_LINES = 15
 """Number of log lines that an error quotes."""
 REPORT_LINES = 60
-"""Number of log lines that a report has of a failed group."""
+"""Number of log lines that the report of a failed group has."""
 
 
 class Worker:
@@ -64,7 +64,7 @@ class Worker:
         variables: environment variables besides those of `environment`.
 
     Attributes:
-        expired: whether it was ended because the budget of numbers was used up.
+        expired: whether it was ended because the budget of its bounded actions was used up.
         peak_memory: its largest resident size by the end of its last job, in bytes.
     """
 
@@ -106,7 +106,7 @@ class Worker:
     ) -> list[Any]:
         """Run one job and return the results of its actions.
 
-        If the budget ends it (`expired`), these are the results of the finished actions.
+        If the budget ends the job (`expired`), only the finished actions have results.
 
         Args:
             started: receives each stage.
@@ -177,13 +177,13 @@ class Worker:
                 raise self._broken("an answer out of turn")
 
     def dismiss(self) -> None:
-        """Let it begin to end after the last job; `close` waits for it."""
+        """Let the worker begin to end after the last job; `close` waits for it."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
     def close(self) -> None:
-        """End it in order. Raises CompileError, as `run`, if it does not exit with 0."""
+        """End the worker in order. Raises CompileError, as `run`, if it does not exit with 0."""
         self.dismiss()
         if not self.expired:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -194,7 +194,7 @@ class Worker:
             raise self._killed or self._job.crashed(code, self._guard.native)
 
     def kill(self, reason: EpctxError | None = None) -> None:
-        """End it and all its child processes at once."""
+        """End the worker and all its child processes at once."""
         if self._process.poll() is None:
             self._killed = self._killed or reason
         self._process.end()
@@ -218,7 +218,7 @@ class Worker:
     def _receive(
         self, deadline: float | None, timeout: float | None, ends: float | None
     ) -> Message | None:
-        """Return its next message; None after the time `ends`."""
+        """Return the worker's next message; None after the time `ends`."""
         while True:
             now = time.monotonic()
             if ends is not None and now >= ends:
@@ -240,7 +240,7 @@ class Worker:
         return self._decode(line, Message)
 
     def _check_limits(self, deadline: float | None, timeout: float | None) -> None:
-        """End it if it takes too long, or too much memory."""
+        """End the worker, and raise, if it takes too long or too much memory."""
         if deadline is not None and time.monotonic() >= deadline:
             self.kill()
             raise TimedOut(
@@ -261,7 +261,7 @@ class Worker:
             raise self._broken(str(error)) from error
 
     def _broken(self, why: str) -> CompileError:
-        """End it after an invalid message, and return the error."""
+        """End the worker after an invalid message, and return the error."""
         self.kill()
         return CompileError(
             "the worker broke its protocol",
@@ -279,7 +279,7 @@ class _Job:
 
     Attributes:
         stage: its running stage; None before the first one.
-        done: whether it has its results.
+        done: whether all its results arrived.
     """
 
     def __init__(self, log: Path) -> None:
@@ -323,7 +323,9 @@ class _Job:
         return error
 
     def _who_crashed(self) -> str:
-        """Return `QNNExecutionProvider crashed while compiling model x`, as far as it is known."""
+        """Return, for example, `QNNExecutionProvider crashed while compiling model x`; less if less
+        is known.
+        """
         stage = self.stage
         who = stage.provider if stage is not None and stage.provider else "the worker process"
         if self.done:
@@ -346,7 +348,9 @@ KEPT_VARIABLES = (
     "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "EPCTX_CACHE_DIR",
     "EPCTX_HIDE_DEVICES",
 )  # fmt: skip
-"""Variables that a worker inherits; any other could change the output of an SDK."""
+"""Variables that a worker inherits, besides limits of epctx; others could change the output of an
+SDK.
+"""
 SET_VARIABLES = {
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",

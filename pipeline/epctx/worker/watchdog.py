@@ -5,7 +5,8 @@ processes behind; onnx's inference may never end on a few bytes. The watchdog ch
 second.
 
 All workers together may use nine tenths of the computer's memory. Beyond that, the watchdog ends
-the largest worker. So no worker is ended while there is memory, and no other pays for a large one.
+the largest worker, so that no other worker pays for it. A worker also has a limit of its own
+(`limits.WORKER_MEMORY`), and announced native work has an allowance.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 INTERVAL: Final = 0.25
 """Seconds between two checks."""
 _KEPT: Final = 1 << 20
-"""Bytes that stay at the begin and at the end of a log that is too long."""
+"""Bytes to keep at the begin and at the end of a log that is too long."""
 _LEAST: Final = 3 * _KEPT
 """Minimum length of a log, in bytes, before it is shortened."""
 _PIECES: Final = 64
-"""Pieces of the end that are moved at once; a process that prints faster loses some output."""
+"""Maximum number of pieces to move at once; a process that prints faster loses some output."""
 _PATIENCE: Final = 8
-"""Wall time that native work may take, as a multiple of its processor time."""
+"""Wall time that native work may take, as a multiple of the processor time allowed for it."""
 _looking = threading.Lock()
 _used: dict[Guard, int] = {}
 """Memory of each worker at its last check, in bytes."""
@@ -65,7 +66,7 @@ class Guard:
         return None if self._allowance is None else self._allowance.work
 
     def allow(self, allowance: Allowance | None) -> None:
-        """Note that native work with an allowance begins; None if it has ended."""
+        """Note that native work with an allowance begins; None notes its end."""
         self._allowance = allowance
         self._begun = None
 
@@ -136,8 +137,7 @@ class Guard:
     def _shorten(self) -> None:
         """Keep only the begin and the end of a log that is too long.
 
-        The end is moved to the place of the middle, until nothing is left to move; it includes new
-        output.
+        The end is moved over the middle, piece by piece, with the output that arrives meanwhile.
         """
         with contextlib.suppress(OSError):
             if self._log.stat().st_size <= max(limits.WORKER_LOG.value, _LEAST):
@@ -158,7 +158,7 @@ class Guard:
 
 
 def _own(memory: psutil._ntuples.pmem) -> int:
-    """Return memory without mapped files, in bytes; macOS cannot tell and includes them."""
+    """Return memory in bytes, without mapped files; on macOS with them, since it cannot tell."""
     if sys.platform == "linux":
         return memory.rss - memory.shared
     if sys.platform == "win32":
@@ -168,7 +168,7 @@ def _own(memory: psutil._ntuples.pmem) -> int:
 
 @functools.cache
 def _most() -> int:
-    """Return nine tenths of the memory of the computer or the container."""
+    """Return nine tenths of the memory of the computer, or of the container if it has less."""
     total = int(psutil.virtual_memory().total)
     with contextlib.suppress(OSError, ValueError):  # "max", or no control groups of version 2
         total = min(total, int(_CGROUP.read_text(encoding="ascii")))

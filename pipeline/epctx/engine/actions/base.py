@@ -94,7 +94,9 @@ class Actions:
         return self._executor.lease(None, tuple(eps))
 
     def lease(self, eps: Iterable[ProviderSpec], label: str) -> AbstractContextManager[WorkerLease]:
-        """Lease a worker for jobs with these EPs; a fresh one, if an EP needs isolation."""
+        """Lease a worker for jobs with these EPs: a fresh one if an EP needs isolation, else a
+        shared one.
+        """
         specs = tuple(eps)
         return self._executor.lease(label if self.isolated(specs) else None, specs)
 
@@ -135,7 +137,7 @@ class Actions:
 
     @contextmanager
     def alone(self, progress: Progress, subject: str, key: Digest | None) -> Iterator[None]:
-        """Hold the OS lock of the action `key`; without a cache, hold nothing.
+        """Hold the OS lock of the action `key`; do nothing without a cache or a key.
 
         Raises:
             EpctxError: the build was cancelled while it waited.
@@ -188,7 +190,8 @@ class Actions:
         files: Iterable[StoredFile] = (),
         keep: bool = True,
     ) -> Known[R]:
-        """Store the result of an action in the cache, if there is one; `files` lie in `folder`.
+        """Store the result of an action, whose `files` are in `folder`, in the cache, if there is
+        one.
 
         Args:
             keep: False if the result counts for this build alone.

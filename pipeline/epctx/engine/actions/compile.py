@@ -157,14 +157,15 @@ class Compiling:
             result, *others = self._compiled(progress, known, compile, following, lease, run)
             lease.dismiss()
             if lease.own:
-                # While the worker ends. What stays (Windows: files in use) goes with the scratch.
+                # Done while the worker ends. Files in use (on Windows) stay until the scratch is
+                # removed.
                 shutil.rmtree(scratch, ignore_errors=True)
             lease.close()  # its exit code counts before anything is kept
             check_compiled(result, group, compile.names, folder)
             if not lease.own and len(progress.planned.session_groups) == 1:
                 check_contents(result, folder)
             recording = next((each for each in others if isinstance(each, RecordResult)), None)
-            if recording is None:  # not requested, or ended by the budget
+            if recording is None:  # there is no recording: not requested, or ended by the budget
                 recording = RecordResult(recorded=self._actions.lookup.records(group))
             judge({} if run is None else run.result(), recording.unrun)
         _refuse_changed(known)
@@ -190,11 +191,12 @@ class Compiling:
         lease: WorkerLease,
         run: Future[Unfed] | None,
     ) -> list[Any]:
-        """Run a compile and the actions in its process, and return their results. A crash is blamed
-        on the source if that does not run either.
+        """Run a compile and the actions that follow in its process, and return their results. If
+        the process crashes in the stage `verify` and the source does not run either, the error
+        blames the source.
 
         Raises:
-            EpctxError: what the job raised; the source does not run.
+            EpctxError: the job raised it; a source does not run.
         """
         entered: list[str] = []
         try:
@@ -218,7 +220,8 @@ class Compiling:
         self, progress: GroupProgress, compile: Compile, recorded: Path
     ) -> Iterator[Action[Any]]:
         """Yield the actions that follow in the compiling process: the recording of its sessions, if
-        numbers need it, and the check of a folder of which no model is run.
+        numbers need it; and the check of the group's folder, if the group has one session group,
+        whose numbers the build skips.
         """
         lookup, group = self._actions.lookup, progress.planned.group
         if lookup.records(group):
@@ -241,7 +244,7 @@ def _is_large(source: ModelSource) -> bool:
 
 
 def _memory(group: ModelGroup, known: SessionState) -> int | None:
-    """Estimate the bytes that a compile takes; None if its EPs were not measured."""
+    """Estimate the memory of a compile, in bytes; None if its EPs were never measured."""
     measured = providers.compile_memory(each.provider for each in group.execution_providers)
     weights = [model.result.weights for model in known.models if model.result is not None]
     return None if measured is None or not weights else measured.of(weights)
@@ -269,7 +272,7 @@ def _models(compile: Compile) -> tuple[ModelReport, ...]:
 
 
 TOLD: Final = 1_000_000_000
-"""Bytes from which on a notice tells the disk space that a session group needs."""
+"""Bytes from which on a notice says how much disk space a session group needs."""
 _LEAST: Final = 2
 """Largest ratio of a source to its context: float32 becomes float16."""
 

@@ -29,7 +29,9 @@ class Composing:
         self._events = events
 
     def compose(self, known: CompositionState) -> CompositionState:
-        """Join, check, run and compare; the returned state has the failure."""
+        """Join the parts, check the result, run it and compare; the returned state has the failure,
+        if any.
+        """
         planned = known.planned
         progress = Progress(planned.label, self._events)
         try:

@@ -1,9 +1,8 @@
 """Runs of models in a build: find each in the cache, or run it in a worker and store its result.
 
-Sources run while their EP compiles, so that the right party is blamed: an EP may compile for
-    minutes
-what no runtime can run. The compiled files run after that, each session group in its own job. Each
-result is stored at once, so a build that ends early loses only the present run.
+Sources run while their EP compiles: a source that no runtime can run ends a compile that may take
+minutes, and the EP is not blamed. The compiled files run after that, each session group in its own
+job. Each result is stored at once, so a build that ends early loses only the present run.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from epctx.verification.request import Kept, VerifyRequest
 
 Run = TypeVar("Run", RunSource, RunFiles)
 Unfed = Mapping[str, str]
-"""Reasons why models do not run on generated inputs, by model; without those that do."""
+"""Reasons why models do not run on generated inputs, by model. Models that run are not in it."""
 
 
 _LOADED: Final = 4
@@ -104,8 +103,8 @@ class Numbers:
         them does not run.
 
         Yields:
-            The future of these runs. None if no model of the group runs, or if verification runs
-            the sources: the EPs compile in less time than a process takes to start.
+            The future of these runs. None if no model of the group is run, or if verification runs
+            the sources later, because the EPs compile in less time than a process takes to start.
         """
         group = progress.planned.group
         if not compiling.own or self._actions.lookup.inputs(group) is None:
@@ -139,7 +138,8 @@ class Numbers:
         """
         kept = Kept.below(self._folder(progress, session.session))
         eps, label = progress.planned.group.execution_providers, session.session.label
-        # An own process frees the memory of the sources before a piece is compiled.
+        # The sources run in an own process, whose end frees their memory before a piece is
+        # compiled.
         with self._actions.lease(eps, f"{progress.label}-{label}-source") as lease:
             return self._run_sources(progress, session, lease), kept.source
 
@@ -272,7 +272,9 @@ class Numbers:
         *,
         alone: bool,
     ) -> FolderReport:
-        """Run and judge what is missing of session groups; several groups are only loaded."""
+        """Do the missing runs of session groups, and judge them. Several session groups come
+        together only if numbers are off: their files are only loaded.
+        """
         group, kept = progress.planned.group, request.kept
         assert kept is not None
         left: list[RunSource | RunFiles] = []
@@ -340,8 +342,8 @@ class Numbers:
         return found
 
     def _memory(self, progress: GroupProgress, sessions: Sequence[SessionState]) -> int | None:
-        """Estimate the bytes of a process: as measured before, else as the compile took; None if
-        the EPs share a process.
+        """Estimate the memory of a process in bytes: as measured before, else as much as the
+        compile took. None if the EPs share a process.
         """
         if not self._actions.isolated(progress.planned.group.execution_providers):
             return None
@@ -351,9 +353,10 @@ class Numbers:
 
 
 def _too_large(sessions: Sequence[SessionState]) -> str | None:
-    """Return why models in pieces are not loaded whole, in words; None if they are, or are not cut.
+    """Return why models in pieces are not loaded whole, in words; None if they are loaded whole, or
+    are not cut.
 
-    The verification of a build takes no more memory than the compile of its largest piece.
+    This keeps the memory of verification within that of the compile of the largest piece.
     """
     whole = sum(_LOADED * file.size for each in sessions for file in each.files)
     cuts = [each.cut.result for each in sessions if each.cut is not None]
@@ -404,7 +407,9 @@ def judge(unfed: Unfed, unrun: Sequence[Failure]) -> None:
 
 
 def _given(inputs: InputsRecord, index: int, group: ModelGroup) -> InputsRecord:
-    """Return the inputs of a run: the number of input sets counts only for the last index."""
+    """Return the inputs for the key of a run. Only the last index depends on the number of input
+    sets, so other runs have the number 0.
+    """
     return inputs if index == group.verify.inputs.sets else replace(inputs, count=0)
 
 

@@ -87,7 +87,7 @@ class Optimizing:
             return model.folder
 
     def _model(self, source: ModelSource, settings: OptimizeSettings) -> _Model:
-        # Names do not count: one source under two names is optimized once.
+        # Names do not matter: one source under two names is optimized once.
         name = codec.encode((replace(source, name=""), settings))
         with self._lock:
             return self._models.setdefault(name, _Model())
@@ -151,7 +151,7 @@ class Optimizing:
         try:
             places.write(folder, where)
         except (FileNotFoundError, msgspec.MsgspecError):
-            # Each file has its digest, so the stored action never had a model.
+            # Each file matches its digest, so the action was stored without a valid model.
             cache.refuse(known.optimize.key, "has no optimized model")
             return None
         return folder

@@ -28,7 +28,7 @@ class _Group(Struct, frozen=True, kw_only=True):
     """A session group in pieces.
 
     Attributes:
-        known: its state; its models are optimized and cut.
+        known: state of the group; its models are optimized and cut.
         cut: the cut.
         graphs: folder of the pieces, written as optimized models.
         unfed: reasons why sources do not run on generated inputs, by model.
@@ -73,8 +73,8 @@ class Piecing:
     ) -> SessionState:
         """Compile and assemble a session group; put its files into `folder`.
 
-        The sources run before anything is compiled: each piece runs on their values, some pieces in
-        the session that compiles them.
+        The sources run before anything is compiled, since each piece runs on their values; some
+        pieces run in the session that compiles them.
 
         Args:
             known: state of the session group; its models are optimized.

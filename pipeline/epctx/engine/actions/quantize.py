@@ -1,8 +1,9 @@
 """Quantize actions of a build, between optimize and compile.
 
-The quantized model is a source like any other: it is loaded, optimized and compiled, and its
-outputs are compared with the compiled ones. Its own reference is the float model.
-`again` quantizes the models of a group outside of a build, to verify or preview it.
+The quantized model is a source like any other: a build loads, optimizes and compiles it, and
+compares its outputs with those of the compiled model. The quantized model's own reference is the
+float model. `again` quantizes the models of a group outside of a build, to verify or preview the
+group.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class Quantizing:
         self._models: dict[bytes, _Model] = {}
 
     def model(self, progress: GroupProgress, source: ModelSource, lease: WorkerLease) -> ModelState:
-        """Make the optimized model of a group; quantize it before, if the group is quantized.
+        """Make the optimized model that a group compiles; if the group is quantized, quantize
+        first.
 
         Raises:
             EpctxError: a job raised it; later calls for the same model raise it again.
@@ -124,7 +126,7 @@ class Quantizing:
             others=tuple(each for each in group.models if each.name != name),
             folder=folder,
         )
-        # Its sessions change the process: nothing is compiled there.
+        # Calibration sessions change the process, so nothing is compiled in it.
         with self._actions.shared_lease() as chosen:
             result = progress.run(chosen, name, job)
         files = files_in(folder, [folder])

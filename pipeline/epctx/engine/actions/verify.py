@@ -91,7 +91,7 @@ def _run(
 def _forget(actions: Actions, sessions: Sequence[SessionState]) -> None:
     """Refuse the cached compiles of a group, since their files differ from their digests.
 
-    After any other failure a new compile would give the same files.
+    Other failures refuse no compile, since a new compile would give the same files.
     """
     for each in sessions:
         if actions.lookup.cache is not None and each.key is not None:
@@ -101,7 +101,7 @@ def _forget(actions: Actions, sessions: Sequence[SessionState]) -> None:
 def _stored(
     actions: Actions, known: Known[FolderReport], report: FolderReport
 ) -> Known[FolderReport]:
-    """Store a report, unless it depends on a limit: limits are not in keys."""
+    """Store a report, unless it depends on a limit, since limits are not in keys."""
     limited = any(
         limits.PREFIX in f"{each.message} {each.remedy}"
         for each in report.findings

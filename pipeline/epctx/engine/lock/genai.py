@@ -1,9 +1,9 @@
 """Files that onnxruntime-genai needs beside built models.
 
-Models of fixed sizes are a pipeline: a model for the prompt, fed in windows of its length, and one
-for a token at a time; the cache of both has one length, and is past and present in one. Before them
-goes a small model that says what is there (`graph.genai_window`). Models whose sizes are left open
-are run as their source is. Measured on onnxruntime-genai 0.18.0.
+Models of fixed sizes are a pipeline of three: a small model that makes the attention mask and the
+positions (`graph.genai_window`), a model for the prompt, fed in windows of its length, and a model
+for one token at a time. The caches of the last two have the same length; one buffer is both past
+and present. Models of open sizes run as their source does. Measured on onnxruntime-genai 0.18.0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WINDOW: Final = "window"
 _WHERE: Final = "package.genai.source"
 _SIZES: Final = "`epctx init FOLDER` writes the sizes of both"
 _NOT_FED: Final = "made by window.onnx"
-"""Name of an input that no model has: the window feeds it in the place of genai."""
+"""Input name that no model has, so that genai does not feed that input: the window model does."""
 
 
 def files(
@@ -44,7 +44,7 @@ def files(
         providers: EPs of ONNX Runtime by name, in priority order, with their session options.
 
     Raises:
-        ModelError: the folder is no onnxruntime-genai folder.
+        ModelError: the folder is not an onnxruntime-genai folder.
         ManifestError: the models of the group do not fit it.
     """
     folder = genai.read(source)
@@ -84,7 +84,9 @@ def _require_models(folder: GenaiFolder, group: ModelGroup) -> None:
 
 
 def _roles(sizes: Mapping[str, Sizes]) -> tuple[str, str]:
-    """Name the prompt and the token model. Raises ManifestError: they are no pair."""
+    """Return the names of the prompt and the token model. Raises ManifestError if the models are
+    not such a pair.
+    """
     tokens = [name for name, size in sizes.items() if size.sequence == 1]
     prompts = [name for name in sizes if name not in tokens]
     if len(tokens) != 1 or len(prompts) != 1:
@@ -158,7 +160,7 @@ def _adapt(
 
 
 def _fed(folder: GenaiFolder) -> Sequence[InputSpec]:
-    """Return the outputs of the window: the mask, and positions if the model takes them."""
+    """Return the outputs of the window model: the mask, and positions if the model takes them."""
     names = (folder.names.attention_mask, folder.names.position_ids)
     return [folder.inputs[name] for name in names if name in folder.inputs]
 

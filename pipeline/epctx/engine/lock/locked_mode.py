@@ -227,7 +227,7 @@ def refuse_edited_outputs(old: Lock, plan: Plan, place: OutputPaths, *others: Lo
 
     Args:
         old: the lock's part for this kind of host.
-        others: its parts for other kinds of host, whose outputs may be published here.
+        others: the lock's parts for other kinds of host, whose outputs may be published here.
 
     Raises:
         LockError: a file was changed, is missing, or does not belong there.
@@ -293,11 +293,11 @@ def _edits_of_all(folder: Path, kinds: Sequence[Mapping[str, LockedFile]]) -> li
     found += [list(_edits(folder, expected)) for expected in kinds[1:] if found[0]]
     if not all(found):
         return []
-    # This loads onnx, which a build that agrees with its lock does not need here.
+    # Imported here, since it loads onnx, which a build that agrees with its lock does not need.
     from epctx.verification.integrity import read_sums
 
     sums = {each.name: each.digest for each in read_sums(folder)[0]}
-    # The sums beside a file tell if it is the lock that was changed.
+    # SHA256SUMS beside a file shows whether the lock was changed, and not the file.
     return [
         (name, _LOCK_DIFFERS if sums and _is_listed(folder / name, sums.get(name)) else what)
         for name, what in found[0]
@@ -305,7 +305,7 @@ def _edits_of_all(folder: Path, kinds: Sequence[Mapping[str, LockedFile]]) -> li
 
 
 def _is_listed(path: Path, content: Digest | None) -> bool:
-    """Tell whether a file has this content; for None, whether there is no file."""
+    """Tell whether a file has this content; for None, whether the file does not exist."""
     try:
         return digest.of_file(path, "sha256") == content
     except OSError:
@@ -355,7 +355,7 @@ def _refuse(
 
 
 def unstable_eps(plan: Plan, folders: Collection[str]) -> Iterator[str]:
-    """Yield a line for each EP of some groups that is known to write other bytes each time.
+    """Yield a line for each EP of some groups that is known to write different bytes each time.
 
     Args:
         folders: groups whose bytes differ, as `<target>/<group>`.

@@ -39,7 +39,7 @@ def brought(manifest: Manifest) -> Brought:
 
     Raises:
         ModelError: one cannot be read.
-        ManifestError: the models of a group are not what onnxruntime-genai runs of
+        ManifestError: onnxruntime-genai cannot run the models of a group in the place of
             `package.genai.source`.
         ProviderUnavailable: an EP of such a group is not installed.
     """
@@ -150,7 +150,7 @@ def _of_source(settings: PackageSettings, group: ModelGroup) -> dict[str, Item]:
 
 
 class _Runtimes(Struct):
-    """Runtime entries of EPs, each content once, by a unique name."""
+    """Runtime entries of EPs by unique name; equal entries have one name."""
 
     toolchain: Toolchain
     known: dict[str, LockedRuntime] = field(default_factory=dict)

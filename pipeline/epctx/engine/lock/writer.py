@@ -253,7 +253,7 @@ def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> No
             same = stream.read() == content
         old = new if same else lockfile.read(file)
         before = hosts.on(old, hosts.kind(new))
-        # A lock of an older epctx has no package part: that is a gap, not a difference.
+        # A lock of an older epctx has no package part, which counts as a gap, not as a difference.
         lacks = (old.package is None) is not (new.package is None)
         if same or not (between_locks(before, new) or lacks):
             memo.note_lock(new, file)
@@ -262,7 +262,7 @@ def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> No
         _tell_hosts(old, both, notice)
         content = lockfile.text(both).encode()
     except (OSError, LockError):
-        pass  # there is none, or an invalid one is replaced
+        pass  # the lock does not exist, or is invalid and replaced
     atomic.replace(file, content)
 
 

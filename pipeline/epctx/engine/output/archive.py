@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 
 class _Sink:
-    """A file that is hashed while it is written, as tarfile wants it."""
+    """A file that is hashed while tarfile writes it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.writer = HashingWriter(stream)
@@ -60,11 +60,11 @@ def write(path: Path, root: Path, files: Mapping[str, LockedFile]) -> OutputFile
         files: files to add, by path from `root`, with `/`; each must have its size and SHA-256.
 
     Raises:
-        StorageError: the disk refuses, or a file is not what was built.
+        StorageError: the disk refuses, or a file differs from the one that was built.
     """
     with outputs.writing(path), replacing(path) as stream:
         sink = _Sink(stream)
-        # tarfile only writes to it; the type it asks for reads and seeks, too.
+        # tarfile only writes to the file; its type hint also wants `read` and `seek`.
         with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
             for folder in _folders(root.name, files):
                 archive.addfile(_of_folder(folder))
@@ -113,7 +113,7 @@ def fault(
 
 
 def _goes_on(stream: BinaryIO, expected: bytes) -> bool:
-    """Consume the expected bytes, and tell whether they came next; else do not move."""
+    """Consume the expected bytes and return True, if they come next; otherwise consume nothing."""
     place = stream.tell()
     if stream.read(len(expected)) == expected:
         return True
@@ -165,6 +165,6 @@ def _add(archive: tarfile.TarFile, root: Path, name: str, file: LockedFile) -> N
     except OSError as error:
         if error.errno is not None and path.exists():
             raise
-        raise outputs.changed(path) from error  # it is gone, or too short
+        raise outputs.changed(path) from error  # the file is gone, or too short
     if more or source.sha256 != file.sha256:
         raise outputs.changed(path)

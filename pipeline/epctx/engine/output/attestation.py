@@ -5,9 +5,10 @@ An in-toto Statement v1 with a SLSA v1 provenance predicate, made with the maint
 host or user, only the builder and the signers of cached actions. So it is the same for the same
 release by the same builder from the same cache.
 
-Materials are the sources, Python packages and EP libraries, with their known digests. For an
-installed package that is in-toto's `dirHash`: the SHA-256 of what `sha256sum` prints for the files
-of its wheel. The wheel itself is gone, and a package that is installed from a folder has none.
+Materials are the sources, Python packages and EP libraries, with their known digests. The digest of
+an installed package is in-toto's `dirHash`: the SHA-256 of the lines that `sha256sum` prints for
+the files of its wheel. The wheel itself is gone after an installation; a package that is installed
+from a folder has no wheel and no `dirHash`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ BUILD_TYPE: Final = "pkg:pypi/epctx#build/v1"
 
 
 def require() -> None:
-    """Raises UsageError where in-toto's bindings are not installed."""
+    """Raise UsageError if in-toto's bindings are not installed."""
     UsageError.if_missing("in_toto_attestation", "attest")
 
 
@@ -124,8 +125,8 @@ def difference(content: bytes, lock: Lock) -> str | None:
     """Return the name of the first part of an attestation that differs from its lock; None if none
     does.
 
-    The lock has no builder, no digest of the manifest, no SHA-256 of sources and no files of
-    wheels: for these only the signer of the attestation vouches.
+    The lock lacks the builder, the digest of the manifest, the SHA-256 of sources and the files of
+    wheels: only the signer of the attestation vouches for them.
 
     Args:
         content: an attestation for which `said` raises nothing.
@@ -172,7 +173,7 @@ def _parameters(lock: Lock) -> dict[str, object]:
 
 
 def check(content: bytes) -> None:
-    """Hold an attestation to the schemas of in-toto's Statement v1 and SLSA's provenance v1.
+    """Check an attestation against the schemas of in-toto's Statement v1 and SLSA's provenance v1.
 
     Raises:
         VerificationError: it breaks one of them.
@@ -257,7 +258,8 @@ def materials(lock: Lock, folder: Path) -> list[Material]:
 
 
 def completed(lock: Lock, listed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return descriptors of the materials of a lock, with digests that no lock has from `listed`.
+    """Return descriptors of the materials of a lock; digests that no lock has are taken from
+    `listed`.
 
     Args:
         listed: descriptors of an attestation, by URI; by name if they have no URI.
@@ -312,7 +314,7 @@ def _source(folder: Path, name: str, source: LockedSource) -> Material:
 def _packages(lock: Lock, is_package: Callable[[str, str], bool]) -> Iterator[tuple[str, str]]:
     """Yield the distributions that the lock names, with their versions."""
     for name, version in lock.toolchain.items():
-        if "/" not in name:  # else it is a digest of epctx's own sources
+        if "/" not in name:  # a name with `/` is a digest of epctx's own sources
             distribution, _, own = version.rpartition(" ")
             yield distribution or name, own
     for each in lock.execution_providers.values():
@@ -334,7 +336,7 @@ def _is_installed(name: str, version: str) -> bool:
     try:
         return importlib.metadata.version(name) == version
     except (importlib.metadata.PackageNotFoundError, ValueError):
-        return False  # no package: for example the version of a format
+        return False  # not a package: for example the version of a format
 
 
 def _package(name: str, version: str) -> Material:
@@ -396,9 +398,9 @@ UNIDENTIFIED_BUILDER: Final = "urn:epctx:unidentified-builder"
 builder accepts it. (BuildKit leaves the id empty, npm refuses to write provenance.)
 """
 _SYSTEMS: Final = (
-    # The workflow, as GitHub's own attestations have it.
+    # The workflow, as in GitHub's own attestations.
     "{GITHUB_SERVER_URL}/{GITHUB_WORKFLOW_REF}",
-    # The runner, as GitLab's own provenance has it.
+    # The runner, as in GitLab's own provenance.
     "{CI_PROJECT_URL}/-/runners/{CI_RUNNER_ID}",
     "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECTID}/_build?definitionId={SYSTEM_DEFINITIONID}",
     "{JENKINS_URL}job/{JOB_NAME}",

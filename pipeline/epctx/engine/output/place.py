@@ -130,9 +130,9 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def locked(self, waiting: Callable[[], None]) -> Iterator[bool]:
-        """Lock the output; repair the rest of a killed build; leave no staging folder behind.
+        """Lock the output; repair what a killed build left; remove the staging folder at the end.
 
-        Yields whether a build was killed: the last report may describe older outputs.
+        Yields whether a build was killed. After one, the last report may describe older outputs.
 
         Args:
             waiting: called once if another command uses the output.
@@ -169,7 +169,7 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
     def flushing(self, targets: Iterable[str]) -> Iterator[None]:
         """Flush the published groups to disk at the end, and remove the former ones.
 
-        This is done once for all groups, since each flush takes as long as one for all.
+        Done once for all groups, since a flush for one group takes as long as a flush for all.
 
         Raises:
             StorageError: the system refuses.
@@ -210,7 +210,7 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
         """Refuse links and folders of other users, which could redirect writes and removals.
 
         Raises:
-            StorageError: there is one.
+            StorageError: there is such a link or folder.
         """
         inside = (*self.root.glob("*"), *self.root.glob("*/*"), *self.staging.glob("old/*"))
         for path in (self.root, self.package, self.staging, *inside):
@@ -270,7 +270,7 @@ def _remove(path: Path) -> None:
 
 
 def is_apart(entry: Path) -> bool:
-    """Tell whether an entry is not part of the outputs: golden files, a signature."""
+    """Tell whether an entry is golden files or a signature, which are not part of the outputs."""
     return entry.name == SIGNATURE or (entry.name == GOLDEN and is_folder(entry))
 
 
@@ -316,8 +316,8 @@ if sys.platform != "win32":
 def undisturbed(paths: Iterable[Path], waiting: Callable[[], None]) -> Iterator[None]:
     """Keep builds from replacing outputs at, below or around the paths; readers share the lock.
 
-    Without a usable lock file, as in a copy of the outputs, nothing is locked: nobody builds there,
-    or nobody of this user.
+    Without a usable lock file, nothing is locked: nobody builds in a copy of the outputs, and a
+    user who cannot open the lock cannot build there.
 
     Args:
         waiting: called once for each output that a build has locked.
@@ -346,7 +346,7 @@ def _is_lock(path: Path) -> bool:
 @contextmanager
 def _shared(lock: Path, waiting: Callable[[], None]) -> Iterator[None]:
     if sys.platform == "win32":
-        with acquired(lock, waiting):  # there is none for readers
+        with acquired(lock, waiting):  # Windows has no lock for readers
             yield
 
     else:

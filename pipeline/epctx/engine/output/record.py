@@ -1,9 +1,9 @@
 """`dist/.<name>.record.json`: what the next build must know about the output folder.
 
 The record names the manifest that the outputs came from, so that another manifest of the same name
-does not overwrite them silently. It lists the digests of the files released beside them, so that
-these are removed when the outputs change. It is trusted for nothing else: epctx removes a file only
-from the places that `OutputPaths` names, and only if epctx wrote its content.
+does not overwrite them silently. It lists the digests of the files released beside the outputs, so
+that epctx removes these files when the outputs change. epctx trusts it for nothing else: it removes
+a file only from the places that `OutputPaths` names, and only if the file has a recorded digest.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Record(Struct, frozen=True, kw_only=True):
             is on another drive.
         released: archive, attestation and package beside `dist/<name>/`, by name; a package has the
             digest of its SHA256SUMS.
-        of: the outputs that these describe: SHA-256 of SHA256SUMS of each published folder,
-            `<target>/<group or composition>`.
+        of: outputs that the released files describe: SHA-256 of SHA256SUMS of each published
+            folder, by `<target>/<group or composition>`.
     """
 
     manifest: str = ""
@@ -102,9 +102,8 @@ def is_stale(known: Record, made: Mapping[str, Sequence[OutputFile]], *, whole: 
 def refuse_another_manifest(place: OutputPaths, manifest: Path) -> None:
     """Refuse outputs of another manifest with the same name that still exists.
 
-    A moved manifest or a copied output folder is accepted: then no manifest of that name lies at
-        the
-    recorded path.
+    A moved manifest or a copied output folder is accepted, since then no manifest of that name lies
+    at the recorded path.
 
     Raises:
         UsageError: another manifest of the same name has its outputs there; nothing was changed.
@@ -156,7 +155,7 @@ def remove(place: OutputPaths, released: Mapping[str, LockedFile]) -> list[str]:
 
 
 def unknown(place: OutputPaths, released: Mapping[str, LockedFile]) -> list[str]:
-    """List files at the paths of releases that the record does not have."""
+    """List files that lie at the paths of releases, but are not in the record."""
     return [p.name for p in place.releases if os.path.lexists(p) and p.name not in released]
 
 
