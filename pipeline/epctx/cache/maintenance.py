@@ -254,7 +254,7 @@ def _within(actions: list[_Used], limits: Limits, stored: dict[str, int]) -> lis
 def _stale_digests(cache: Cache) -> Iterator[Path]:
     """Yield the digest records whose files have all changed or are gone.
 
-    The record of a whole tree is always among them: its state is not the identity of a file.
+    The record of a whole tree stays while its folder does: EPs' packages are such trees.
     """
     for name in cache.records.names("digests"):
         files = remembered_files(cache.records, name)
@@ -263,9 +263,9 @@ def _stale_digests(cache: Cache) -> Iterator[Path]:
 
 
 def _is_still(path: Path, text: str) -> bool:
-    """Return whether a file still has the identity `text`."""
+    """Return whether a file still has the identity `text`; of a tree, whether it still exists."""
     try:
-        return identity.of_path(path).text == text
+        return path.is_dir() or identity.of_path(path).text == text
     except OSError:
         return False
 
