@@ -113,6 +113,23 @@ def test_the_end_of_a_shared_worker_is_no_groups_fault(
     assert not (tmp_path / "logs").exists()
 
 
+def test_all_workers_are_ended_though_one_ends_badly_and_its_log_stays(
+    workers: pool.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def badly(worker: FakeWorker) -> None:
+        if worker is FakeWorker.made[0]:
+            raise CompileError("SIGABRT at its exit", remedy="none")
+        worker.ended = "closed"
+
+    monkeypatch.setattr(FakeWorker, "close", badly)
+    with workers.shared() as first, workers.shared():
+        first.log.write_text("its last words", encoding="utf-8")
+    with pytest.raises(CompileError, match="SIGABRT"):
+        workers.close()
+    assert [worker.ended for worker in FakeWorker.made] == ["killed", "closed"]
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == [FakeWorker.made[0].log.name]
+
+
 def test_an_isolated_worker_is_used_once(workers: pool.Pool) -> None:
     with workers.isolated("llm@x") as worker:
         assert faked(worker).ended is None

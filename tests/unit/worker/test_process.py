@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from epctx import codec
 from epctx.actions.action import StageStarted
 from epctx.actions.run_models import RunSource, SourceResult
 from epctx.actions.verify import Check
+from epctx.errors import TimedOut
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.providers.onnxruntime import plugins
 from epctx.verification.findings import FolderReport
@@ -55,6 +57,7 @@ def test_who_has_no_time_left_is_not_heard_any_more(
     """
     worker: Any = Worker.__new__(Worker)
     worker._lines, worker.expired = queue.SimpleQueue(), False
+    worker._next_check = math.inf  # no process is there to watch
     report = FolderReport(folder="f", models=(), findings=(), numbers=())
     said = [report, SourceResult(ran=True), SourceResult(ran=False)]
     for each in said:
@@ -72,6 +75,18 @@ def test_who_has_no_time_left_is_not_heard_any_more(
     )
     assert (results, worker.expired) == (said[:ended], budget == 0)
     assert heard == list(enumerate(results))
+
+
+def test_a_worker_that_never_pauses_is_held_to_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker: Any = Worker.__new__(Worker)
+    worker._lines, worker._next_check = queue.SimpleQueue(), math.inf
+    worker._job = SimpleNamespace(where="g@t")
+    worker._lines.put(msgspec.json.encode(Message(done=7)))
+    killed: list[object] = []
+    monkeypatch.setattr(Worker, "kill", lambda worker: killed.append(worker))
+    with pytest.raises(TimedOut, match="no result within 3 s"):
+        worker._receive(time.monotonic() - 1, 3.0, None)
+    assert killed == [worker]
 
 
 @pytest.mark.parametrize("kind", [Worker, Inline])
