@@ -1,4 +1,4 @@
-"""What a reader sees on the pages of builds and of their differences, held by text files.
+"""Visible text of the pages of builds and of their differences, held by text files.
 
 With EPCTX_UPDATE_GOLDEN=1 they are written anew: read the diff.
 """

@@ -205,7 +205,7 @@ def _without_none(annotation: Any) -> Any:
     if get_origin(annotation) not in (Union, UnionType):
         return annotation
     rest = tuple(each for each in get_args(annotation) if each is not NoneType)
-    return rest[0] if len(rest) == 1 else Union[rest]  # noqa: UP007 - made at run time
+    return rest[0] if len(rest) == 1 else Union[rest]  # noqa: UP007 - of a tuple
 
 
 def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
@@ -268,13 +268,15 @@ def _duration(text: str) -> float:
 
 
 def size(text: str) -> int:
-    size = bytes_of(text)
-    if size is None:
+    """Return the bytes of a size like `10GB`. Raises UsageError."""
+    value = bytes_of(text)
+    if value is None:
         raise _wrong(f"{text!r} is not a size", "10GB or 500MiB")
-    return size
+    return value
 
 
 def age(text: str) -> float:
+    """Return the seconds of an age like `30d`. Raises UsageError."""
     match = _AGE.fullmatch(text.strip())
     if match is None:
         raise _wrong(f"{text!r} is not an age", "30d, 12h or 2w")
@@ -282,6 +284,7 @@ def age(text: str) -> float:
 
 
 def place(text: str) -> Path | str:
+    """Return a reference to a registry as text, anything else as a path."""
     return text if text.startswith("oci://") else Path(text)
 
 

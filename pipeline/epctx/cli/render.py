@@ -301,8 +301,8 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         if code:
             raise typer.Exit(code)
 
-    # An assignment would be refused by mypy: functions have no such attribute declared.
-    setattr(run, "__signature__", inspect.Signature(list(parameters.values())))  # noqa: B010
+    signature = inspect.Signature(list(parameters.values()))
+    setattr(run, "__signature__", signature)  # noqa: B010 - mypy refuses an assignment
     run.__annotations__ = {name: each.annotation for name, each in parameters.items()}
     run.__doc__ = declared.help_of(function)
     return run

@@ -59,7 +59,7 @@ class ActionState(Struct, Generic[R], frozen=True, kw_only=True):
     @property
     def action(self) -> Known[R] | None:
         """The main action; None if an action before it must run first."""
-        raise NotImplementedError
+        raise NotImplementedError  # a Struct cannot be abstract; each subclass has it
 
     @property
     def key(self) -> Digest | None:

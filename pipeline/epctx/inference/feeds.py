@@ -22,7 +22,7 @@ from typing import IO
 import ml_dtypes
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -126,15 +126,14 @@ def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Ra
         low, high = _integers(spec, given or (0, 1), 0, 1)
         return rng.integers(low, high, shape, np.int64, endpoint=True).astype(np.bool_)
     if spec.dtype.kind in "iu":
-        bounds = ml_dtypes.iinfo(spec.dtype)  # type: ignore[no-untyped-call]
+        bounds = ml_dtypes.iinfo(spec.dtype)  # type: ignore[no-untyped-call]  # has no stubs
         whole = (int(bounds.min), int(bounds.max))
         default = spec.hint or (whole if spec.dtype.itemsize <= 2 else FEW)
         low_f, high_f = _within(default, whole)
         low, high = _integers(spec, given or (math.ceil(low_f), math.floor(high_f)), *whole)
         dtype = np.uint64 if spec.dtype.kind == "u" else np.int64
         return rng.integers(low, high, shape, dtype, endpoint=True).astype(spec.dtype)
-    # ml_dtypes has no type stubs.
-    limit = float(ml_dtypes.finfo(spec.dtype).max)  # type: ignore[no-untyped-call]
+    limit = float(ml_dtypes.finfo(spec.dtype).max)  # type: ignore[no-untyped-call]  # has no stubs
     if given is None:
         if spec.hint is None:
             return rng.standard_normal(shape, np.float64).astype(spec.dtype)

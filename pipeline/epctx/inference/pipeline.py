@@ -13,7 +13,7 @@ from pathlib import Path
 
 import onnx
 import onnxruntime as ort
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 from msgspec import Struct
 
 from epctx.errors import InvalidGraph, ModelError

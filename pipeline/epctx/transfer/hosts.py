@@ -1,4 +1,7 @@
-"""Kinds of hosts, by their names and addresses; nothing is looked up."""
+"""Kinds of hosts, by their names and addresses; nothing is looked up.
+
+Apart from `client`, which needs requests, of an extra.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers say of waits and parts. Servers: tests/faults/test_stores.py, test_registry.py."""
+"""Waits and parts that answers ask for. Servers: tests/faults/test_stores.py, test_registry.py."""
 
 import contextlib
 import socket

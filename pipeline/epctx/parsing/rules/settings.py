@@ -71,8 +71,7 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
         """Files that match a pattern, sorted; the path itself if `pattern` has no wildcard."""
         if not _GLOB.search(pattern):
             return (self.absolute(pattern),)
-        # Path.glob accepts no absolute pattern.
-        found = glob.glob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207
+        found = glob.glob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207 - takes absolute ones
         paths = sorted((self.absolute(text) for text in found), key=Path.as_posix)
         return tuple(path for path in paths if path.is_file())
 

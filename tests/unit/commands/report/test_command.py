@@ -115,7 +115,7 @@ def stage(start: float, end: float) -> BuildReport:
 
 
 def nested(levels: int) -> BuildReport:
-    """Of a manifest with so many levels, mappings and lists in turn."""
+    """Report of a manifest with so many levels, mappings and lists in turn."""
     value: Any = "x"
     for level in range(levels - 1):
         value = [value] if level % 2 else {"a": value}

@@ -125,7 +125,7 @@ class Wavering(ReferenceExecutionProvider):
     unstable = "models with a Foo: write a Bar"
 
     def why_unstable(self, nodes: object) -> None:
-        """Of no node."""
+        """Return none: no node is unstable."""
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def test_a_source_on_another_drive_has_no_drive_in_its_name(
 
 
 def again(project: Project, new: Lock) -> list[str]:
-    """What is told while it is kept."""
+    """Return the notices of writing the lock."""
     told: list[str] = []
     lookup = Lookup(None, FreshDigests(), numbers=True)
     memo = Memo(lookup, OutputPaths(out=project.folder / "dist", name="m"), project.manifest)
