@@ -19,7 +19,7 @@ from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.parsing.document import reader
 
-_ENTRY: Final = re.compile(r"^ {4}(\w+(?:, \w+)*): ", re.MULTILINE)
+_ENTRY: Final = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
 AnyPath = str | os.PathLike[str]
 
 
@@ -87,8 +87,7 @@ def entries(function: Callable[..., object]) -> dict[str, str]:
     parts = _ENTRY.split(section[1] if section else "")[1:]
     return {
         name: " ".join(meaning.split()).rstrip(".")
-        for names, meaning in zip(parts[::2], parts[1::2], strict=True)
-        for name in names.split(", ")
+        for name, meaning in zip(parts[::2], parts[1::2], strict=True)
     }
 
 
