@@ -113,7 +113,7 @@ def test_a_rank_that_shows_when_shapes_are_folded_is_written_with_a_note(tmp_pat
     (group,) = api.build(path, out=tmp_path / "dist").groups
     assert group.verify is not None and all(each.passed for each in group.verify.numbers)
     assert group.models[0].notes[-1] == (
-        "output 'y' is declared as [10,20,n]; it is written as [200,50], which it has"
+        "output 'y' is declared as [10,20,n], but its shape is [200,50]; epctx writes that"
     )
 
 

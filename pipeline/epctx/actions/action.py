@@ -92,7 +92,7 @@ class Action(Struct, Generic[R], frozen=True, kw_only=True):
         beside: fields that are not in its key.
         writes: fields with folders that it writes to.
         adds: fields among `writes` whose folders it reads and adds to.
-        failed: for such a field, the one file in its folder that counts if the action fails.
+        failed: for a field in `writes`, the one file in its folder that counts if the action fails.
         within: action that it must follow, and whose open sessions it uses; None if none.
         bounded: true if the budget of numbers may end it early or leave it out.
     """

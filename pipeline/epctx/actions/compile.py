@@ -59,8 +59,8 @@ class CompiledModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         name: the manifest's key, which names files and graphs.
-        optimized: digest of the optimized graph and its weights, so that an edit that optimizes
-            away compiles nothing.
+        optimized: digest of the optimized graph and its weights: if the passes undo an edit of the
+            source, nothing is compiled again.
         piece: number of the piece, from 1 on; 0 for the whole model.
     """
 

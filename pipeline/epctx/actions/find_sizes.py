@@ -34,7 +34,7 @@ Attempt = Callable[[Sizes], int | None]
 
 _FAILED: Final = re.compile(r"while running (\S+) node\. Name:'([^']*)'")
 _FIRST: Final = (2, 5, 3, 7, 4, 9, 6, 8, 11, 13, 10, 12)
-"""Distinct sizes, without 1, which may fit by accident."""
+"""Distinct sizes. 1 is left out, since it may fit by accident."""
 _USUAL: Final = (
     *range(1, 17),
     *(20, 24, 28, 30, 32, 40, 48, 50, 56, 64, 77, 80, 96, 100, 112, 128, 160, 192, 196, 224, 256),
@@ -53,7 +53,8 @@ class SizesResult(Struct, frozen=True, kw_only=True):
     """Sizes of all open dimensions, by name; None if the model ran at none of the tried sizes.
 
     Attributes:
-        why: ONNX Runtime's error at the first sizes; empty if they work.
+        why: ONNX Runtime's error at the first sizes that failed, or why it cannot run the model on
+            this host; empty if the first sizes work.
     """
 
     sizes: Sizes | None
@@ -99,7 +100,7 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
                     fixed=fixed,
                     attempt=trial.attempt,
                     neighbours=[p for i in model.inputs for p in pairwise(i.open.values())],
-                    known=trial.nodes.sizes,
+                    model_sizes=trial.nodes.sizes,
                 )
                 sizes_found = search.find()
                 if sizes_found is not None:
@@ -207,14 +208,14 @@ class Search(Struct, kw_only=True):
         fixed: sizes that stay, by name.
         attempt: runs the model.
         neighbours: pairs of adjacent dimensions, such as height and width.
-        known: sizes that occur in the model, the most frequent first.
+        model_sizes: sizes that occur in the model, the most frequent first.
     """
 
     start: Sizes
     fixed: Sizes
     attempt: Attempt
     neighbours: Sequence[tuple[str, str]] = ()
-    known: Sequence[int] = ()
+    model_sizes: Sequence[int] = ()
     runs: int = 0
     _tried: dict[tuple[int, ...], int | None] = field(default_factory=dict)
     _deadline: float = 0.0
@@ -231,9 +232,9 @@ class Search(Struct, kw_only=True):
                     return sizes
             for most in (_BRIEFLY, limits.SIZE_RUNS.value):
                 for place in sorted(range(len(plans)), key=lambda place: -(reached[place] or 0)):
-                    found = self._climb(plans[place], reached[place] or 0, most)
-                    if found is not None:
-                        return found
+                    solution = self._climb(plans[place], reached[place] or 0, most)
+                    if solution is not None:
+                        return solution
         except _Ended:
             pass
         return None
@@ -269,7 +270,7 @@ class Search(Struct, kw_only=True):
                 others = (size for other, size in sizes.items() if other != name)
                 yield from ({name: sum(each)} for each in combinations(others, count))
         yield dict.fromkeys(free, 1)
-        own = self.known[:_OF_THE_MODEL]
+        own = self.model_sizes[:_OF_THE_MODEL]
         for name in free:
             yield from ({name: size} for size in dict.fromkeys((*own, *_SINGLE)))
         pairs = [pair for pair in self.neighbours if set(pair) <= set(free)]

@@ -43,7 +43,7 @@ class Golden(Action[GoldenResult], frozen=True, kw_only=True):
 
         worker.started(StageStarted(stage="golden"))
         if self.group is not None:
-            made = golden.make(self.group, self.built, self.folder, self.two_answers)
-            return GoldenResult(files=made)
+            files = golden.make(self.group, self.built, self.folder, self.two_answers)
+            return GoldenResult(files=files)
         assert self.composed is not None
         return GoldenResult(files=golden.make_composed(self.composed, self.built, self.folder))

@@ -1,7 +1,7 @@
 """List of all actions that a worker, here or on another machine, can carry out.
 
 A new action is a module beside this one, as `actions.action` says, and a name in `KINDS`. The list
-is apart from `action`, which all of these import.
+is not in `action`, since all of these modules import that one.
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from epctx.keys.source_digests import SourceDigests
     from epctx.keys.toolchain import Toolchain
 
-_FAILED = "onnx's shape inference did not end on it, or crashed:"
+_FAILED = "onnx's shape inference crashed or did not finish:"
 _NOTES: Final[Mapping[native.Reach, Sequence[str]]] = {
     "data": (),
     "types": (f"{_FAILED} shapes that follow from values are not known",),
-    "nothing": (f"{_FAILED} only the shapes that it declares are known",),
+    "nothing": (f"{_FAILED} only the shapes that the model declares are known",),
 }
 
 

@@ -114,7 +114,7 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
         worker.started(StageStarted(stage="quantize", model=self.name))
         self.folder.mkdir(parents=True)
         optimized = replace(store.read(self.optimized), name=self.name)
-        made = quantize.run(
+        quantized = quantize.run(
             optimized,
             self.settings,
             self.preset,
@@ -123,13 +123,13 @@ class Quantize(Action[QuantizeResult], frozen=True, kw_only=True):
             ranges=self.ranges,
             others=self.others,
         )
-        model, *data = made.files
+        model, *data = quantized.files
         return QuantizeResult(
             model=model.digest,
             locations=tuple(file.location for file in data),
             data=tuple(file.digest for file in data),
-            ranges=made.ranges,
-            report=made.report,
+            ranges=quantized.ranges,
+            report=quantized.report,
         )
 
 

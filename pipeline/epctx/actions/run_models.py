@@ -110,8 +110,8 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
         runs = worker.opened((self.source, self.reference), opened)
         before = recordings.names(self.place)
         unfed = runs.run(self.index)
-        made = sorted(recordings.names(self.place) - before)
-        return SourceResult(made=tuple(made), ran=runs.ran, unfed=unfed)
+        new_files = sorted(recordings.names(self.place) - before)
+        return SourceResult(made=tuple(new_files), ran=runs.ran, unfed=unfed)
 
 
 def of_group(
@@ -203,19 +203,19 @@ class RunFiles(Action[RunResult], frozen=True, kw_only=True):
         from epctx.verification.numbers.files import LOADS
 
         def opened() -> _Opened:
-            made = _Opened(informed(self.request, worker), worker)
-            worker.sessions.callback(made.files.close)
-            return made
+            folder = _Opened(informed(self.request, worker), worker)
+            worker.sessions.callback(folder.files.close)
+            return folder
 
         request = self.request
         models = worker.opened((request.folder, request.models), opened)
         only = None if self.only is None else context_file(self.only)
         before = recordings.names(self.place)
         ran = models.files.run(models.feeding(golden=self.golden), only, self.index)
-        made = recordings.names(self.place) - before
+        new_files = recordings.names(self.place) - before
         if not self.index:  # a sharing set is loaded as a whole, before the first of its models
-            made.update(recordings.names(self.place) & {f"{LOADS}.json"})
-        return RunResult(made=tuple(sorted(made)), ran=ran)
+            new_files.update(recordings.names(self.place) & {f"{LOADS}.json"})
+        return RunResult(made=tuple(sorted(new_files)), ran=ran)
 
     def facts(self, toolchain: Toolchain) -> dict[str, Any]:
         """Add whether models in pieces are run as a whole: the result depends on it."""

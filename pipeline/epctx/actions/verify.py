@@ -87,9 +87,9 @@ class Check(Action[FolderReport], frozen=True, kw_only=True):
         request = self.request
         assert request is not None
         if self.compiled:
-            made = worker.last(CompileResult).output.files
-            outputs.write_sums(request.folder, made)
-            request = replace(request, written=tuple(made))
+            files = worker.last(CompileResult).output.files
+            outputs.write_sums(request.folder, files)
+            request = replace(request, written=tuple(files))
         worker.started(StageStarted(stage="verify"))
         return verify.run(replace(request, policies=request.checks))
 
@@ -106,8 +106,8 @@ def runs(request: VerifyRequest) -> list[Action[Any]]:
         job += of_group(group, kept.source, request.folder, magnitudes=native)
     if request.composed is not None:
         job.append(RunParts(request=request, folder=kept.source))
-    known = request.composed is not None or group is not None
-    if known or not (request.golden or request.device):
+    has_sources = request.composed is not None or group is not None
+    if has_sources or not (request.golden or request.device):
         job.append(RunFiles(request=request, folder=kept.files))
     if request.golden:
         job.append(RunFiles(request=request, golden=True, folder=kept.files))
@@ -147,11 +147,11 @@ def reports(
         EpctxError: what `carry_out` raises.
     """
     results = carry_out(job)
-    found = [each for each in results if isinstance(each, FolderReport)]
+    folder_reports = [each for each in results if isinstance(each, FolderReport)]
     if len(results) == len(job):
-        return found
+        return folder_reports
     judging = job[-1]
     assert isinstance(judging, Verify) and judging.request is not None
-    earlier = (*judging.request.earlier, *(f for report in found for f in report.findings))
+    earlier = (*judging.request.earlier, *(f for report in folder_reports for f in report.findings))
     last = replace(judging, request=replace(judging.request, earlier=earlier))
-    return [*found, *carry_out([last])]
+    return [*folder_reports, *carry_out([last])]

@@ -176,12 +176,12 @@ def bound_by_name(node: ir.Node) -> Iterator[ir.Value]:
 
 def _is_sorted(graph: ir.Graph) -> bool:
     """Tell whether each node of the main graph comes after the nodes that it needs."""
-    made: set[ir.Value] = set()
+    seen: set[ir.Value] = set()
     for node in graph:
         for values in (node.inputs, captured(node)):
             for value in values:
                 producer = value.producer() if value is not None else None
-                if producer is not None and producer.graph is graph and value not in made:
+                if producer is not None and producer.graph is graph and value not in seen:
                     return False
-        made.update(node.outputs)
+        seen.update(node.outputs)
     return True

@@ -29,8 +29,8 @@ ARMS: Final = "epctx arms"
 Key = tuple[int, str]
 """Identity of a value: the number of its scope, and its name."""
 Ways = tuple[tuple[str, str], ...]
-"""Dependence on inputs that passes from one value to another, as pairs of source and target: "v"
-for the elements, "s" for the shape.
+"""Ways in which dependence on model inputs passes from one value to the next, as pairs of source
+and target: "v" is a value's elements, "s" its shape.
 """
 _Keys = Sequence[Key | None]
 _Needed = dict[tuple[int, frozenset[str]], tuple[onnx.GraphProto, frozenset[str]]]
@@ -126,8 +126,8 @@ class Program:
         makers: the node that makes each value.
         inputs: graph inputs that a run is given.
         open: nodes whose decisions depend on the elements of inputs, not only on sizes.
-        sized: nodes whose decisions depend on sizes alone. A Where is never listed: exporters put
-            one around sizes that can only be positive.
+        sized: nodes whose decisions depend on sizes alone. A Where is never listed, since exporters
+            guard sizes with one although the sizes are always positive.
     """
 
     def __init__(self, model: onnx.ModelProto, sized: Collection[str] = ()) -> None:
@@ -208,9 +208,9 @@ class Program:
     def reachable(self, taken: Collection[int]) -> set[int]:
         """Return places of the nodes that some input may exercise.
 
-        A decision that is the same for all inputs has only the arms that it has taken; its other
-        arms are dead code. Constants are left out. So are nodes that compute from constants and
-        sizes alone, since they are folded, except in a body that not all inputs run.
+        If a decision is the same for all inputs, only the arms that it has taken count; its other
+        arms are dead code. Constants are left out. Nodes that compute from constants and sizes
+        alone are left out too, since they are folded, unless some inputs skip their body.
 
         Args:
             taken: arms that input sets have taken.
@@ -245,13 +245,13 @@ class Program:
         return any((key, "v") in self._depending for key in keys)
 
 
-def _closure(links: Iterable[Link], found: set[tuple[Key, str]]) -> set[tuple[Key, str]]:
-    """Return `found` and everything that depends on it: elements ("v") and shapes ("s")."""
+def _closure(links: Iterable[Link], roots: set[tuple[Key, str]]) -> set[tuple[Key, str]]:
+    """Return `roots` and everything that depends on them: elements ("v") and shapes ("s")."""
     after: dict[tuple[Key, str], list[tuple[Key, str]]] = {}
     for link in links:
         for start, end in link.ways:
             after.setdefault((link.source, start), []).append((link.target, end))
-    seen, pending = set(found), list(found)
+    seen, pending = set(roots), list(roots)
     while pending:
         new = [each for each in after.get(pending.pop(), ()) if each not in seen]
         seen.update(new)
@@ -260,7 +260,7 @@ def _closure(links: Iterable[Link], found: set[tuple[Key, str]]) -> set[tuple[Ke
 
 
 def _is_among(node: Node, depending: Collection[tuple[Key, str]]) -> bool:
-    """Tell whether a node decides by values, or a Scan by shapes, that depend on inputs."""
+    """Tell whether a value that decides a node's arms (for a Scan, its shape) is in `depending`."""
     return any((key, "s" if node.kind == "Scan" else "v") in depending for key in node.deciders)
 
 
@@ -302,28 +302,28 @@ def _plain(node: Node, inputs: _Keys, outputs: _Keys) -> Iterator[_Loose]:
 def _looping(node: Node, inputs: _Keys, outputs: _Keys) -> Iterator[_Loose]:
     (ran, again), (body,) = node.arms, node.bodies
     formals = [body.key(value.name) for value in body.graph.input]
-    made = [body.key(value.name) for value in body.graph.output]
+    results = [body.key(value.name) for value in body.graph.output]
     states = _states(node.proto)
     first = int(node.kind == "Loop")  # index of the body's output that is the node's first one
     for place, (source, formal) in enumerate(zip(inputs, formals, strict=False)):
         yield source, formal, None, True, _PLAIN
         if first <= place < 2 * first + states:
-            yield made[place - first], formal, again, True, _PLAIN
+            yield results[place - first], formal, again, True, _PLAIN
     steering = inputs[:2] if first else inputs[states:]
     if first:
-        yield from ((each, formals[0], None, True, _PLAIN) for each in (*steering, made[0]))
+        yield from ((each, formals[0], None, True, _PLAIN) for each in (*steering, results[0]))
     for place, output in enumerate(outputs):
-        yield made[place + first], output, ran, True, _PLAIN
+        yield results[place + first], output, ran, True, _PLAIN
         if place < states:
             yield inputs[place + 2 * first], output, ran, False, _PLAIN
         ways = _SIZING if first else _COUNTING
         yield from ((each, output, None, True, ways) for each in steering)
         if first:
-            yield made[0], output, ran, True, ways
+            yield results[0], output, ran, True, ways
 
 
 def _captured(node: Node) -> Iterator[str]:
-    """Yield names used in bodies that are not analysed, including names that only these define."""
+    """Yield names used in bodies that are not analysed, even names that the bodies define."""
     if node.proto.attribute and not node.bodies:
         yield from _used_inside(node.proto)
 
@@ -359,9 +359,10 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def instrumented(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a model whose only output is ARMS; the model has arms, and no functions.
+    """Return a copy of a model with ARMS as its only output.
 
-    Nodes of the main graph and outputs of Ifs that no arm depends on are left out.
+    The model must have arms and no functions. The copy leaves out nodes of the main graph, and
+    outputs of Ifs, that no arm depends on.
     """
     counting = onnx.ModelProto()
     counting.CopyFrom(model)
@@ -414,7 +415,7 @@ class _Writer:
         return self.add("Constant", value=numpy_helper.from_array(np.array(values, kind)))
 
     def _sides(self, condition: str) -> list[str]:
-        """Count true and false elements. A sum of no elements is 0, while a maximum fails."""
+        """Count true and false elements. Sums work without elements; a maximum would fail."""
         one = self._constant(1, kind=np.int64)
         floats = [
             self.add("Cast", each, to=onnx.TensorProto.FLOAT)
@@ -466,30 +467,30 @@ def _floats(name: str, size: int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [size])
 
 
-def _prune(graph: onnx.GraphProto, known: _Needed) -> None:
+def _prune(graph: onnx.GraphProto, cache: _Needed) -> None:
     """Remove nodes, and outputs of Ifs, that no output of the graph depends on."""
-    needed = _needed(graph, {value.name for value in graph.output}, known)
+    needed = _needed(graph, {value.name for value in graph.output}, cache)
     kept = [node for node in graph.node if not needed.isdisjoint(node.output)]
     for node in kept:
         if _kind(node, 1) == "If":
             wanted = [i for i, name in enumerate(node.output) if name in needed]
             for body in _bodies(node):
                 _replace(body.output, [body.output[i] for i in wanted])
-                _prune(body, known)
+                _prune(body, cache)
             _replace(node.output, [node.output[i] for i in wanted])
     _replace(graph.node, kept)
     _replace(graph.initializer, [each for each in graph.initializer if each.name in needed])
 
 
-def _needed(graph: onnx.GraphProto, outputs: Collection[str], known: _Needed) -> frozenset[str]:
+def _needed(graph: onnx.GraphProto, outputs: Collection[str], cache: _Needed) -> frozenset[str]:
     """Return names of the values that outputs of a graph depend on.
 
     Args:
-        known: results so far; a body is searched once for the same outputs.
+        cache: results so far; a body is searched once for the same outputs.
     """
     key = id(graph), frozenset(outputs)
-    if key in known:
-        return known[key][1]
+    if key in cache:
+        return cache[key][1]
     needed = set(outputs)
     size = -1
     while size < (size := len(needed)):  # the second pass adds nothing if nodes are sorted
@@ -500,11 +501,11 @@ def _needed(graph: onnx.GraphProto, outputs: Collection[str], known: _Needed) ->
             if _kind(node, 1) == "If":
                 wanted = [i for i, name in enumerate(node.output) if name in needed]
                 for body in _bodies(node):
-                    needed |= _needed(body, {body.output[i].name for i in wanted}, known)
+                    needed |= _needed(body, {body.output[i].name for i in wanted}, cache)
             else:
                 needed.update(filter(None, _used_inside(node)))
-    known[key] = graph, frozenset(needed)
-    return known[key][1]
+    cache[key] = graph, frozenset(needed)
+    return cache[key][1]
 
 
 def _replace(field: MutableSequence[Any], values: Sequence[Any]) -> None:

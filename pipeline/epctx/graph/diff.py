@@ -1,7 +1,8 @@
 """Differences between two ONNX models, down to the node, attribute and tensor.
 
-Differences that only describe a model are marked: doc strings, producer, names of graphs, metadata,
-the model version. All others can change results. External data is compared as files.
+Differences of doc strings, producer, graph names, metadata and model version are marked: these only
+describe a model. All others can change results. Of external data only the references are compared;
+callers compare the files.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from epctx.graph.weights import data_file
 T = TypeVar("T")
 Part = Literal["metadata", "model", "node", "attribute", "tensor"]
 _SHOWN = 60
-"""Characters of a value that a difference shows."""
+"""Maximum number of characters of a value that a difference shows."""
 _ATTRIBUTE = onnx.AttributeProto
 _DESCRIBING = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
 
 
 class GraphDifference(Struct, frozen=True, kw_only=True):
-    """One thing that differs.
+    """One difference between two models.
 
     Attributes:
         part: the differing part; `metadata` only describes the model, others can change results.
@@ -67,7 +68,9 @@ class _Models:
         self, old: onnx.GraphProto, new: onnx.GraphProto, inside: str
     ) -> Iterator[GraphDifference]:
         if (old.name, old.doc_string) != (new.name, new.doc_string):
-            what = _changed(old.name, new.name) if old.name != new.name else "is described anew"
+            what = (
+                _changed(old.name, new.name) if old.name != new.name else "has another doc string"
+            )
             yield GraphDifference(part="metadata", where=f"{inside}graph", what=what)
         yield from _metadata(old, new, f"{inside}graph")
         yield from _values("input", old.input, new.input, inside)
@@ -250,7 +253,7 @@ def _same(old: object, new: object) -> bool:
     serialize = "SerializeToString"
     if hasattr(old, serialize) and hasattr(new, serialize):
         return _serial([old]) == _serial([new])
-    # A NaN is the same as itself.
+    # By its repr, a NaN is equal to itself.
     return repr(old) == repr(new)
 
 
@@ -260,7 +263,7 @@ def _serial(messages: Iterable[object]) -> list[bytes]:
 
 
 def _typed(tensor: onnx.TensorProto) -> bytes:
-    """Return the fields that are not raw data, serialized."""
+    """Return a tensor serialized without raw data, name, doc string and location of its data."""
     rest = onnx.TensorProto()
     rest.CopyFrom(tensor)
     for field in ("raw_data", "doc_string", "external_data", "data_location", "name"):

@@ -3,8 +3,8 @@
 Source: spec/ep-context-design.md, "EPContext Op Schema". The op's default of `embed_mode` is 1 and
 the session option's is 0, so `embed_mode` and `main_context` are always written.
 
-ONNX strings are UTF-8, an embedded payload is not: onnx_ir keeps such an attribute as `bytes` and
-warns. `Payload` is what goes into the graph here, and the warning about it is silenced.
+ONNX strings are UTF-8, but an embedded payload is not. onnx_ir keeps such an attribute as `bytes`
+and warns. This module puts a `Payload` into the graph, and silences the warning about it.
 """
 
 from __future__ import annotations
@@ -197,7 +197,10 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
         )
 
     def attributes(self) -> tuple[ir.Attr, ...]:
-        """Return the attributes to write, by name: `embed_mode`, `main_context` and those set."""
+        """Return the attributes to write, sorted by name.
+
+        `embed_mode` and `main_context` are always written, the others if they are set.
+        """
         import onnx_ir as ir
 
         attributes = [
@@ -263,8 +266,8 @@ def cuts(model: onnx.ModelProto) -> Cuts | None:
         decoded = msgspec.json.decode(written, type=Cuts | None)
     except msgspec.DecodeError:
         return None
-    made = {name for node in model.graph.node for name in node.output}
-    return decoded if made.issuperset(name for cut in decoded or () for name in cut) else None
+    outputs = {name for node in model.graph.node for name in node.output}
+    return decoded if outputs.issuperset(name for cut in decoded or () for name in cut) else None
 
 
 def _flag(node: str, key: str, raw: Mapping[str, _Raw]) -> Flag:

@@ -32,7 +32,7 @@ def make(ids: InputSpec, masks: Sequence[InputSpec], *, length: int, pad: int) -
     """Return the model as a file: the same bytes for the same arguments.
 
     Args:
-        ids: the tokens' ids, a window of them or one.
+        ids: the input of token ids: those of a window, or of one token.
         masks: the mask, with 1 up to the last place, and positions if the decoder takes them.
         length: length of the decoder's cache.
         pad: the id that fills a window.

@@ -174,21 +174,21 @@ def _sizes(node: onnx.NodeProto, place: int, shapes: Mapping[str, Shape]) -> Hin
         return None
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
     axes = next((a.ints for a in node.attribute if a.name == "axes"), range(len(declared)))
-    known = len(data) == len(declared) and 0 not in data
-    pairs = list(zip(declared, data, strict=True)) if known else []
+    is_comparable = len(data) == len(declared) and 0 not in data
+    pairs = list(zip(declared, data, strict=True)) if is_comparable else []
     values: Sequence[float] = ()
     match node.op_type, place:
         case ("ConstantOfShape", 0) | ("Expand" | "Reshape", 1) | ("MaxUnpool", 2):
             values = declared
         case ("CenterCropPad", 1) if all(-len(declared) <= each < len(declared) for each in axes):
             values = [declared[each] for each in axes]
-        case ("Tile", 1) if all(made % size == 0 for made, size in pairs):
-            values = [made // size for made, size in pairs]
+        case ("Tile", 1) if all(output % size == 0 for output, size in pairs):
+            values = [output // size for output, size in pairs]
         case ("Pad", 1) if len(node.input) < 4:
-            values = [0] * len(pairs) + [made - size for made, size in pairs]
+            values = [0] * len(pairs) + [output - size for output, size in pairs]
         case ("Resize" | "Upsample", 1 | 2 | 3):
             is_sizes = node.op_type == "Resize" and place == 3
-            values = declared if is_sizes else [made / size for made, size in pairs]
+            values = declared if is_sizes else [output / size for output, size in pairs]
         case ("Unsqueeze", 1):
             values = _added(data, declared)
         case ("Squeeze", 1):
@@ -197,8 +197,8 @@ def _sizes(node: onnx.NodeProto, place: int, shapes: Mapping[str, Shape]) -> Hin
             values = [declared[axis]]
         case ("Loop", 0 | 1):
             states = len(node.input) - 2
-            made = shapes.get(node.output[states], ()) if len(node.output) > states else ()
-            values = [1 if place else made[0]] if made and made[0] else ()
+            output = shapes.get(node.output[states], ()) if len(node.output) > states else ()
+            values = [1 if place else output[0]] if output and output[0] else ()
     if not values:
         return None
     why = f"the size that its {node.op_type} is declared to make"
@@ -257,8 +257,9 @@ def _pixels(op_type: str, constants: Sequence[Sequence[float]]) -> Range | None:
 
 
 def _counted(kind: int, uses: _Uses, constants: Mapping[str, onnx.TensorProto]) -> Hint | None:
-    """Return the range of an integer input: the values that it is compared with, or, for a count,
-    more than 0 and 1; None for other inputs.
+    """Return the range of an integer input; None if its uses suggest none.
+
+    An input that is compared with constants has their range. A count has more values than 0 and 1.
     """
     if kind not in _WIDE:
         return None
@@ -318,7 +319,7 @@ def _quantized(
 
 
 def _may_mask(node: onnx.NodeProto, place: int, constants: Mapping[str, onnx.TensorProto]) -> bool:
-    """Tell whether an input may hide values here: `x * mask`, `1 - mask`, `mask * -1e9`."""
+    """Tell whether a node may use an input as a mask: `x * mask`, `1 - mask`, `mask * -1e9`."""
     by = [n for value in node.input for n in _numbers(constants.get(value))]
     turned = node.op_type == "Sub" and place == 1
     return turned or not by or min(by) < -1000 or {abs(number) for number in by} <= {0, 1}
@@ -344,17 +345,17 @@ def _numbers(tensor: onnx.TensorProto | None) -> Sequence[float]:
 
 def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     nodes = (node for node in graph.node if node.op_type == "Constant")
-    found = {n.output[0]: a.t for n in nodes for a in n.attribute if a.name == "value"}
-    return found | {tensor.name: tensor for tensor in graph.initializer}
+    constants = {n.output[0]: a.t for n in nodes for a in n.attribute if a.name == "value"}
+    return constants | {tensor.name: tensor for tensor in graph.initializer}
 
 
 def _shapes(graph: onnx.GraphProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, Shape]:
     """Return declared shapes of values; an open size is 0."""
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     for value in (*graph.value_info, *graph.output, *graph.input):
         dims = value.type.tensor_type.shape.dim
-        found[value.name] = tuple(max(dim.dim_value, 0) for dim in dims)
-    return found | {name: tuple(tensor.dims) for name, tensor in constants.items()}
+        shapes[value.name] = tuple(max(dim.dim_value, 0) for dim in dims)
+    return shapes | {name: tuple(tensor.dims) for name, tensor in constants.items()}
 
 
 Array = npt.NDArray[np.generic]

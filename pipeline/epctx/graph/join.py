@@ -33,8 +33,9 @@ class Part(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         model: the model; its EPContext nodes already refer to the files of the whole.
         prefix: prefix of its names.
-        fixed: names of EPContext nodes that stay.
-        kept: names of values that stay: an EP finds its graph's inputs and outputs by them.
+        fixed: EPContext nodes, by name, that keep their names.
+        kept: values, by name, that keep their names: an EP finds its graph's inputs and outputs by
+            them.
         data: locations of external data in the whole, by location in the part.
         group: the model group that built it, for messages.
     """
@@ -101,10 +102,10 @@ def renamed(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
         node = ir.node("Concat", [value], attributes={"axis": 0}, name=f"{name}_renamed")
     else:
         node = ir.node("Identity", [value], name=f"{name}_renamed")
-    made = node.outputs[0]
-    made.name, made.type, made.shape = name, value.type, value.shape
+    copy = node.outputs[0]
+    copy.name, copy.type, copy.shape = name, value.type, value.shape
     graph.append(node)
-    return made
+    return copy
 
 
 def refuse_clashes(parts: Sequence[Part], wiring: Wiring, values: Values, where: str) -> None:
@@ -143,8 +144,8 @@ def _claim(kind: str, own: Sequence[str], seen: dict[str, str], part: Part, wher
             raise ManifestError(
                 f'{seen[name]} and the part {part.name} both have a {kind} "{name}"',
                 where=where,
-                why=f"an EP of {part.name} finds the ends of its graph by their names, so a prefix "
-                "leaves it alone",
+                why=f"an EP of {part.name} finds its graph's inputs and outputs by name, so no "
+                "prefix is put before it",
                 remedy=f'rename "{name}" in one of the source models, and build it again',
             )
         if name in seen:
@@ -155,14 +156,14 @@ def _claim(kind: str, own: Sequence[str], seen: dict[str, str], part: Part, wher
                 where=where,
                 remedy=f"give {part.name} a prefix: `prefix: {prefix}`",
             )
-    if kind == "value" and len(set(own)) < len(own):  # an output was given a name of another value
+    if kind == "value" and len(set(own)) < len(own):  # an output got the name of another value
         raise _taken(next(name for name in own if own.count(name) > 1), where)
     seen.update(dict.fromkeys(own, f"the part {part.name}"))
 
 
 def _taken(name: str, where: str) -> ManifestError:
     return ManifestError(
-        f'there is another value "{name}" inside the parts',
+        f'a value inside the parts already has the name "{name}" of an output',
         where=f"{where}.outputs",
         remedy="give the output another name",
     )
@@ -176,7 +177,7 @@ def _claim_contexts(names: Iterable[str], seen: dict[str, str], part: Part, wher
             raise ManifestError(
                 f'{seen[name]} and the part {part.name} both have an EPContext node "{name}"',
                 where=where,
-                why="its EP finds the graph by that name, so a part's prefix leaves it alone",
+                why="its EP finds the graph by that name, so no prefix is put before it",
                 remedy=f"build one of them with other names: `node_name_prefix: {prefix}` in the "
                 f"group {part.group}, or the model under another key of `models`",
             )
@@ -194,6 +195,7 @@ def join(name: str, parts: Sequence[Part], wiring: Wiring, *, where: str) -> ir.
 
     Raises:
         ManifestError: two parts have one name; the remedy is a prefix.
+        CompileError: a part has local functions.
         ModelError: the parts use operators of different opsets, or their compatibility info
             differs for one EP.
     """
@@ -326,12 +328,12 @@ def _metadata(whole: ir.Model, parts: Sequence[Part], where: str) -> None:
     Raises:
         ModelError: the parts are for different devices of an EP.
     """
-    said: dict[str, dict[str, str]] = {}
+    values: dict[str, dict[str, str]] = {}
     for part in parts:
         for key, value in part.model.metadata_props.items():
             if key != PIECES:
-                said.setdefault(key, {})[part.name] = value
-    for key, by_part in said.items():
+                values.setdefault(key, {})[part.name] = value
+    for key, by_part in values.items():
         if len(set(by_part.values())) == 1:
             whole.metadata_props[key] = next(iter(by_part.values()))
         elif key.startswith(COMPATIBILITY):

@@ -53,8 +53,8 @@ class LoadedModel(Struct, frozen=True, kw_only=True):
             return len(own) != len(shape) or any(isinstance(a, int) and a != b for a, b in pairs)
 
         return tuple(
-            f"output {value.name!r} is declared as {own}; it is written as {value.shape}, which it "
-            "has"
+            f"output {value.name!r} is declared as {own}, but its shape is {value.shape}; epctx "
+            "writes that"
             for value in graph.outputs
             if (own := self.declared.get(value.name or "")) is not None
             and len(own)
@@ -112,7 +112,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
     Attributes:
         why: the reason in the EP's own words.
         op: the EP's name for the operator that the node would become; empty if the EP refused the
-            node before.
+            node before it chose one.
         operands: types and sizes that the EP refused, in its own words.
         remedy: a change after which the EP takes the node; empty if none is known.
     """
@@ -193,11 +193,11 @@ class Placement(Struct, frozen=True, kw_only=True):
     @classmethod
     def of_parts(cls, parts: Iterable[Placement | None]) -> Placement:
         """Return the sums over several models."""
-        known = [part for part in parts if part is not None]
+        placements = [part for part in parts if part is not None]
         return cls(
-            context_nodes=sum(part.context_nodes for part in known),
-            default_nodes=sum(part.default_nodes for part in known),
-            crossings=sum(part.crossings for part in known),
+            context_nodes=sum(part.context_nodes for part in placements),
+            default_nodes=sum(part.default_nodes for part in placements),
+            crossings=sum(part.crossings for part in placements),
         )
 
 

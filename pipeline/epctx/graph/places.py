@@ -1,7 +1,7 @@
-"""Places of an optimized model's files on this host: light, for code that moves such folders.
+"""Places of an optimized model's files on this host.
 
 `graph.store` writes and reads the folders. `places.json` is the one file in them that differs
-between hosts.
+between hosts. This module does not import onnx, so code that moves the folders starts fast.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
             ModelError: the file is gone.
         """
         with ModelError.if_refused(
-            "is gone, and was there when it was read",
+            "was removed after epctx had read it",
             file=str(path),
             remedy="build again when nothing removes the model's files",
         ):

@@ -48,7 +48,7 @@ def objection(model: onnx.ModelProto) -> str | None:
     """
     with (
         StorageError.if_refused(
-            "there is no place for temporary files",
+            "temporary files cannot be written",
             where=tempfile.gettempdir(),
             remedy="free some space there, or set TMPDIR to another folder",
         ),
@@ -147,7 +147,7 @@ def session_error(
 
 
 def session(model: bytes | str, entries: Mapping[str, str]) -> ort.InferenceSession | str:
-    """Return a session of the CPU EP that nobody runs, or ONNX Runtime's objection."""
+    """Return a session of the CPU EP without optimizations, or ONNX Runtime's objection."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -176,10 +176,10 @@ def has_operator(domain: str, op_type: str, version: int) -> bool:
 @cache
 def _operators() -> Mapping[tuple[str, str], Sequence[int]]:
     """Return opsets in which each operator of ONNX Runtime changed, by domain and op type."""
-    found: dict[tuple[str, str], list[int]] = {}
+    versions: dict[tuple[str, str], list[int]] = {}
     for schema in ort_native.get_all_operator_schema():
-        found.setdefault((schema.domain, schema.name), []).append(schema.since_version)
-    return found
+        versions.setdefault((schema.domain, schema.name), []).append(schema.since_version)
+    return versions
 
 
 @cache
@@ -275,9 +275,10 @@ def try_loading(model: OnnxFile) -> Verdict:
 
 def output_types(model: OnnxFile) -> Mapping[str, onnx.TypeProto] | None:
     """Return the types of a model's outputs as ONNX Runtime infers them, tensors only; None if it
-    does not load the model, which is used up.
+    does not load the model.
 
-    A scalar has no shape here: ONNX Runtime does not distinguish it from an unknown rank.
+    The call changes `model`. A scalar has no shape here: ONNX Runtime does not distinguish it from
+    an unknown rank.
     """
     verdict = try_loading(model)
     return None if verdict.refusal else {value.name: value.type for value in verdict.outputs}

@@ -6,7 +6,7 @@
 
 Weights that passes made are in files beside them (`graph.passes.scratch`). Weights that no pass
 touched are references to the source (digest, offset, length), never copied (design section 9).
-Without `places.json` the folder is a function of the model and the passes.
+All files but `places.json` depend on the model and the passes alone.
 
 The graph is canonical, so that what is built from it depends on the digest alone and not on the
 order in which the source lists its nodes. An optimized model goes from one worker process to
@@ -158,7 +158,7 @@ def _open(folder: Path, file: File, place: Place | None) -> DataFile:
     if file.name is not None:
         path = folder / file.name
         if not paths.is_bare(file.name):
-            raise _damaged(path, "it is outside")
+            raise _damaged(path, "its name in the record leads out of the folder")
         if not path.is_file() or path.stat().st_size != file.size:
             raise _damaged(path, f"it must have {file.size} bytes")
         return DataFile.open(path, whole=whole, parts=parts)

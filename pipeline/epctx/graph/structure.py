@@ -35,8 +35,8 @@ def normalize(model: onnx.ModelProto, *, where: str) -> None:
     """Check the names of every graph, and sort nodes where a producer comes after its consumer.
 
     Raises:
-        ModelError: a name that is made twice; a node or an output that reads what nothing makes;
-            a cycle.
+        ModelError: a name is made twice; a node or an output reads a name that nothing makes; the
+            nodes make a cycle.
     """
     for function in model.functions:
         _Scope(f"function {function.domain}::{function.name}", where).function(function)
@@ -49,7 +49,7 @@ class _Scope:
     def __init__(self, what: str, where: str) -> None:
         self._what = what
         self._where = where
-        self._made: dict[str, _Place] = {}
+        self._makers: dict[str, _Place] = {}
 
     def graph(self, graph: onnx.GraphProto) -> None:
         """Check a graph that is in no other graph."""
@@ -85,10 +85,10 @@ class _Scope:
 
     def _make(self, names: Iterable[str], maker: _Place) -> None:
         for name in names:
-            if name in self._made:
-                makers = f"{_words(self._made[name])} and {_words(maker)}"
+            if name in self._makers:
+                makers = f"{_words(self._makers[name])} and {_words(maker)}"
                 raise self._error(f"{name!r} is made twice", why=f"by {makers}")
-            self._made[name] = maker
+            self._makers[name] = maker
 
     def _free(
         self, nodes: RepeatedCompositeFieldContainer[onnx.NodeProto], outputs: Iterable[str]
@@ -104,7 +104,7 @@ class _Scope:
         free: dict[str, _Place] = {}
         for read in reads:
             for name, reader in read.items():
-                if name not in self._made:
+                if name not in self._makers:
                     free.setdefault(name, reader)
         return free
 
@@ -140,7 +140,7 @@ class _Scope:
 
     def _closed(self, free: dict[str, _Place]) -> None:
         for name, reader in free.items():
-            candidates = self._made if len(self._made) < _NEAR else ()
+            candidates = self._makers if len(self._makers) < _NEAR else ()
             near = nearest(name, candidates)
             raise self._error(
                 f"{_words(reader)} reads {name!r}, which nothing makes",
@@ -170,7 +170,8 @@ def require_bounded(model: onnx.ModelProto, *, where: str) -> None:
     unknown, as in ONNX Runtime.
 
     Raises:
-        ModelError: too many nodes, or inputs of one; no output; an invalid declared shape.
+        ModelError: the model has too many nodes, a node with too many inputs, no outputs, or an
+            invalid declared shape.
     """
     nodes = list(protos.nodes(model))
     count = len(nodes)

@@ -11,7 +11,7 @@ from typing import Final
 import onnx_ir as ir
 
 _WIDE: Final = 64
-"""Number of a node's inputs from which on onnx_ir's public methods are not used."""
+"""Least number of a node's inputs for which onnx_ir's public methods are not used."""
 
 
 def replace_all(old: ir.Value, new: ir.Value) -> None:

@@ -99,8 +99,8 @@ def resolve(parts: Sequence[Interface], wanted: Mapping[str, Port] | None, *, wh
                 inputs.setdefault(outer, []).append(port)
     by_name = {part.name: part for part in parts}
     for port, origin in links.items():
-        made = by_name[origin.part].output(origin.name)
-        _require_alike(made, str(origin), by_name[port.part].input(port.name), str(port), where)
+        source = by_name[origin.part].output(origin.name)
+        _require_alike(source, str(origin), by_name[port.part].input(port.name), str(port), where)
     for outer, ports in inputs.items():
         _require_one_input(outer, ports, by_name, where)
     return Wiring(
@@ -111,7 +111,7 @@ def resolve(parts: Sequence[Interface], wanted: Mapping[str, Port] | None, *, wh
 
 
 def free_prefix(part: str, taken: Collection[str], names: Iterable[str]) -> str:
-    """Return a prefix for a part's `names` with which none of them is taken."""
+    """Return a prefix for a part with which none of its `names` is in `taken`."""
     prefix, own = f"{part}_", tuple(names)
     while any(prefix + name in taken for name in own):
         prefix += "_"
@@ -120,13 +120,13 @@ def free_prefix(part: str, taken: Collection[str], names: Iterable[str]) -> str:
 
 def _require_known(part: Interface, where: str) -> None:
     """Raise ManifestError if the manifest names an input that the part does not have."""
-    known = [spec.name for spec in part.inputs]
+    names = [spec.name for spec in part.inputs]
     for name in (*part.links, *part.outer):
-        if name not in known:
+        if name not in names:
             raise ManifestError(
                 f'the part {part.name} has no input "{name}"',
                 where=f"{where}.parts.{part.name}.inputs",
-                remedy=did_you_mean(name, known),
+                remedy=did_you_mean(name, names),
                 code=Code.COMPOSITION,
             )
 
@@ -143,7 +143,7 @@ def _origin(part: Interface, name: str, before: Sequence[Interface], where: str)
     makers = [each.name for each in before if any(o.name == name for o in each.outputs)]
     if len(makers) > 1:
         raise ManifestError(
-            f'"{name}" is made by the parts {" and ".join(makers)}, and {part.name} takes one',
+            f'the parts {" and ".join(makers)} make "{name}", and {part.name} takes only one',
             where=f"{where}.parts.{part.name}.inputs",
             remedy=f"say which: {name}: {{part: {makers[-1]}, output: {name}}}",
             code=Code.COMPOSITION,
@@ -186,7 +186,7 @@ def _require_one_input(
 def _outputs(
     parts: Sequence[Interface],
     wanted: Mapping[str, Port] | None,
-    taken: Collection[Port],
+    linked: Collection[Port],
     inputs: Collection[str],
     where: str,
 ) -> Mapping[str, Port]:
@@ -197,7 +197,7 @@ def _outputs(
         for name in wanted:
             if name in inputs:
                 raise ManifestError(
-                    f'"{name}" is an input of the composition, too',
+                    f'the output "{name}" has the name of an input of the composition',
                     where=f"{where}.outputs",
                     remedy="give the output another name",
                 )
@@ -206,7 +206,7 @@ def _outputs(
     for part in parts:
         for spec in part.outputs:
             port = Port(part=part.name, name=spec.name)
-            if port in taken:
+            if port in linked:
                 continue
             name = part.prefix + spec.name
             if name in outputs or name in inputs:
@@ -224,25 +224,27 @@ def _outputs(
     return outputs
 
 
-def _require_alike(made: InputSpec, maker: str, taken: InputSpec, taker: str, where: str) -> None:
-    for difference in _differences(made, taken):
+def _require_alike(
+    source: InputSpec, maker: str, target: InputSpec, taker: str, where: str
+) -> None:
+    for difference in _differences(source, target):
         raise ModelError(
             f"{maker} and {taker} do not fit: {difference}",
             where=where,
-            why=f"{maker} is {made}, {taker} is {taken}",
+            why=f"{maker} is {source}, {taker} is {target}",
             remedy="connect others with `inputs`, or fix the models' `dimensions` and `shapes`",
             code=Code.SIZE_MISFIT,
         )
 
 
-def _differences(made: InputSpec, taken: InputSpec) -> Iterator[str]:
-    if made.kind != taken.kind:
+def _differences(source: InputSpec, target: InputSpec) -> Iterator[str]:
+    if source.kind != target.kind:
         yield "they are of different types"
-    elif made.shape != (None,) and taken.shape != (None,):
-        if len(made.shape) != len(taken.shape):
+    elif source.shape != (None,) and target.shape != (None,):
+        if len(source.shape) != len(target.shape):
             yield "they are of different rank"
         elif any(
             isinstance(one, int) and isinstance(other, int) and one != other
-            for one, other in zip(made.shape, taken.shape, strict=True)
+            for one, other in zip(source.shape, target.shape, strict=True)
         ):
             yield "their shapes differ"

@@ -106,7 +106,7 @@ class Chain(Struct, kw_only=True, eq=False):
 
     Attributes:
         model: the model with its current partitions.
-        first: place of the first EP whose replacements are not spliced in.
+        first: place of the first EP whose replacements are not spliced in yet.
         reasons: reasons of earlier EPs, by a node's name.
         replacements: replacements of the EPs from there on, not yet spliced.
         joint: true if an EP compiled nodes that another had left inside its partitions.
@@ -131,10 +131,10 @@ class Chain(Struct, kw_only=True, eq=False):
             if not partitions:
                 continue
             started(self.model.name, self.providers[index])
-            made = workspace.compile(self.model, partitions)
-            self.replacements.extend(made)
-            self.joint = self.joint or bool(made and self.first)
-            if index + 1 < len(workspaces) and _leaves(partitions, made):
+            replacements = workspace.compile(self.model, partitions)
+            self.replacements.extend(replacements)
+            self.joint = self.joint or bool(replacements and self.first)
+            if index + 1 < len(workspaces) and _leaves(partitions, replacements):
                 self._hand_on(index + 1, workspaces)
 
     def finish(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
@@ -156,13 +156,15 @@ class Chain(Struct, kw_only=True, eq=False):
         return partitioned
 
     def _left_out(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
-        left = {
+        left_out = {
             index: workspace.left_out(self.model.name)
             for index, workspace in enumerate(workspaces)
             if index >= self.first
         }
         labels = [provider.label for provider in self.providers]
-        return partition.partition_rest(self.model, left, labels, self.replacements, self.reasons)
+        return partition.partition_rest(
+            self.model, left_out, labels, self.replacements, self.reasons
+        )
 
     def _hand_on(self, first: int, workspaces: Sequence[Workspace]) -> None:
         partitioned = self._placed(workspaces[:first])
@@ -175,10 +177,10 @@ class Chain(Struct, kw_only=True, eq=False):
         self.first = first
 
 
-def _leaves(partitions: Sequence[Partition], made: Sequence[Replacement]) -> bool:
+def _leaves(partitions: Sequence[Partition], replacements: Sequence[Replacement]) -> bool:
     """Tell whether an EP left nodes of its partitions to others."""
-    nodes = (node for replacement in made for node in replacement.fragment.graph)
-    return len(made) < len(partitions) or not all(map(epcontext.is_epcontext, nodes))
+    nodes = (node for replacement in replacements for node in replacement.fragment.graph)
+    return len(replacements) < len(partitions) or not all(map(epcontext.is_epcontext, nodes))
 
 
 def nothing_compiled(
@@ -226,7 +228,7 @@ def dump(
 ) -> GroupOutput:
     """Write `[model]_ctx.onnx` of each model, the context binaries and external initializers.
 
-    The new files depend on nothing of the source (design section 6). A file is written before the
+    The new files refer to no file of the source (design section 6). A file is written before the
     models that refer to it. External initializers are written here, never by an EP: ONNX Runtime
     lets two models overwrite each other's (real-eps.md section 15). Tensors that shape inference
     reads stay in the model, whatever the threshold. Large initializers that several models of the

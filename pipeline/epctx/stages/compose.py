@@ -300,7 +300,7 @@ class _Contexts:
                     raise ManifestError(
                         f"{first} and {name} cannot both be embedded",
                         where=f"{self._where}.embed_mode",
-                        why="a node without a context of its own does not say whose it shares",
+                        why="a node without its own context does not say which one it shares",
                         remedy="write embed_mode: 0",
                         code=Code.COMPOSITION,
                     )

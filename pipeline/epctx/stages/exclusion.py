@@ -138,7 +138,7 @@ def refusal(unmatched: Sequence[Unmatched], *, where: str) -> ManifestError:
         for each in unmatched
     )
     return ManifestError(
-        f"nothing in the optimized models matches {listed}",
+        f"no node of the optimized models matches {listed}",
         where=where,
         remedy="correct it or take it out; `epctx plan --partition` lists the nodes",
         code=Code.NOTHING_EXCLUDED,

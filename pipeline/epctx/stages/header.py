@@ -18,8 +18,8 @@ def read(source: ModelSource) -> onnx.ModelProto:
     """Read a source model by path, without applying `dimensions` and `shapes`.
 
     Raises:
-        ModelError: the model or its data is missing, broken, compiled already, or beyond a limit.
-            onnx.checker and ONNX Runtime are not asked.
+        ModelError: the model or its data is missing, broken, optimized for a CPU, compiled already,
+            or beyond a limit. onnx.checker and ONNX Runtime are not asked.
     """
     where = str(source.path)
     with about(file=where, model=source.name):

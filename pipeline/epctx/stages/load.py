@@ -97,7 +97,8 @@ class _Verdict:
     def require(self, model: onnx.ModelProto, objection: str) -> None:
         """Accept a model that onnx.checker objects to if ONNX Runtime loads it.
 
-        Outputs without a type, a possible objection, get the type that ONNX Runtime infers.
+        Outputs without a type, to which onnx.checker objects, get the type that ONNX Runtime
+        infers.
 
         Raises:
             ModelError: ONNX Runtime does not load the model.
@@ -141,11 +142,11 @@ def _prepare(
 ) -> onnx.ModelProto:
     """Check a model without its weights, and bring it into the form that `run` describes.
 
-    `declared` gets the shapes of outputs before others are inferred.
+    `declared` gets the shapes of outputs before inference may replace them.
     """
     proto = loaded.proto
     if not proto.graph.name:
-        proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
+        proto.graph.name = "graph"  # the checker requires a name, ONNX Runtime does not
     header.require_source(proto, where=where)
     verdict.notes += normalize.normalize_ort_quirks(loaded, where=where)
     structure.normalize(proto, where=where)

@@ -65,19 +65,21 @@ def foresee(
         ModelError: the default EP has no kernel for a node that is left to it.
         CompileError: an EP failed to say what it can take.
     """
-    left: dict[int, dict[ir.Node, str | Refusal]] = {}
+    left_out: dict[int, dict[ir.Node, str | Refusal]] = {}
     silent: set[int] = set()
     with _no_collection():
         for index, provider in enumerate(providers):
             if provider.foresees:
                 alone = _partition(optimized.name, optimized.model, [provider], settings)
-                left[index] = {}
+                left_out[index] = {}
                 for each in alone.partitions:
-                    left[index].update(provider.foresee(optimized.model, each))
+                    left_out[index].update(provider.foresee(optimized.model, each))
             elif provider.native:
                 silent.add(index)
-        found = _partition(optimized.name, optimized.model, providers, settings, foreseen=left)
-    return found, frozenset(silent)
+        partitioned = _partition(
+            optimized.name, optimized.model, providers, settings, foreseen=left_out
+        )
+    return partitioned, frozenset(silent)
 
 
 def again(
@@ -131,7 +133,7 @@ def partition_rest(
     why = {
         node: (owner, reason) for owner, nodes in left_out.items() for node, reason in nodes.items()
     }
-    made = {each.partition: each for each in replacements}
+    by_partition = {each.partition: each for each in replacements}
     if not why and all(contexts.is_one(each) for each in replacements):
         return model
     flow = Dataflow(model.model)
@@ -140,7 +142,9 @@ def partition_rest(
         partitions=tuple(
             piece
             for each in model.partitions
-            for piece in (contexts.divide(flow, made[each], why) if each in made else (each,))
+            for piece in (
+                contexts.divide(flow, by_partition[each], why) if each in by_partition else (each,)
+            )
             if not why.keys() >= set(piece.nodes)
         ),
         declined=(
@@ -199,7 +203,7 @@ def _partition(
     foreseen: Mapping[int, Mapping[ir.Node, str | Refusal]] = MappingProxyType({}),
 ) -> PartitionedModel:
     flow = Dataflow(model)
-    # In the first round an EPContext node is the source's, and an error.
+    # In the first round an EPContext node comes from the source, and is an error.
     done = {node for node in flow.nodes if first and epcontext.is_epcontext(node)}
     own_providers = providers[first:]
     declined = [_ask(provider, flow, name, model) for provider in own_providers]
@@ -228,8 +232,8 @@ def _partition(
         if _is_taken(part := flow.cut(first + owner, nodes), own_providers[owner], declined[owner])
     )
     taken = done.union(*(partition.nodes for partition in partitions))
-    left = [node for node in flow.nodes if node not in taken]
-    default.CpuKernels(model).require(left, where=f"model {name}")
+    remaining = [node for node in flow.nodes if node not in taken]
+    default.CpuKernels(model).require(remaining, where=f"model {name}")
     before, labels = reasons or {}, [provider.label for provider in own_providers]
     return PartitionedModel(
         name=name,
@@ -243,10 +247,10 @@ def _partition(
                     *((label, own[node]) for label, own in zip(labels, declined, strict=True)),
                 ),
             )
-            for node in left
+            for node in remaining
         ),
         nodes=len(flow.nodes) - len(done),
-        boundary_quantize=sum(_is_boundary_quantizer(flow, node) for node in left),
+        boundary_quantize=sum(_is_boundary_quantizer(flow, node) for node in remaining),
         settings=settings,
     )
 
@@ -348,9 +352,9 @@ def require_coverage(model: ModelReport, settings: PartitionSettings) -> None:
 def explain(model: PartitionedModel | ModelReport, most: int = 5) -> str:
     """Describe why nodes were left to the default EP: the most frequent op types with reasons."""
     kinds: Counter[tuple[str, str]] = Counter()
-    for left in model.declined:
-        op_type = f"{left.domain}::{left.op_type}" if left.domain else left.op_type
-        said = "; ".join(f"{label}: {reason}" for label, reason in left.reasons)
+    for decline in model.declined:
+        op_type = f"{decline.domain}::{decline.op_type}" if decline.domain else decline.op_type
+        said = "; ".join(f"{label}: {reason}" for label, reason in decline.reasons)
         kinds[op_type, said or "no execution provider was asked"] += 1
     listed = [f"{count} {op} ({said})" for (op, said), count in kinds.most_common(most)]
     rest = sum(kinds.values()) - sum(count for _, count in kinds.most_common(most))

@@ -57,7 +57,7 @@ def cut(
 
     Args:
         models: models in the session group's order; the first determines the cuts.
-        memory: memory of a compile; None if it was not measured, and sizes of weights count.
+        memory: memory of a compile; None if it was not measured: then sizes of weights count.
         embed: true if the contexts must fit into the models.
 
     Raises:
@@ -86,11 +86,11 @@ def cut(
 
 
 def _cut(model: OptimizedModel, plan: CutPlan, memory: CompileMemory | None) -> InPieces:
-    made, reports = [], []
+    cut_pieces, reports = [], []
     parts = pieces.divide(model.model, plan)
     for number, part in enumerate(parts):
         piece = surgery.extract(model.model, part)
-        made.append(
+        cut_pieces.append(
             OptimizedModel(
                 name=f"{model.name}.{number + 1}",
                 model=piece,
@@ -106,7 +106,7 @@ def _cut(model: OptimizedModel, plan: CutPlan, memory: CompileMemory | None) -> 
                 cut=plan.cuts[number] if number < len(plan.cuts) else None,
             )
         )
-    return InPieces(name=model.name, plan=plan, pieces=tuple(made), reports=tuple(reports))
+    return InPieces(name=model.name, plan=plan, pieces=tuple(cut_pieces), reports=tuple(reports))
 
 
 def _size(value: ir.Value) -> int:
@@ -119,7 +119,8 @@ def _require_embeddable(model: OptimizedModel) -> None:
     size = sum(min(_size(value), 2 * kind_and_count(value)[1]) for value in held)
     if size >= _MOST_EMBEDDED:
         raise ManifestError(
-            f"the contexts of its pieces have {size:,} bytes of weights, more than an ONNX file",
+            f"the contexts of its pieces have {size:,} bytes of weights, more than an ONNX file "
+            "can hold",
             model=model.name,
             where="embed_mode",
             remedy="write embed_mode: 0",

@@ -34,8 +34,8 @@ from epctx.quantization.samples import Samples
 FILE: Final = "model.onnx"
 _PLAIN: Final = "float.onnx"
 _MASK: Final = -1e4
-"""Greatest value that exporters add to elements that a softmax ignores; the least one is the least
-float.
+"""Greatest of the values that exporters add to elements so that a softmax ignores them. The least
+is the lowest float.
 """
 _ONE_FILE: Final = 1 << 30
 """Maximum bytes of weights that the tools get inside the model file."""
@@ -80,41 +80,43 @@ def run(
             Quantizer(name=optimized.name, plain=plain, settings=settings, preset=preset)
             for plain in _write_pieces(model, parts, scratch)
         ]
-        asked = settings.calibration if settings.calibrated else Calibration(random=True, count=1)
+        calibration = (
+            settings.calibration if settings.calibrated else Calibration(random=True, count=1)
+        )
         prepared = quantizer.prepare(tools)
-        given = samples.of(scratch / _PLAIN, optimized.name, asked, others)
-        made_of = [each.with_name(FILE) for each in prepared] if parts else [output]
-        found: Ranges | None = None
+        given = samples.of(scratch / _PLAIN, optimized.name, calibration, others)
+        quantized_files = [each.with_name(FILE) for each in prepared] if parts else [output]
+        used_ranges: Ranges | None = None
         if settings.calibrated:
-            found = _quantize(tools, prepared, made_of, given, ranges, scratch)
+            used_ranges = _quantize(tools, prepared, quantized_files, given, ranges, scratch)
         else:
-            for each, quantized in zip(prepared, made_of, strict=True):
+            for each, quantized in zip(prepared, quantized_files, strict=True):
                 quantizer.move(each, quantized)
-        pairs = [(tool.plain, each) for tool, each in zip(tools, made_of, strict=True)]
+        pairs = [(tool.plain, each) for tool, each in zip(tools, quantized_files, strict=True)]
         ends, rest = loss.measure(pairs, outputs_, given.feeds(0), scratch)
         if parts:
-            in_pieces.join(model, parts, made_of)
+            in_pieces.join(model, parts, quantized_files)
             _write(model, output)
         tools[0].require_effect(prepared, output)
         float_size = sum(
             path.stat().st_size for tool in tools for path in tool.plain.parent.glob(f"{_PLAIN}*")
         )
-    made = onnx.load(output, load_external_data=False)
+    proto = onnx.load(output, load_external_data=False)
     chosen, blocks = presets.choose(settings, preset), settings.weight_only
     files = tuple(map(_file, sorted(folder.iterdir(), key=lambda path: path.name != FILE)))
     return QuantizedModel(
         files=files,
-        ranges=None if found is None else text(found),
+        ranges=None if used_ranges is None else text(used_ranges),
         report=QuantizeReport(
             preset=preset,
             activations=chosen.activations if settings.calibrated else None,
             weights=chosen.weights if blocks is None else f"int{blocks.bits}",
             samples=len(given) if settings.calibrated else 0,
             random=settings.calibration.random,
-            limited=tuple(_limited(found, settings)),
+            limited=tuple(_limited(used_ranges, settings)),
             range_floor=settings.range_floor,
-            bodies=tuple(map(protos.describe, filter(_has_body, made.graph.node))),
-            quantized=quantizer.quantized_nodes(made),
+            bodies=tuple(map(protos.describe, filter(_has_body, proto.graph.node))),
+            quantized=quantizer.quantized_nodes(proto),
             nodes=nodes,
             size=sum(file.size for file in files),
             float_size=float_size,
@@ -139,10 +141,10 @@ def _has_body(node: onnx.NodeProto) -> bool:
     return any(each.HasField("g") or each.graphs for each in node.attribute)
 
 
-def _limited(found: Ranges | None, settings: QuantizeSettings) -> list[str]:
+def _limited(ranges: Ranges | None, settings: QuantizeSettings) -> list[str]:
     """Return the tensors whose ranges reach as far as masks do."""
     floor = math.nextafter(_MASK, 0) if settings.range_floor is None else settings.range_floor
-    return [] if found is None else below(found, floor)
+    return [] if ranges is None else below(ranges, floor)
 
 
 def _quantize(
@@ -154,19 +156,19 @@ def _quantize(
     scratch: Path,
 ) -> Ranges:
     """Quantize piece after piece, which are calibrated if `ranges` is None; return the ranges."""
-    found = {} if ranges is None else parse(ranges)
+    used_ranges = {} if ranges is None else parse(ranges)
     crossing = Crossing(given, scratch / "crossing")
     fixed: dict[str, Override] = {}
     taken = [set(in_pieces.inputs(each)) for each in prepared]
     for number, (tool, piece) in enumerate(zip(tools, prepared, strict=True)):
         later = set[str]().union(*taken[number + 1 :])
         if ranges is None:
-            found = {**tool.calibrate(piece, crossing.samples(piece)), **found}
+            used_ranges = {**tool.calibrate(piece, crossing.samples(piece)), **used_ranges}
             if later:
                 crossing.run(piece, later)
-        tool.run(piece, quantized[number], found, fixed)
+        tool.run(piece, quantized[number], used_ranges, fixed)
         fixed |= in_pieces.overrides(quantized[number], later)
-    return found
+    return used_ranges
 
 
 def _write_pieces(model: ir.Model, parts: Sequence[Partition], scratch: Path) -> list[Path]:

@@ -1,8 +1,8 @@
 """Stage record: the sessions that compiled a group run while they hold its models in memory.
 
-This is how a shared QNN context can be checked without an NPU (real-eps.md section 6), and is done
-only if this host cannot load the written files, or the manifest asks for it: a run in a simulator
-takes as long as all else together. The outputs are kept, one input set after the other. verify
+So a shared QNN context can be checked without an NPU (real-eps.md section 6). The stage runs only
+if this host cannot load the written files, or if the manifest asks for it: a run in a simulator
+takes as long as the rest of the build. The outputs are kept, one input set after the other. verify
 judges them, so a tolerance can change without a compile.
 """
 
@@ -43,8 +43,8 @@ Started = Callable[[str, str, int, int], None]
 crash.
 """
 _JOINT = (
-    "the generating sessions do not fit together: what one EP left inside its partitions, another "
-    "compiled, and the session of the first computes it on the CPU"
+    "the generating sessions do not fit together: one EP left nodes inside its partitions that "
+    "another EP compiled, and the session of the first EP computes them on the CPU"
 )
 
 
@@ -118,7 +118,7 @@ def run(
         return None
     if group.verify.numbers == "full" and _loadable(group, list(models), folder):
         return None
-    made = list(workspaces.values())
+    used_workspaces = list(workspaces.values())
     places = {name: name if given is None else place_of_piece(name) for name in models}
     for name in compiled.joint:
         recordings.refuse(recorded, places[name], _JOINT)
@@ -134,13 +134,13 @@ def run(
 
             return _outputs(models[name], feeds, run_partition)
 
-        _tell_boundaries(places, recorded, made, turn)
+        _keep_boundaries(places, recorded, used_workspaces, turn)
         if given is not None:
             own = {name: models[name] for name in models if name in alone}
             return _keep_pieces(own, given, recorded, compute)
         return _keep_outputs(sources, folder, recorded, group.verify.inputs, compute, turn)
 
-    return _on_each_device(on_device, made, sources, recorded)
+    return _on_each_device(on_device, used_workspaces, sources, recorded)
 
 
 def _keep_outputs(
@@ -163,8 +163,8 @@ def _keep_outputs(
     failures: list[Failure] = []
     for source in sources:
         file, place = context_file(source.name), turn.place(source.name)
-        made = summarize(file, read_proto(folder / file))
-        inputs = SourceModel.read(source).fixed_inputs(made)
+        summary = summarize(file, read_proto(folder / file))
+        inputs = SourceModel.read(source).fixed_inputs(summary)
         if input_sets.problems(inputs) or (input_sets.generated and open_names(inputs)):
             continue
         cases = list(input_sets.cases(inputs))
@@ -195,11 +195,11 @@ def _keep_pieces(
         cases = sorted(each.name for each in (given / source.place(0)).glob("*") if each.is_dir())
         for number, case in enumerate(cases, start=1):
             feeds = recordings.named(given, source.place(0), case) or {}
-            known = feeds | source.read(feeds, model.inputs - feeds.keys())
-            if not known.keys() >= model.inputs:
+            all_feeds = feeds | source.read(feeds, model.inputs - feeds.keys())
+            if not all_feeds.keys() >= model.inputs:
                 continue
             try:
-                outputs = compute(label, known, number, len(cases))
+                outputs = compute(label, all_feeds, number, len(cases))
             except CompileError as error:
                 error.model = error.model or label
                 failures.append(error.failure)
@@ -227,7 +227,7 @@ def _on_each_device(
     failures: list[Failure] = []
     turns = _turns(workspaces)
     variants = [Variant(name=turn.name, place="", begun=False) for turn in turns]
-    _tell_variants(recorded, sources, turns, variants)
+    _keep_variants(recorded, sources, turns, variants)
     for turn in turns:
         try:
             misfit = _choose(workspaces, turn)
@@ -235,7 +235,7 @@ def _on_each_device(
             failures.append(error.failure)
             break
         variants[turn.index] = replace(variants[turn.index], begun=True, misfit=misfit)
-        _tell_variants(recorded, sources, turns, variants)
+        _keep_variants(recorded, sources, turns, variants)
         failures += run(turn)
     return tuple(failures)
 
@@ -246,13 +246,13 @@ def _outputs(
     """Run a model, piece by piece, and return its outputs as arrays, by name."""
 
     def run(partition: Partition, feeds: Values) -> Values:
-        made = run_partition(partition, feeds)
-        # Copy the values: QNN's simulator takes OpenVINO's memory for its own, and fails.
-        return {key: values.to_value(values.to_python(made[key])) for key in made}
+        results = run_partition(partition, feeds)
+        # Copy the values: QNN's simulator treats OpenVINO's memory as its own, and fails.
+        return {key: values.to_value(values.to_python(results[key])) for key in results}
 
     computed = model.run({key: values.to_value(array) for key, array in feeds.items()}, run)
-    found = [values.to_python(each) for each in computed.values()]
-    named = values.flat(list(computed), found, [model.kinds[each] for each in computed])
+    arrays = [values.to_python(each) for each in computed.values()]
+    named = values.flat(list(computed), arrays, [model.kinds[each] for each in computed])
     return {key: np.asarray(value) for key, value in named}
 
 
@@ -273,7 +273,7 @@ def _choose(workspaces: Sequence[Workspace], turn: Turn) -> str | None:
     return None
 
 
-def _tell_boundaries(
+def _keep_boundaries(
     places: Mapping[str, str], recorded: Path, workspaces: Sequence[Workspace], turn: Turn
 ) -> None:
     """Keep the boundaries of models, each in its place, if all EPs know theirs."""
@@ -287,7 +287,7 @@ def _tell_boundaries(
         recordings.keep(recorded, turn.place(place), "boundaries", boundaries)
 
 
-def _tell_variants(
+def _keep_variants(
     recorded: Path,
     sources: Sequence[ModelSource],
     turns: Sequence[Turn],

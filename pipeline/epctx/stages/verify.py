@@ -45,16 +45,16 @@ def run(request: VerifyRequest) -> FolderReport:
         StorageError: kept outputs cannot be read.
     """
     folder = opened(request)
-    all_found: list[Finding | OutputNumbers] = []
+    results: list[Finding | OutputNumbers] = []
     for policy in _policies(request):
-        earlier = (*request.earlier, *(f for f in all_found if isinstance(f, Finding)))
-        for found in policy.check(folder, earlier):
-            all_found.append(found)
+        earlier = (*request.earlier, *(f for f in results if isinstance(f, Finding)))
+        for result in policy.check(folder, earlier):
+            results.append(result)
     report = FolderReport(
         folder=request.label,
         models=tuple(m.file for m in folder.models) + tuple(f for f, _ in folder.unreadable),
-        findings=tuple(f for f in all_found if isinstance(f, Finding)),
-        numbers=tuple(f for f in all_found if isinstance(f, OutputNumbers)),
+        findings=tuple(f for f in results if isinstance(f, Finding)),
+        numbers=tuple(f for f in results if isinstance(f, OutputNumbers)),
     )
     return report.with_required(request.required)
 
@@ -67,12 +67,12 @@ def _policies(request: VerifyRequest) -> list[Policy]:
     if request.device is not None:
         golden += (OnDevice(results=request.device),)
     if golden and request.group is None and request.composed is None:
-        numbers: tuple[Policy, ...] = golden  # nothing else can be compared with
+        numbers: tuple[Policy, ...] = golden  # there is nothing else to compare with
     elif request.composed is None:
         numbers = (Numbers(kept=kept, passed=passed), *golden)
     else:
         numbers = (ComposedNumbers(composed=request.composed, kept=kept), *golden)
-    known: tuple[Policy, ...] = (
+    policies: tuple[Policy, ...] = (
         Integrity(
             expected=request.expected,
             golden=request.golden_expected,
@@ -84,4 +84,4 @@ def _policies(request: VerifyRequest) -> list[Policy]:
         Compatibility(),
         *numbers,
     )
-    return [policy for policy in known if policy.name in request.policies]
+    return [policy for policy in policies if policy.name in request.policies]

@@ -23,7 +23,7 @@ def search(
     *conditions: Callable[[Sizes], bool],
     asked: Sizes | None = None,
     neighbours: Sequence[tuple[str, str]] = (),
-    known: Sequence[int] = (),
+    model_sizes: Sequence[int] = (),
 ) -> Search:
     """Of a model whose nodes are `conditions`: a node runs if its own holds."""
 
@@ -31,7 +31,11 @@ def search(
         return next((i for i, holds in enumerate(conditions) if not holds(sizes)), None)
 
     return Search(
-        start=start, fixed=asked or {}, attempt=attempt, neighbours=neighbours, known=known
+        start=start,
+        fixed=asked or {},
+        attempt=attempt,
+        neighbours=neighbours,
+        model_sizes=model_sizes,
     )
 
 
@@ -75,7 +79,7 @@ def test_what_fits_another_is_found_out() -> None:
 def test_a_node_with_several_conditions_is_got_past_beside_what_is_asked_for() -> None:
     start = {"b": 2, "seq": 5, "past": 3, "d": 64}
     looked = search(
-        start, lambda s: s["b"] == 1 and s["d"] == 16, asked={"b": 1}, known=(8, 16, 64)
+        start, lambda s: s["b"] == 1 and s["d"] == 16, asked={"b": 1}, model_sizes=(8, 16, 64)
     )
     assert found(looked) == {**start, "b": 1, "d": 16}
 
@@ -122,7 +126,7 @@ def test_sizes_that_a_model_insists_on_are_found_node_by_node() -> None:
 
 def test_what_occurs_in_the_model_is_tried_in_pairs() -> None:
     wanted = {"a": 771, "b": 1999}
-    assert found(search({"a": 1, "b": 1}, lambda s: s == wanted, known=(1999, 771))) == wanted
+    assert found(search({"a": 1, "b": 1}, lambda s: s == wanted, model_sizes=(1999, 771))) == wanted
 
 
 def test_what_is_asked_for_is_not_searched() -> None:

@@ -65,7 +65,7 @@ def test_no_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Path, "write_bytes", full)
     model = _model("g (float[N] x) => (float[N] z) { z = Relu(x) }")
-    with pytest.raises(StorageError, match="no place for temporary files") as caught:
+    with pytest.raises(StorageError, match="temporary files cannot be written") as caught:
         soundness.objection(model)
     assert "TMPDIR" in str(caught.value)
 

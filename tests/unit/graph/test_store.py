@@ -210,7 +210,7 @@ def test_a_record_that_names_a_file_outside_is_an_error(
     record = json.loads(path.read_bytes())
     next(file for file in record["files"] if file["name"])["name"] = name
     path.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(StorageError, match="is damaged: it is outside"):
+    with pytest.raises(StorageError, match="is damaged: its name in the record leads out"):
         store.read(folder)
 
 

@@ -94,7 +94,7 @@ def test_outputs_of_one_name_are_an_error_that_says_which_prefix_helps() -> None
 
 def test_a_name_that_two_parts_make_is_ambiguous() -> None:
     error = refused(part("a", "x", "h"), part("b", "z", "h"), part("c", "h", "y"))
-    assert error.what == '"h" is made by the parts a and b, and c takes one'
+    assert error.what == 'the parts a and b make "h", and c takes only one'
     assert error.remedy == "say which: h: {part: b, output: h}"
 
 
@@ -147,7 +147,7 @@ def test_an_input_that_parts_share_must_fit_all() -> None:
         (
             [part("a", "x", "h"), part("b", "h", "y")],
             {"x": port("b.y")},
-            '"x" is an input of the composition, too',
+            'the output "x" has the name of an input of the composition',
         ),
     ],
 )

@@ -92,7 +92,7 @@ def test_max_partitions_counts_what_is_compiled_already(tmp_path: Path) -> None:
     with compiled(tmp_path, first, second, settings=settings) as group:
         (found,) = group.partitioned
         assert epcontext.count(group.models["m"]) == 3
-    beyond = "partition of 2 beyond the 3 of max_partitions"
+    beyond = "partition of size 2 is beyond max_partitions 3"
     assert {d.node: d.reasons for d in found.declined} == {
         "five": (("one", "no Exp in one"), ("two", beyond)),
         "six": (("one", "no Floor in one"), ("two", beyond)),

@@ -356,7 +356,7 @@ def test_a_question_mark_is_no_name_that_makes_two_sizes_one(tmp_path: Path) -> 
     stock = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert stock.run(None, feeds)[0].shape == (1, 3, 4, 5), "ONNX Runtime takes it"
     assert _load(path, shapes={"x": (1, 3, 4, 5)}).model.graph.outputs[0].shape == (1, 3, 4, 5)
-    with pytest.raises(ModelError, match=r"names '\?', which is no symbolic dimension"):
+    with pytest.raises(ModelError, match=r"names '\?', which is not a symbolic dimension"):
         _load(path, dimensions={"?": 1})
 
 

@@ -58,13 +58,13 @@ def test_every_reason_by_which_a_supported_node_is_left() -> None:
     result = partitioned(model(body), taker, settings=PartitionSettings(min_nodes=2))
     assert [names(p.nodes) for p in result.partitions] == [["one", "two"]]
     assert reasons(result.declined) == {
-        "small": ["partition of 1 smaller than min_nodes 2"],
+        "small": ["partition of size 1 is below min_nodes 2"],
         "cut": ["not supported"],
         "text": ["type string at the partition boundary"],
         "dead": ["no output of the model depends on it"],
     }
     result = partitioned(model(body), taker, settings=PartitionSettings(max_partitions=1))
-    assert reasons(result.declined)["small"] == ["partition of 1 beyond the 1 of max_partitions"]
+    assert reasons(result.declined)["small"] == ["partition of size 1 is beyond max_partitions 1"]
 
 
 def test_refused_types_may_be_inside_a_partition() -> None:

@@ -97,8 +97,8 @@ def condense(
         dropped: is changed; gets the reasons of dropped nodes.
 
     Returns:
-        Groups in topological order, each ascending, all wanted or all not; and for each group the
-        groups that it needs.
+        Groups in topological order, and for each group the groups that it needs. The nodes of a
+        group are in ascending order, and all of them are wanted or none is.
     """
     while True:
         group_of, reason_of = _tie(len(predecessors), bonds, wanted)
@@ -184,7 +184,7 @@ def components(
                     while not component or component[-1] != group:
                         component.append(open_groups.pop())
                     is_open.difference_update(component)
-                    yield sorted(node for found in component for node in members[found])
+                    yield sorted(node for member in component for node in members[member])
             elif step not in index:
                 index[step] = low[step] = len(index)
                 open_groups.append(step)
@@ -320,7 +320,7 @@ def assign(
         sizes = [(-len(nodes), owner, i) for i, (owner, nodes) in enumerate(partitions)]
         for *_, index in sorted(sizes)[max(0, max_partitions - before) :]:
             provider, nodes = partitions[index]
-            reason = f"partition of {len(nodes)} beyond the {max_partitions} of max_partitions"
+            reason = f"partition of size {len(nodes)} is beyond max_partitions {max_partitions}"
             for node in nodes:
                 offered[provider][node] = False
                 surplus[provider][node] = reason
@@ -397,7 +397,8 @@ def _drop_foreign_constants(
     exposed: Sequence[bool],
     dropped: dict[int, str],
 ) -> bool:
-    """Drop nodes that compute from constants and that only other EPs use: they get no context.
+    """Drop nodes that compute from constants and that only other EPs use: no context is made of
+    them.
 
     Returns True if a node was dropped.
     """
@@ -422,9 +423,9 @@ def _sink(
 ) -> None:
     """Move constants down to the first partition that uses them, in place.
 
-    Only their consumers bound them from above, and a weight that its partition computes does not
-    cross a border. No partition loses the nodes that make it necessary: a node on a path that
-    leaves it and comes back cannot move.
+    Only a constant's consumers limit how far it can move. A weight that its own partition computes
+    does not cross a border. No partition loses the nodes that make it necessary: a node on a path
+    that leaves it and comes back cannot move.
     """
     bound = [len(level)] * len(level)
     for node in reversed(range(len(level))):
@@ -444,7 +445,7 @@ def _accept(
             nodes[level[node]].append(node)
     for partition in nodes:
         if len(partition) < min_nodes:
-            reason = f"partition of {len(partition)} smaller than min_nodes {min_nodes}"
+            reason = f"partition of size {len(partition)} is below min_nodes {min_nodes}"
             dropped.update(dict.fromkeys(partition, reason))
     return [len(partition) >= min_nodes for partition in nodes]
 

@@ -163,8 +163,8 @@ def _inner_values(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the values that a node's subgraphs define, and that may be renamed."""
     bound = set(bound_by_name(node))
     for graph in subgraphs(node):
-        made = (value for inner in graph for value in inner.outputs if value.name)
-        values = (*graph.inputs, *graph.initializers.values(), *made)
+        outputs = (value for inner in graph for value in inner.outputs if value.name)
+        values = (*graph.inputs, *graph.initializers.values(), *outputs)
         yield from (value for value in values if value not in bound)
 
 

@@ -69,7 +69,7 @@ def _override(node: ir.Node, before: Sequence[str]) -> None:
                 raise ManifestError(
                     f'the EP cannot find "{end}" of the compiled graph under the name "{name}"',
                     node=node.name,
-                    why="another value is found by it, or it has `=` or `;`",
+                    why="another value has this name, or one of the two contains `=` or `;`",
                     remedy="give another `prefix`, or feed the part from an input of another name",
                     code=Code.COMPOSITION,
                 )
@@ -84,23 +84,23 @@ def is_one(replacement: Replacement) -> bool:
 
 
 def divide(
-    flow: Dataflow, replacement: Replacement, left: Container[ir.Node]
+    flow: Dataflow, replacement: Replacement, default_nodes: Container[ir.Node]
 ) -> tuple[Partition, ...]:
     """Divide the nodes of a partition that an EP took among the EPContext nodes that it made.
 
     Args:
         flow: dataflow of the model before the replacement is spliced in.
-        left: nodes that stayed on the default EP.
+        default_nodes: nodes that stayed on the default EP.
     """
     partition = replacement.partition
     contexts = [node for node in replacement.fragment.graph if is_epcontext(node)]
-    kept = [node for node in partition.nodes if node not in left]
+    kept = [node for node in partition.nodes if node not in default_nodes]
     if len(contexts) == 1 and len(kept) == len(partition.nodes):
         return (partition,)
     owner: dict[ir.Node, int] = {}
     for number, context in enumerate(contexts):
         for node in _behind(context, partition):
-            if node not in left:
+            if node not in default_nodes:
                 owner.setdefault(node, number)
     for node in reversed(kept):  # folded nodes make no output of an EPContext node
         if node not in owner:
@@ -116,9 +116,9 @@ def divide(
 def _behind(context: ir.Node, partition: Partition) -> Iterator[ir.Node]:
     """Yield the partition's nodes between an EPContext node's inputs and outputs."""
     inside = set(partition.nodes)
-    made = {value.name: node for node in partition.nodes for value in node.outputs}
+    makers = {value.name: node for node in partition.nodes for value in node.outputs}
     border = {value.name for value in context.inputs if value is not None}
-    todo = [made[value.name] for value in context.outputs if value.name in made]
+    todo = [makers[value.name] for value in context.outputs if value.name in makers]
     seen = set(todo)
     while todo:
         node = todo.pop()

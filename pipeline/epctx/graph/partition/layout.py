@@ -28,9 +28,9 @@ from epctx.graph.weights.tensors import content_digest
 _LARGE: Final = 64 * 1024
 """Weights of more bytes are compared in sharing groups, and cheap nodes never use them."""
 _CHEAP_SHARE: Final = 100
-"""Inverse of a share of all nodes: a cheap node and all that it depends on are fewer."""
+"""Inverse of the share of all nodes that a cheap node and its dependencies stay below."""
 _CHEAP_NODES: Final = 256
-"""A cheap node and all that it depends on are fewer nodes, which bounds the time of the search."""
+"""Number of nodes that a cheap node and its dependencies stay below; it bounds the search time."""
 _KNOWN: Final = frozenset({"", "ai.onnx", "com.microsoft"})
 """Domains whose operators keep no state; operators of other domains may."""
 _HEAVY: Final = frozenset({"Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv"})
@@ -121,11 +121,11 @@ class Layout:
                 yield (start, end), f'"{value.name}" would cross: {reason}'
                 continue
             for user in self.flow.consumers[value]:
-                node, made = self.flow.nodes[user], self.flow.nodes[user].outputs[0]
+                node, output = self.flow.nodes[user], self.flow.nodes[user].outputs[0]
                 if node.op_type in self._following:
                     yield (start, user), f'"{value.name}" would cross: {node.op_type} follows it'
-                if node.op_type == "QuantizeLinear" and not _barrier(made):
-                    reason = f'"{made.name}" is made by quantizing it'
+                if node.op_type == "QuantizeLinear" and not _barrier(output):
+                    reason = f'"{output.name}" is made by quantizing it'
                     yield (start, user), f'"{value.name}" would cross: {reason}'
 
     def _sums(self, spans: Iterable[tuple[_Span, int]]) -> list[int]:
@@ -200,10 +200,10 @@ def _order(flow: Dataflow, graph: ir.Graph) -> list[int]:
         depth.append(1 + max((depth[need] for need in needs), default=0))
     outputs = {value: place for place, value in reversed([*enumerate(graph.outputs)])}
     sinks = []
-    for node, made in enumerate(flow.nodes):
-        rank = min((outputs.get(value, len(outputs)) for value in made.outputs), default=0)
-        if rank < len(outputs) or not any(value in flow.consumers for value in made.outputs):
-            names = [value.name for value in made.outputs if value.name]
+    for node, ir_node in enumerate(flow.nodes):
+        rank = min((outputs.get(value, len(outputs)) for value in ir_node.outputs), default=0)
+        if rank < len(outputs) or not any(value in flow.consumers for value in ir_node.outputs):
+            names = [value.name for value in ir_node.outputs if value.name]
             sinks.append((depth[node], rank, names, node))
     stack = [node for *_, node in sorted(sinks, reverse=True)]
     seen: set[int] = set()
@@ -225,15 +225,15 @@ def _computed_again(model: ir.Model, flow: Dataflow) -> list[bool]:
     limit = min(len(flow.nodes) / _CHEAP_SHARE, _CHEAP_NODES)
     cones: dict[int, set[int]] = {}  # cheap nodes, each with its dependencies
     again: list[bool] = []
-    for node, made in enumerate(flow.nodes):
+    for node, ir_node in enumerate(flow.nodes):
         needs = flow.predecessors[node]
         if (
             all(need in cones for need in needs)
-            and made.domain in _KNOWN
-            and made.op_type not in _HEAVY
-            and made.op_identifier() not in model.functions
-            and not draws(made.op_type, len(made.inputs))
-            and not any(bodies(made.attributes.values()))
+            and ir_node.domain in _KNOWN
+            and ir_node.op_type not in _HEAVY
+            and ir_node.op_identifier() not in model.functions
+            and not draws(ir_node.op_type, len(ir_node.inputs))
+            and not any(bodies(ir_node.attributes.values()))
             and not _has_large(flow, node)
         ):
             cone = {node}.union(*(cones[need] for need in needs))
@@ -254,10 +254,10 @@ def _has_large(flow: Dataflow, node: int) -> bool:
 
 def _dequantizes(flow: Dataflow, node: int, again: Sequence[bool]) -> bool:
     """Tell whether a node dequantizes, by constants, a value that may cross instead."""
-    made = flow.nodes[node]
-    if made.op_type != "DequantizeLinear" or made.domain not in _KNOWN:
+    ir_node = flow.nodes[node]
+    if ir_node.op_type != "DequantizeLinear" or ir_node.domain not in _KNOWN:
         return False
-    data, *parameters = made.inputs
+    data, *parameters = ir_node.inputs
     if data is None or not all(v is None or flow.is_constant(v) for v in parameters):
         return False
     maker = flow.producer.get(data)

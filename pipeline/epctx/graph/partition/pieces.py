@@ -139,7 +139,7 @@ def _cheapest(
 
 
 _KEY: Final = "partition.pieces"
-_WHY: Final = "the fewest bytes cross, and no piece is 5 % larger than the largest must be"
+_WHY: Final = "the fewest bytes cross, and the largest piece is at most 5 % above its minimum"
 _UNLIKE: Final = 1.5
 """Greatest ratio of the largest piece to that of the first model alone, at which models are still
 cut alike.
@@ -285,7 +285,7 @@ def _balanced(
         names = [f'"{layout.name_before(place)}"' for place in candidates]
         start, end = ["its start", *names][largest], [*names, "its end"][largest]
         raise ManifestError(
-            "no way to cut the model fits",
+            "the model cannot be cut into pieces that fit",
             where=f"{_KEY}.max_memory",
             why=f"from {start} to {end} it cannot be cut and takes {size_words(sizes[largest])}",
             remedy=f"write at least {sizes[largest]}B",
@@ -329,14 +329,14 @@ def _named_place(layout: Layout, name: str) -> int:
     if name in layout.after:
         why = next(
             (reason for (start, end), reason in layout.barriers if start < place <= end),
-            "a piece would have no nodes but those of all pieces, or that lead to no output",
+            "a piece would have only nodes that every piece computes, or that no output needs",
         )
         near = bisect_right(layout.candidates, place)
         nearest = map(layout.name_before, layout.candidates[max(0, near - 1) : near + 1])
         names = " or ".join(f'"{name}"' for name in nearest)
         remedy = f"cut after {names}" if names else "remove it: the model cannot be cut"
     else:
-        why = "no node makes it, or one in a body of If, Loop or Scan, which is never cut"
+        why = "no node of the main graph makes it; bodies of If, Loop and Scan are never cut"
         remedy = did_you_mean(name, map(layout.name_before, layout.candidates))
     raise ManifestError(
         f'the model cannot be cut after "{name}"', where=f"{_KEY}.at", why=why, remedy=remedy
@@ -393,13 +393,15 @@ def _unlike(layouts: Mapping[str, Layout]) -> ModelError:
     weights = {name: layout.large_weights() for name, layout in layouts.items()}
     first, *others = weights
     reasons = [
-        (model, f'{one} uses the weight "{value.name}", {other} has none of that content')
+        (model, f'{one} uses the weight "{value.name}", {other} has no weight of that content')
         for model in others
         for one, other in ((first, model), (model, first))
         for content, (_, value) in weights[one].items()
         if content not in weights[other]
     ]
-    reasons.append((others[-1], "no place has the same large weights before it in all of them"))
+    reasons.append(
+        (others[-1], "the models share no place before which they use the same large weights")
+    )
     model, why = reasons[0]
     return ModelError(
         f"cannot be cut like {first}, with which it shares contexts",

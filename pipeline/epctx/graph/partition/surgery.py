@@ -99,6 +99,7 @@ def splice(model: ir.Model, replacements: Sequence[Replacement]) -> None:
         CompileError: a fragment does not fit: other inputs or outputs than the partition's, another
             type or shape, another opset version, a taken name of an EPContext node, an output of an
             EPContext node without type or shape.
+        ModelError: the model declares an output with another rank than it has.
     """
     if not replacements:
         return
@@ -176,7 +177,7 @@ def _insert(graph: ir.Graph, replacement: Replacement, names: Names) -> dict[ir.
     partition = replacement.partition
     fragment = replacement.fragment.graph.clone()
     outside = {value.name: value for value in partition.inputs}
-    made = list(fragment)
+    nodes = list(fragment)
     outputs = {value.name: value for value in fragment.outputs}
     names.assign(fragment, kept=frozenset(outputs.values()))
 
@@ -184,7 +185,7 @@ def _insert(graph: ir.Graph, replacement: Replacement, names: Names) -> dict[ir.
     for value in list(fragment.inputs):
         source[value] = outside[value.name]
     weights = list(fragment.initializers.values())
-    fragment.remove(made)
+    fragment.remove(nodes)
     fragment.outputs.clear()
     fragment.inputs.clear()
     fragment.initializers.clear()
@@ -200,11 +201,11 @@ def _insert(graph: ir.Graph, replacement: Replacement, names: Names) -> dict[ir.
         if value in source:  # a constant: an initializer has no place in the main graph's order
             graph.opset_imports.setdefault("", _IDENTITY_OPSET)
             node = ir.node("Identity", [source[value]], name=names.node(f"{old.name}_identity"))
-            made.append(node)
+            nodes.append(node)
             new = node.outputs[0]
         _describe(partition, new, value, old)
         instead[old] = new
-    graph.insert_after(partition.nodes[-1], made)
+    graph.insert_after(partition.nodes[-1], nodes)
     return instead
 
 
@@ -223,14 +224,14 @@ def _describe(partition: Partition, new: ir.Value, given: ir.Value, old: ir.Valu
     except ValueError as error:
         if old.is_graph_output() and shape and old.shape and len(shape) != len(old.shape):
             raise ModelError(
-                f"declares its output '{old.name}' as {old.shape}, and it is made as {shape}",
+                f"declares its output '{old.name}' as {old.shape}, but its shape is {shape}",
                 remedy="export the model with the shape that the output has: `epctx run` shows it",
             ) from error
         raise _misfit(partition, f'"{old.name}" has shape {shape}, not {old.shape}') from error
 
 
 def _initializer(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
-    """Return the model's initializer for one of a fragment; equal tensors are one initializer."""
+    """Return the model's initializer for a fragment's: an equal one of its name, or a new one."""
     name = value.name or ""
     own = graph.initializers.get(name)
     if own is not None and _same_tensor(own.const_value, value.const_value):
@@ -268,7 +269,7 @@ def _drop_initializers(graph: ir.Graph, counts: Callable[[ir.Node], bool]) -> No
 def _misfit(partition: Partition, why: str) -> CompileError:
     first = partition.nodes[0]
     return CompileError(
-        "what the execution provider made does not fit its partition",
+        "the execution provider made a fragment that does not fit its partition",
         where=f'partition of {len(partition.nodes)} nodes from "{first.name}" on',
         why=why,
         remedy=_REPORT,

@@ -9,7 +9,8 @@ float16; 1.31.1).
 Exporters slice attention masks by gathers with constant indices. QNN 2.7.0 takes no GatherND of
 booleans, none with batch dimensions, and none whose indices have more than four dimensions ("Failed
 to create GatherND node"), which cuts a transformer in two. It takes Gather, Slice, Reshape and Tile
-of all of these. Every form is exact, and is made only if indices are constants and sizes are known.
+in all of these cases. Every form is exact, and is made only if indices are constants and sizes are
+known.
 """
 
 from __future__ import annotations
@@ -40,31 +41,31 @@ class SplitNormsPass(CountingPass):
     def apply(self, model: ir.Model) -> Mapping[str, int]:
         """Return counts by op."""
         changed: Counter[str] = Counter()
-        editor, known = edit.Editor(model), 17 <= edit.opset(model) <= edit.NEWEST_OPSET
+        editor, is_supported = edit.Editor(model), 17 <= edit.opset(model) <= edit.NEWEST_OPSET
         for graph in model.graphs():
             for node in graph:
-                if known and node.domain == "com.microsoft" and node.op_type in _FUSED:
+                if is_supported and node.domain == "com.microsoft" and node.op_type in _FUSED:
                     changed[node.op_type] += _split(node, editor)
         return changed
 
 
 def _split(node: ir.Node, editor: edit.Editor) -> bool:
-    """Take a node apart unless its mean or deviation is used. The sum and the norm keep their
-    names, so that values that cross a cut are found in the source.
+    """Take a node apart unless its mean or deviation is used. The values of the sum and of the norm
+    keep their names, so that values that cross a cut are found in the source.
     """
     out, statistics, sums = node.outputs[0], node.outputs[1:3], node.outputs[3:]
     if any(value.uses() or value.is_graph_output() for value in statistics):
         return False
     x, skip, *weights = node.inputs
     bias = weights.pop() if len(weights) == _most_weights(node) else None
-    made = [_node(node, "Add", [x, skip], x, editor)]
+    adds = [_node(node, "Add", [x, skip], x, editor)]
     if bias is not None:
-        made.append(_node(node, "Add", [made[0].outputs[0], bias], x, editor))
-    total = made[-1].outputs[0]
+        adds.append(_node(node, "Add", [adds[0].outputs[0], bias], x, editor))
+    total = adds[-1].outputs[0]
     norm = _node(node, _FUSED[node.op_type], [total, *weights], out, editor)
     norm.attributes.add(ir.AttrFloat32("epsilon", node.attributes.get_float("epsilon", 1e-12)))
     norm.attributes.add(ir.AttrInt64("axis", -1))
-    edit.graph_of(out).insert_before(node, [*made, norm])
+    edit.graph_of(out).insert_before(node, [*adds, norm])
     for old, new in ((out, norm.outputs[0]), *((each, total) for each in sums)):
         if old.name and not old.is_graph_output():
             new.name, old.name = old.name, None
@@ -151,11 +152,11 @@ def _regular(match: Match) -> ir.Value | None:
     if once.size != shape[axis]:
         bounds = [_integers(match, np.array([n])) for n in (first, last + 1, axis, step)]
         x = match.op("Slice", [x, *bounds])
-    made = _reshaped(match, x, (*shape[:axis], *once.shape, *shape[axis + 1 :]))
+    reshaped = _reshaped(match, x, (*shape[:axis], *once.shape, *shape[axis + 1 :]))
     if max(repeats) == 1:
-        return made
+        return reshaped
     times = [1] * axis + repeats + [1] * (len(shape) - axis - 1)
-    return match.op("Tile", [made, _integers(match, np.array(times))])
+    return match.op("Tile", [reshaped, _integers(match, np.array(times))])
 
 
 def _once(indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], list[int]]:

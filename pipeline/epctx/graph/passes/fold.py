@@ -87,7 +87,7 @@ class _FoldPass(CountingPass):
             return None
         if self._scratch.is_full and any(array.nbytes >= SMALL for array in arrays):
             return None
-        made = []
+        results = []
         for value, array in zip(node.outputs, arrays, strict=True):
             dtype = ir.DataType.from_numpy(array.dtype)
             shape = edit.static_shape(value)
@@ -95,8 +95,8 @@ class _FoldPass(CountingPass):
                 return None
             if _expands(value) and array.min(initial=0) < 0:
                 return None
-            made.append(self._scratch.tensor(array, dtype, value.name or ""))
-        return made
+            results.append(self._scratch.tensor(array, dtype, value.name or ""))
+        return results
 
 
 class FoldConstantsPass(_FoldPass):
@@ -133,16 +133,16 @@ class _Sweep:
                 self.graph(inner)
             if _final(node):
                 continue
-            made = self._folding.evaluate(node, self._version)
-            if made is not None:
-                self._replace(node, made)
+            constants = self._folding.evaluate(node, self._version)
+            if constants is not None:
+                self._replace(node, constants)
             elif any(value in self._news for value in node.inputs):
                 better = self._inference.infer(node)
                 self._news.update(better)
                 self.changed["shapes"] += len(better)
 
-    def _replace(self, node: ir.Node, made: list[ir.TensorProtocol]) -> None:
-        for value, tensor in zip(node.outputs, made, strict=True):
+    def _replace(self, node: ir.Node, constants: list[ir.TensorProtocol]) -> None:
+        for value, tensor in zip(node.outputs, constants, strict=True):
             if value.uses() or value.is_graph_output():
                 self._news.add(self._editor.make_constant(value, tensor))
         inputs = {value for value in node.inputs if value is not None}

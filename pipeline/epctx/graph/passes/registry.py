@@ -136,8 +136,8 @@ def create(name: str, scratch: Scratch) -> ir.passes.InPlacePass:
         return _load(_third_party()[name][0])
     module, _, attribute = _BUILT_IN[name].partition(":")
     factory = getattr(importlib.import_module(f"epctx.graph.passes.{module}"), attribute)
-    made: ir.passes.InPlacePass = factory(scratch) if name in _NEED_SCRATCH else factory()
-    return made
+    graph_pass: ir.passes.InPlacePass = factory(scratch) if name in _NEED_SCRATCH else factory()
+    return graph_pass
 
 
 def of_others(wanted: Iterable[str]) -> Mapping[str, EntryPoint]:
@@ -180,19 +180,19 @@ def _load(entry: EntryPoint) -> ir.passes.InPlacePass:
 
     where = f"optimize pass {entry.name}"
     try:
-        made = entry.load()()
+        graph_pass = entry.load()()
     except Exception as error:  # third-party code may raise anything; the package is named
         raise ManifestError(
-            f"the package {package_of(entry)} cannot make it",
+            f"the package {package_of(entry)} cannot make the pass",
             where=where,
             why=f"{type(error).__name__}: {error}",
             remedy="repair or reinstall that package, or take the pass out of `optimize`",
         ) from error
-    if not isinstance(made, ir.passes.InPlacePass):
+    if not isinstance(graph_pass, ir.passes.InPlacePass):
         raise ManifestError(
-            f"the package {package_of(entry)} makes a {type(made).__name__}",
+            f"the package {package_of(entry)} makes a {type(graph_pass).__name__}, not a pass",
             where=where,
             why="a pass must be an onnx_ir.passes.InPlacePass",
             remedy="report it to the package, or take the pass out of `optimize`",
         )
-    return made
+    return graph_pass

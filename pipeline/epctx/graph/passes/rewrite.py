@@ -63,7 +63,7 @@ class Match(Struct):
     Attributes:
         root: the last node of the pattern.
         version: the opset version of the default domain.
-        made: nodes made by `op`, in order; they are inserted before the root.
+        new_nodes: nodes made by `op`, in order; they are inserted before the root.
     """
 
     root: ir.Node
@@ -71,7 +71,7 @@ class Match(Struct):
     editor: edit.Editor
     values: dict[str, ir.Value] = field(default_factory=dict)
     nodes: dict[str, ir.Node] = field(default_factory=dict)
-    made: list[ir.Node] = field(default_factory=list)
+    new_nodes: list[ir.Node] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> ir.Value:
         return self.values[name]
@@ -90,7 +90,7 @@ class Match(Struct):
         """Make a node, named after the root; return its output."""
         output = ir.Value(name=self.editor.free_name(f"{self.output.name}/{op_type}"))
         name = self.editor.free_name(f"{self.root.name or self.output.name}/{op_type}")
-        self.made.append(
+        self.new_nodes.append(
             ir.Node("", op_type, inputs, attributes=attributes, outputs=[output], name=name)
         )
         return output
@@ -163,14 +163,14 @@ class _Rewriting:
         if new is None:
             return False
         graph = edit.graph_of(match.output)
-        graph.insert_before(node, match.made)
+        graph.insert_before(node, match.new_nodes)
         typed, moved = (new.type, new.shape), match.output.consumers()
         if not self._editor.substitute(match.output, new):
             return False
         edit.remove(node)
-        for made in match.made:
-            self._inference.infer(made)
-        self.again += match.made
+        for new_node in match.new_nodes:
+            self._inference.infer(new_node)
+        self.again += match.new_nodes
         # Nothing has changed for readers that `new` had before, unless more is known of it.
         self.again += moved if (new.type, new.shape) == typed else new.consumers()
         return True

@@ -185,8 +185,8 @@ def _dimensions(match: Match) -> ir.Value | None:
     places = _places(match.root, match.version, len(dims))
     if places is None or not all(isinstance(dims[place], int) for place in places.reshape(-1)):
         return None
-    known = np.array([dim if isinstance(dim, int) else -1 for dim in dims], np.int64)
-    return match.constant(ir.tensor(np.asarray(known[places])))
+    sizes = np.array([dim if isinstance(dim, int) else -1 for dim in dims], np.int64)
+    return match.constant(ir.tensor(np.asarray(sizes[places])))
 
 
 def _places(node: ir.Node, version: int, count: int) -> Array | None:

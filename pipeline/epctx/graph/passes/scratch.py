@@ -171,20 +171,20 @@ class Scratch:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._made: dict[DataFile, Iterable[tuple[int, int]]] = {}
+        self._files: dict[DataFile, Iterable[tuple[int, int]]] = {}
         self._bases: list[int] = []
         self._mapped: list[DataFile] = []
-        self._known: set[DataFile] = set()
+        self._recognized: set[DataFile] = set()
         self._held: list[weakref.ref[_Held]] = []
         self._budget = HELD
-        self._left = MOST
+        self._remaining = MOST
 
     @property
     def is_full(self) -> bool:
         """True if passes may make no more weights; without a limit, a small model may make
         terabytes.
         """
-        return self._left < 0
+        return self._remaining < 0
 
     def lay_out(self, shape: tuple[int, ...], pieces: Iterable[memoryview], like: Array) -> Array:
         """Write an array of `shape` and the type of `like` to a file, piece by piece; map it.
@@ -193,15 +193,15 @@ class Scratch:
             StorageError: the disk is full.
         """
         file, _ = self._write(lambda writer: writer.write(pieces))
-        self._left -= file.size
+        self._remaining -= file.size
         return np.frombuffer(file.view(), like.dtype).reshape(shape)
 
     def know(self, file: DataFile) -> None:
         """Let `tensor` recognize views into the map of `file`."""
-        if not file.size or file in self._known:
+        if not file.size or file in self._recognized:
             return
-        self._known.add(file)
-        self._left += 0 if file in self._made else TIMES * file.size
+        self._recognized.add(file)
+        self._remaining += 0 if file in self._files else TIMES * file.size
         base = address_of(np.frombuffer(file.view(), np.uint8))
         place = bisect.bisect(self._bases, base)
         self._bases.insert(place, base)
@@ -223,7 +223,7 @@ class Scratch:
         if span is not None:
             file, offset = span
             return MappedTensor(file, offset, dtype, shape=shape, name=name)
-        self._left -= array.nbytes
+        self._remaining -= array.nbytes
         tensor = ir.Tensor(array, dtype, shape=shape, name=name)
         low, high = byte_bounds(array)
         if high - low < SMALL or self._file_at(low, high - low) is not None:
@@ -258,7 +258,7 @@ class Scratch:
         tensors.replace_all(model, note)
         dead = self._dead(used, pending)
         self._put(model, pending)
-        for each in (pending, used, self._made, self._mapped, self._bases, self._known):
+        for each in (pending, used, self._files, self._mapped, self._bases, self._recognized):
             each.clear()
         for path in dead:
             with suppress(OSError):  # Windows: a view is alive; the folder is removed later
@@ -271,7 +271,7 @@ class Scratch:
     ) -> list[Path]:
         """Return files to delete; their tensors that are in use are added to `pending`."""
         dead = []
-        for file, parts in self._made.items():
+        for file, parts in self._files.items():
             tensors_of = used.get(file, {})
             if _wasted(parts, ((t.start, t.start + t.nbytes) for t in tensors_of.values())):
                 pending |= tensors_of
@@ -304,7 +304,7 @@ class Scratch:
 
     def _write(self, write: Callable[[_Writer], R], name: str = "") -> tuple[DataFile, R]:
         """Make a new file, map it, and remember it."""
-        path = self._folder / (name or f"laid-out-{len(self._made)}.data")
+        path = self._folder / (name or f"laid-out-{len(self._files)}.data")
         with (
             StorageError.if_refused(
                 "the weights that the optimization makes cannot be written",
@@ -315,12 +315,12 @@ class Scratch:
         ):
             result = write(writer)
             file = writer.map()
-        self._made[file] = writer.parts
+        self._files[file] = writer.parts
         self.know(file)
         return file, result
 
     def _range(self, array: Array) -> tuple[DataFile, int] | None:
-        """Return the file and offset of exactly these bytes; None if there is none."""
+        """Return the file and offset of an array's bytes; None if no known file holds them."""
         return self._file_at(address_of(array), array.nbytes) if array.flags.c_contiguous else None
 
     def _file_at(self, address: int, length: int) -> tuple[DataFile, int] | None:

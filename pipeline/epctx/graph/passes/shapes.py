@@ -60,7 +60,7 @@ class NodeInference:
             if v is not None and v.shape is not None
         }
         if (disputed := arguments.disputed(proto, self._versions.get("", 0), shapes)) is not None:
-            return self._made(node, disputed.shape)
+            return self._set_shape(node, disputed.shape)
         if not node.domain:
             for tensor in arguments.rewrite(proto, content.get):
                 content[tensor.name] = tensor
@@ -71,7 +71,7 @@ class NodeInference:
             schema = onnx.defs.get_schema(
                 node.op_type, self._versions.get(node.domain, 1), node.domain
             )
-            found = onnx.shape_inference.infer_node_outputs(
+            inferred = onnx.shape_inference.infer_node_outputs(
                 schema,
                 proto,
                 {name: each for name, each in types.items() if each is not None},
@@ -86,9 +86,9 @@ class NodeInference:
             RuntimeError,
         ):
             return []
-        return [v for v in node.outputs if v.name in found and _merge(v, found[v.name])]
+        return [v for v in node.outputs if v.name in inferred and _merge(v, inferred[v.name])]
 
-    def _made(self, node: ir.Node, shape: arguments.Shape | None) -> list[ir.Value]:
+    def _set_shape(self, node: ir.Node, shape: arguments.Shape | None) -> list[ir.Value]:
         value = node.outputs[0]
         if shape is None or value.shape is not None:
             return []
@@ -125,12 +125,12 @@ def _dims(shape: ir.Shape) -> arguments.Shape:
 
 
 def _merge_graph(graph: ir.Graph, inferred: onnx.GraphProto) -> int:
-    found = {info.name: info.type for info in (*inferred.value_info, *inferred.output)}
+    types = {info.name: info.type for info in (*inferred.value_info, *inferred.output)}
     count = 0
     for node, proto in zip(graph, inferred.node, strict=True):
         for value in node.outputs:
-            if value.name in found:
-                count += _merge(value, found[value.name])
+            if value.name in types:
+                count += _merge(value, types[value.name])
         count += sum(
             _merge_graph(inner, inner_proto)
             for inner, inner_proto in zip(
@@ -140,28 +140,30 @@ def _merge_graph(graph: ir.Graph, inferred: onnx.GraphProto) -> int:
     return count
 
 
-def _merge(value: ir.Value, found: onnx.TypeProto) -> bool:
+def _merge(value: ir.Value, inferred: onnx.TypeProto) -> bool:
     """Complete a value's type and shape; return True if they gained."""
-    if not found.WhichOneof("value"):
+    if not inferred.WhichOneof("value"):
         return False
     changed = False
     if value.type is None:
-        value.type = serde_types.type_of(found)
+        value.type = serde_types.type_of(inferred)
         changed = value.type is not None
-    shape = None if protos.holds_map(found) else ir.serde.deserialize_type_proto_for_shape(found)
+    shape = (
+        None if protos.holds_map(inferred) else ir.serde.deserialize_type_proto_for_shape(inferred)
+    )
     if shape is None:
         return changed
     if value.shape is None or len(value.shape) != len(shape):  # the declared rank is wrong
         value.shape = shape
         return True
-    merged = [_better(known, dim) for known, dim in zip(value.shape, shape, strict=True)]
+    merged = [_better(own, dim) for own, dim in zip(value.shape, shape, strict=True)]
     if merged == list(value.shape):
         return changed
     value.shape = ir.Shape(merged)
     return True
 
 
-def _better(known: int | ir.SymbolicDim, found: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
-    if isinstance(known, int):
-        return known
-    return found if isinstance(found, int) or known.value is None else known
+def _better(own: int | ir.SymbolicDim, inferred: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
+    if isinstance(own, int):
+        return own
+    return inferred if isinstance(inferred, int) or own.value is None else own

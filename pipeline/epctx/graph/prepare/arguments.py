@@ -1,14 +1,14 @@
 """Arguments that ONNX's shape inference and ONNX Runtime's kernels read differently.
 
-Shape inference reads such an argument as another model than the kernels compute, even in ONNX
-Runtime's own optimizer. So these arguments are written in a form that both read alike: that of the
-kernels of onnxruntime 1.31.1 at ORT_DISABLE_ALL:
+With such an argument, shape inference describes another model than the kernels compute, even in
+ONNX Runtime's own optimizer. So these arguments are written in a form that both read alike: that of
+the kernels of onnxruntime 1.31.1 at ORT_DISABLE_ALL:
 
 - Slice: where a step is negative, an end of INT32_MAX or INT64_MAX means "to the front", which is
   written as the lowest integer. Steps beyond 2**30 take one element, as any step that is longer
   than an axis; onnx 1.23 runs for ever on them, takes all memory, or crashes.
 - Squeeze: no axes mean all axes of size 1, as if they were left out.
-- Reductions and Reshape: `noop_with_empty_axes` and `allowzero` count where they are 1.
+- Reductions and Reshape: `noop_with_empty_axes` and `allowzero` count only if they are 1.
 
 If there is no such form, `disputed` returns the shape that the kernels make.
 """
@@ -171,10 +171,10 @@ def disputed(node: onnx.NodeProto, opset: int, shapes: Mapping[str, Shape]) -> D
 
     `shapes` has known shapes; an unknown size is None.
     """
-    known = [shapes.get(name) for name in node.input]
-    if node.domain or not known:
+    input_shapes = [shapes.get(name) for name in node.input]
+    if node.domain or not input_shapes:
         return None
-    first = known[0]
+    first = input_shapes[0]
     match node.op_type:
         case "Squeeze" | "Unsqueeze" if opset < 11:  # negative axes are ignored
             negative = any(min(each.ints, default=0) < 0 for each in node.attribute)
@@ -182,10 +182,10 @@ def disputed(node: onnx.NodeProto, opset: int, shapes: Mapping[str, Shape]) -> D
         case "NonZero":  # kernels make a row for a scalar
             return Dispute() if first == () else None
         case "PRelu":  # the slope may be wider
-            made = broadcast(known)
-            return None if made is None or made == first else Dispute(shape=made)
+            shape = broadcast(input_shapes)
+            return None if shape is None or shape == first else Dispute(shape=shape)
         case "Einsum":  # kernels broadcast an axis of size 1
-            return _einsum(node, known)
+            return _einsum(node, input_shapes)
         case "AveragePool" | "LpPool" | "MaxPool":  # the last window may lie in the padding
             return None if first is None else _pool(node, first)
     reduces = node.op_type.startswith("Reduce") or node.op_type in ("ArgMax", "ArgMin")
@@ -196,11 +196,11 @@ def broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
     """Return the shape to which these shapes broadcast; None if one of them is unknown, or if they
     do not fit each other.
     """
-    known = [shape for shape in shapes if shape is not None]
-    rank = max(map(len, known), default=0)
-    padded = [(1,) * (rank - len(shape)) + shape for shape in known]
+    known_shapes = [shape for shape in shapes if shape is not None]
+    rank = max(map(len, known_shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in known_shapes]
     sizes = [_common(axis) for axis in zip(*padded, strict=True)]
-    return None if len(known) < len(shapes) or _MISFIT in sizes else tuple(sizes)
+    return None if len(known_shapes) < len(shapes) or _MISFIT in sizes else tuple(sizes)
 
 
 def _common(sizes: Iterable[int | None]) -> int | None:
@@ -231,8 +231,8 @@ def _einsum(node: onnx.NodeProto, shapes: Sequence[Shape | None]) -> Dispute | N
     once = sorted(axis for axis in axes if axis[0] != "." and left.count(axis) == 1)
     before, ellipsis, after = right.partition("...")
     result = [*before, *(dots if ellipsis else ()), *after] if arrow else [*dots, *once]
-    made = tuple(_common(axes.get(axis, [_MISFIT])) for axis in result)
-    return None if _MISFIT in made else Dispute(shape=made)
+    output = tuple(_common(axes.get(axis, [_MISFIT])) for axis in result)
+    return None if _MISFIT in output else Dispute(shape=output)
 
 
 def _pool(node: onnx.NodeProto, shape: Shape) -> Dispute | None:
@@ -248,7 +248,7 @@ def _pool(node: onnx.NodeProto, shape: Shape) -> Dispute | None:
     is_odd = is_ceil or (padding.startswith(b"SAME") and max(gaps, default=1) > 1)
     if not is_odd or not count == len(shape) - 2 == len(steps) == len(gaps) == len(pads) // 2:
         return None
-    made = list(shape[:2])
+    output = list(shape[:2])
     for at, size in enumerate(shape[2:]):
         if size is None or steps[at] < 1:
             return None
@@ -259,5 +259,5 @@ def _pool(node: onnx.NodeProto, shape: Shape) -> Dispute | None:
             after = total - before
         room = size + before + after - gaps[at] * (window[at] - 1) - 1
         windows = 1 + (-(-room // steps[at]) if is_ceil else int(room / steps[at]))
-        made.append(windows - (is_ceil and (windows - 1) * steps[at] >= size + before))
-    return Dispute(shape=tuple(made))
+        output.append(windows - (is_ceil and (windows - 1) * steps[at] >= size + before))
+    return Dispute(shape=tuple(output))

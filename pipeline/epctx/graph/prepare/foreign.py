@@ -34,7 +34,7 @@ _RUNS: Final = ((2, 0), (2, 1), (3, 0), (3, 1))
 def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
     """Return the types of these values of the main graph, as far as they are known.
 
-    Other declarations in `model` are taken as right. A declared value has no result if ONNX Runtime
+    Other declarations in `model` are trusted. A declared value has no result if ONNX Runtime
     does not infer its shape and no run shows it.
     """
     values = (*model.graph.value_info, *model.graph.output)
@@ -45,22 +45,22 @@ def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
     ranked = {name: kind for name, kind in declared.items() if kind.tensor_type.HasField("shape")}
     right = {name: kind for name, kind in ranked.items() if name not in names}
     runs = _Runs(model)
-    made: dict[str, onnx.TypeProto] = {}
+    run_types: dict[str, onnx.TypeProto] = {}
     inferred: Types = {}
     for _ in range(_ROUNDS):
-        answer = ask(_probe(model, names, wanted, made))
+        answer = ask(_probe(model, names, wanted, run_types))
         if answer is None:
             break
-        inferred, before = answer, len(made)
-        known = ChainMap(made, right, {**inferred})
+        inferred, before = answer, len(run_types)
+        all_types = ChainMap(run_types, right, {**inferred})
         for node in nodes:
-            own = (name for name in node.output if name in names and name not in made)
+            own = (name for name in node.output if name in names and name not in run_types)
             if any(_is_doubtful(inferred, declared, name) for name in own):
-                made.update(runs.types(node, known))
-        if len(made) == before:
+                run_types.update(runs.types(node, all_types))
+        if len(run_types) == before:
             break
     unsure = {n for n in names if n in declared and _is_doubtful(inferred, declared, n)}
-    result = {n: kind for n, kind in inferred.items() if n in names - unsure} | made
+    result = {n: kind for n, kind in inferred.items() if n in names - unsure} | run_types
     for node in nodes:  # ONNX Runtime 1.32 computes it in place, wrongly, if it knows the shape
         if node.op_type == "Normalizer" and any(each.s == b"L2" for each in node.attribute):
             result.pop(node.output[0], None)
@@ -68,9 +68,9 @@ def types(model: onnx.ModelProto, names: frozenset[str], ask: Ask) -> Types:
 
 
 def _probe(
-    model: onnx.ModelProto, names: frozenset[str], wanted: Iterable[str], made: Types
+    model: onnx.ModelProto, names: frozenset[str], wanted: Iterable[str], run_types: Types
 ) -> onnx.ModelProto:
-    """Return the model with the wanted values as outputs; of `names` only `made` is declared."""
+    """Return the model with the wanted values as outputs; of `names`, `run_types` are declared."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     graph = probe.graph
@@ -80,8 +80,8 @@ def _probe(
     for name in sorted({*wanted} - {value.name for value in graph.output}):
         graph.output.add(name=name)
     for value in graph.output:
-        if value.name in made:
-            value.type.CopyFrom(made[value.name])
+        if value.name in run_types:
+            value.type.CopyFrom(run_types[value.name])
         elif value.name in names and value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
     return probe
@@ -162,12 +162,12 @@ def _run(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.TypeProto]]:
     open_sizes = {dim.dim_param for tensor in inputs.values() for dim in tensor.shape.dim} - {""}
     symbol = open_sizes.pop() if len(open_sizes) == 1 else None
     following = tuple(size for size, _ in _RUNS)
-    for output, *made in zip(session.get_outputs(), *runs, strict=True):
-        if isinstance(made[0], np.ndarray) and len({array.ndim for array in made}) == 1:
-            sizes = zip(*(array.shape for array in made), strict=True)
+    for output, *arrays in zip(session.get_outputs(), *runs, strict=True):
+        if isinstance(arrays[0], np.ndarray) and len({array.ndim for array in arrays}) == 1:
+            sizes = zip(*(array.shape for array in arrays), strict=True)
             dims = [
                 each[0] if len({*each}) == 1 else symbol if each == following else None
                 for each in sizes
             ]
-            element = onnx.helper.np_dtype_to_tensor_dtype(made[0].dtype)
+            element = onnx.helper.np_dtype_to_tensor_dtype(arrays[0].dtype)
             yield output.name, onnx.helper.make_tensor_type_proto(element, dims)

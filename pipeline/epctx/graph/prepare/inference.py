@@ -65,10 +65,10 @@ def restore_names(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
 
 
 def _defined(graph: onnx.GraphProto) -> set[str]:
-    made = {name for node in graph.node for name in node.output if name}
-    made.update(value.name for value in (*graph.input, *graph.initializer))
-    made.update(sparse.values.name for sparse in graph.sparse_initializer)
-    return made
+    names = {name for node in graph.node for name in node.output if name}
+    names.update(value.name for value in (*graph.input, *graph.initializer))
+    names.update(sparse.values.name for sparse in graph.sparse_initializer)
+    return names
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
@@ -120,16 +120,16 @@ def infer(
     given = onnx.ModelProto()
     given.CopyFrom(model)
     _name_open(given.graph)
-    said: list[str] = []
-    inferred = _inferred(given, said.append)
+    messages: list[str] = []
+    inferred = _inferred(given, messages.append)
     if ask is not None and native.reach() == "data" and (names := _unknown(inferred.graph)):
-        known = {value.name: value.type for value in _made(inferred.graph)}
+        inferred_types = {value.name: value.type for value in _value_infos(inferred.graph)}
         types = foreign.types(inferred, names, ask)
-        if any(known.get(name) != kind for name, kind in types.items()):
+        if any(inferred_types.get(name) != kind for name, kind in types.items()):
             _declare(given.graph, types)
-            said.clear()
-            inferred = _inferred(given, said.append)
-    for message in said:
+            messages.clear()
+            inferred = _inferred(given, messages.append)
+    for message in messages:
         contradicted(message)
     _drop_symbols(inferred, named)
     return inferred
@@ -153,14 +153,14 @@ def _inferred(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> on
     for graph in protos.graphs(bare):
         _forget(graph)
     _hide_crashing(bare)
-    said: list[str] = []
-    inferred = _infer(bare, said.append)
+    messages: list[str] = []
+    inferred = _infer(bare, messages.append)
     is_believed = True
     while inferred is not None and (disputes := _hide_disputed(bare, inferred)):
         is_believed = is_believed and all(each.shape is not None for each in disputes)
-        said.clear()  # they contradict shapes that are unknown now
-        inferred = _infer(bare, said.append)
-    for message in said:
+        messages.clear()  # they contradict shapes that are unknown now
+        inferred = _infer(bare, messages.append)
+    for message in messages:
         contradicted(message)
     if inferred is None:
         return model
@@ -217,8 +217,11 @@ def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto) -> Sequence
     opset = max((each.version for each in bare.opset_import if not each.domain), default=0)
     shapes: dict[str, arguments.Shape] = {}
     disputes = []
-    for graph, known in _pairs(bare, inferred):
-        types = {v.name: v.type for v in (*known.input, *known.value_info, *known.output)}
+    for graph, inferred_graph in _pairs(bare, inferred):
+        types = {
+            v.name: v.type
+            for v in (*inferred_graph.input, *inferred_graph.value_info, *inferred_graph.output)
+        }
         for name, kind in types.items():
             if kind.tensor_type.HasField("shape"):
                 dims = kind.tensor_type.shape.dim
@@ -260,8 +263,10 @@ def _keep_scanned(model: onnx.ModelProto, inferred: onnx.ModelProto) -> None:
     loaded = _infer(model, _log.debug) or model
     for old, new in zip(protos.nodes(loaded), protos.nodes(inferred), strict=True):
         if old.op_type == "Scan":
-            for body, known in zip(protos.subgraphs(old), protos.subgraphs(new), strict=True):
-                for value, result in zip(body.output, known.output, strict=True):
+            for body, inferred_body in zip(
+                protos.subgraphs(old), protos.subgraphs(new), strict=True
+            ):
+                for value, result in zip(body.output, inferred_body.output, strict=True):
                     _merge(value.type, result.type, value.name)
 
 
@@ -309,18 +314,20 @@ def _unknown(graph: onnx.GraphProto) -> frozenset[str]:
     """Return the outputs of operators that onnx does not know. Outputs without type or rank count,
     too, if their node is in another domain than ONNX's own, or has an unknown operator in a body.
     """
-    known = {v.name for v in _made(graph) if v.type.WhichOneof("value") and _has_rank(v.type)}
-    found: set[str] = set()
+    ranked = {
+        v.name for v in _value_infos(graph) if v.type.WhichOneof("value") and _has_rank(v.type)
+    }
+    unknown: set[str] = set()
     for node in graph.node:
         inner = (n for body in protos.subgraphs(node) for g in protos.nested(body) for n in g.node)
         if not _is_inferred(node.op_type, node.domain):
-            found.update(node.output)
+            unknown.update(node.output)
         elif node.domain or not all(_is_inferred(each.op_type, each.domain) for each in inner):
-            found.update({*node.output} - known)
-    return frozenset(found - {""})
+            unknown.update({*node.output} - ranked)
+    return frozenset(unknown - {""})
 
 
-def _made(graph: onnx.GraphProto) -> Sequence[onnx.ValueInfoProto]:
+def _value_infos(graph: onnx.GraphProto) -> Sequence[onnx.ValueInfoProto]:
     return (*graph.value_info, *graph.output)
 
 
@@ -329,7 +336,7 @@ def _has_rank(kind: onnx.TypeProto) -> bool:
 
 
 def _declare(graph: onnx.GraphProto, types: foreign.Types) -> None:
-    values = {value.name: value for value in _made(graph)}
+    values = {value.name: value for value in _value_infos(graph)}
     for name, kind in types.items():
         (values.get(name) or graph.value_info.add(name=name)).type.CopyFrom(kind)
 
@@ -354,15 +361,15 @@ def _lacking(declared: onnx.GraphProto, inferred: onnx.GraphProto) -> set[str]:
 
 def _border(graph: onnx.GraphProto) -> set[str]:
     """Return values without a complete shape whose makers read values with complete shapes only."""
-    made = {name for node in graph.node for name in node.output}
-    known = {v.name for v in (*graph.value_info, *graph.output) if _is_whole(v.type)}
-    unknown = made - known
+    outputs = {name for node in graph.node for name in node.output}
+    complete = {v.name for v in (*graph.value_info, *graph.output) if _is_whole(v.type)}
+    incomplete = outputs - complete
     return {
         name
         for node in graph.node
-        if unknown.isdisjoint(node.input)
+        if incomplete.isdisjoint(node.input)
         for name in node.output
-        if name in unknown
+        if name in incomplete
     }
 
 
@@ -438,7 +445,9 @@ def _merge(declared: onnx.TypeProto, inferred: onnx.TypeProto, name: str) -> boo
         target.shape.CopyFrom(source.shape)
         return True
     if protos.contradict(source.shape, target.shape):
-        _log.warning("%r has not the shape that the file declares: what is inferred counts", name)
+        _log.warning(
+            "%r does not have the shape that the file declares: the inferred shape counts", name
+        )
         return False
     gained = False
     for given, own in zip(source.shape.dim, target.shape.dim, strict=True):

@@ -77,13 +77,13 @@ them.
 """
 
 
-def normalize_ort_quirks(found: OnnxFile, *, where: str) -> Iterator[str]:
+def normalize_ort_quirks(loaded: OnnxFile, *, where: str) -> Iterator[str]:
     """Rewrite a model as valid ONNX, in place; yield notes on changes that a user may not expect.
 
     Raises:
         ModelError: different constants have one name, and none of them reliably counts.
     """
-    model = found.proto
+    model = loaded.proto
     _defaults(model.graph)
     _initializers_are_constants(model)
     for owner in (model, *model.functions):
@@ -94,7 +94,7 @@ def normalize_ort_quirks(found: OnnxFile, *, where: str) -> Iterator[str]:
     yield from _missing_opsets(model)
     yield from _functions(model)
     yield from _useless_nodes(model.graph)
-    yield from _constants(found, where)
+    yield from _constants(loaded, where)
     yield from _outer_values(model)
     for tensor in protos.tensors(model):
         _values(tensor)
@@ -211,18 +211,18 @@ def _values(tensor: onnx.TensorProto) -> None:
             tensor.ClearField(name)
 
 
-def _constants(found: OnnxFile, where: str) -> Iterator[str]:
+def _constants(loaded: OnnxFile, where: str) -> Iterator[str]:
     """Keep one constant for each name; clear the name of a Constant that another node has."""
-    graph = found.proto.graph
-    made: list[tuple[str, _Constant]] = [(tensor.name, tensor) for tensor in graph.initializer]
-    made += [(name, n) for n in graph.node if _is_constant(n) for name in n.output]
-    made += [(sparse.values.name, sparse) for sparse in graph.sparse_initializer]
-    last, of = dict(made), defaultdict[str, list[_Constant]](list)
-    for name, each in made:
+    graph = loaded.proto.graph
+    constants: list[tuple[str, _Constant]] = [(tensor.name, tensor) for tensor in graph.initializer]
+    constants += [(name, n) for n in graph.node if _is_constant(n) for name in n.output]
+    constants += [(sparse.values.name, sparse) for sparse in graph.sparse_initializer]
+    last, of = dict(constants), defaultdict[str, list[_Constant]](list)
+    for name, each in constants:
         of[name].append(each)
-    lost = {id(each): name for name, each in made if last[name] is not each}
+    lost = {id(each): name for name, each in constants if last[name] is not each}
     for name in dict.fromkeys(lost.values()):
-        _require_known(of[name], name, found, where)
+        _require_known(of[name], name, loaded, where)
         yield f"{name!r} is the name of several constants: the last counts"
     for field in (graph.initializer, graph.node, graph.sparse_initializer) if lost else ():
         _keep(field, [each for each in field if id(each) not in lost])
@@ -234,7 +234,7 @@ def _constants(found: OnnxFile, where: str) -> Iterator[str]:
 
 
 def _outer_values(model: onnx.ModelProto) -> Iterator[str]:
-    """Remove initializers of branches that ONNX Runtime overlays with outer values."""
+    """Remove initializers of branches in place of which ONNX Runtime reads outer values."""
     for node in protos.nodes(model):
         branches = list(protos.subgraphs(node))
         if len(branches) < 2:
@@ -263,27 +263,27 @@ def _captured(graph: onnx.GraphProto) -> set[str]:
     for node in graph.node:
         for body in protos.subgraphs(node):
             used |= _captured(body)
-    made = {name for node in graph.node for name in node.output}
-    made.update(value.name for value in (*graph.input, *graph.initializer))
-    made.update(each.values.name for each in graph.sparse_initializer)
-    return used - made
+    defined = {name for node in graph.node for name in node.output}
+    defined.update(value.name for value in (*graph.input, *graph.initializer))
+    defined.update(each.values.name for each in graph.sparse_initializer)
+    return used - defined
 
 
-def _require_known(constants: Sequence[_Constant], name: str, found: OnnxFile, where: str) -> None:
+def _require_known(constants: Sequence[_Constant], name: str, loaded: OnnxFile, where: str) -> None:
     """Raise ModelError unless constants of one name are equal, or small: then the last counts."""
     tensors = [_tensor(each) for each in constants]
     whole = [tensor for tensor in tensors if tensor is not None]
     if len(whole) == len(tensors):
         if max(byte_size(tensor, where=where) for tensor in whole) < _LARGE:
             return
-        if len({_content(tensor, found) for tensor in whole}) == 1:
+        if len({_content(tensor, loaded) for tensor in whole}) == 1:
             return
     elif len({each.SerializeToString(deterministic=True) for each in constants}) == 1:
         return
     raise ModelError(
         f"{len(constants)} different constants are named {name!r}",
         where=where,
-        why=f"from {_LARGE} bytes on ONNX Runtime takes another of them than of small ones",
+        why=f"of constants of {_LARGE} bytes or more, ONNX Runtime does not always take the last",
         remedy="give each constant of the model a name of its own",
     )
 
@@ -295,10 +295,10 @@ def _tensor(constant: _Constant) -> onnx.TensorProto | None:
     return constant if isinstance(constant, onnx.TensorProto) else None
 
 
-def _content(tensor: onnx.TensorProto, found: OnnxFile) -> tuple[object, ...]:
+def _content(tensor: onnx.TensorProto, loaded: OnnxFile) -> tuple[object, ...]:
     kind = tensor.data_type, *tensor.dims
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        reference = found.reference(tensor)
+        reference = loaded.reference(tensor)
         return *kind, reference.file.part_digest(reference.offset, reference.length)
     return *kind, numpy_helper.to_array(tensor).tobytes()
 

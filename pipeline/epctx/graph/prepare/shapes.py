@@ -47,7 +47,7 @@ def fix(
     sizes = _Sizes(inputs.values(), where)
     for name, size in dimensions.items():
         try:
-            sizes.known(name)
+            sizes.require_name(name)
             sizes.set(name, size, f"dimensions: {name}")
         except ModelError as error:
             misfit("dimensions", name, error)
@@ -85,7 +85,7 @@ class _Sizes:
         self._givers: dict[str, str] = {}
         self.fixed: dict[str, int] = {}
 
-    def known(self, name: str) -> None:
+    def require_name(self, name: str) -> None:
         if name not in self._names:
             raise _unknown(
                 "dimensions", "symbolic dimension of an input", name, self._names, self._where
@@ -155,13 +155,13 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int], sizes: _Sizes, 
             dim.dim_value = size
 
 
-def _unknown(key: str, kind: str, name: str, known: list[str], where: str) -> ModelError:
-    near = nearest(name, known)
-    existing = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+def _unknown(key: str, kind: str, name: str, names: list[str], where: str) -> ModelError:
+    near = nearest(name, names)
+    existing = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     return ModelError(
-        f"`{key}` names {name!r}, which is no {kind}",
+        f"`{key}` names {name!r}, which is not a {kind}",
         where=where,
-        why=f"it has {existing}" if known else f"it has no {kind}",
+        why=f"the model has {existing}" if names else f"the model has no {kind}",
         remedy=f"did you mean {near!r}?" if near else f"take {name!r} out of `{key}`",
         code=Code.SIZE_MISFIT,
     )

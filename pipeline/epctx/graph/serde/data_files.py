@@ -99,7 +99,7 @@ class PlacedTensor(ir.ExternalTensor):
 T = TypeVar("T")
 
 THRESHOLD: Final = 1024
-"""Least bytes of tensors that onnx itself moves out."""
+"""Default of the least bytes of tensors that are moved; onnx has the same default."""
 _INFERENCE_READS: Final = 1024
 """Maximum bytes of a tensor that holds a shape or the like: 128 dimensions."""
 

@@ -48,7 +48,7 @@ def opsets(model: ir.Model, ordered: OrderedGraph) -> dict[str, int]:
     used = {node.domain for graph in _graphs(ordered) for node in graph.nodes}
     missing = used - imports.keys()
     if missing:
-        what = f"nodes of domain {min(missing)!r} are in the model, which does not import it"
+        what = f"the model has nodes of domain {min(missing)!r}, and does not import it"
         raise bug(what, where=model.graph.name)
     return {domain: imports[domain] for domain in used} or {"": imports.get("", BASE)}
 
@@ -134,7 +134,7 @@ class _Encoder:
 
     def model(self, model: ir.Model) -> wire.Message:
         if model.functions:
-            raise bug("local functions are inlined at load, and here is one")
+            raise bug("the model has local functions, which load should have inlined")
         ordered = order(model.graph)
         head = onnx.ModelProto(
             ir_version=lowest_ir_version(model, ordered),
@@ -162,9 +162,9 @@ class _Encoder:
         weights = ordered.initializers()
         for name, value in weights:
             message.field(_GRAPH["initializer"], self._tensor(_constant(value), name))
-        made = [value for node in ordered.nodes for value in node.outputs if value.name]
+        node_outputs = [value for node in ordered.nodes for value in node.outputs if value.name]
         outputs = set(graph.outputs)
-        inside = [value for value in made if value not in outputs and _has_type(value)]
+        inside = [value for value in node_outputs if value not in outputs and _has_type(value)]
         inside.sort(key=lambda value: value.name or "")
         for field, values in (
             ("input", graph.inputs),
@@ -175,7 +175,7 @@ class _Encoder:
                 message.encoded(wire.embedded(_GRAPH[field], self._value_info(value)))
         tail = onnx.GraphProto()
         tail.quantization_annotation.extend(
-            _annotations((*graph.inputs, *(value for _, value in weights), *made))
+            _annotations((*graph.inputs, *(value for _, value in weights), *node_outputs))
         )
         message.encoded(_bytes(tail))
         return message
@@ -279,7 +279,7 @@ def _plain_attribute(proto: onnx.AttributeProto, attribute: ir.Attr) -> None:
 
 
 def _text(value: object) -> bytes:
-    """Return the bytes of a STRING attribute; onnx_ir keeps other text than UTF-8 as bytes."""
+    """Return the bytes of a STRING attribute; onnx_ir keeps text that is not UTF-8 as bytes."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 

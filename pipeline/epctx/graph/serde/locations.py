@@ -67,7 +67,7 @@ def of(model: Path) -> tuple[str, ...]:
         from epctx.graph.serde import reader
 
         raise reader.not_onnx(reader.open_model(model), str(error), str(model)) from error
-    return tuple(sorted(walk.found))
+    return tuple(sorted(walk.locations))
 
 
 class _Reader:
@@ -75,8 +75,8 @@ class _Reader:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._left = limits.MODEL_FIELDS.value
-        self.found: set[str] = set()
+        self._remaining = limits.MODEL_FIELDS.value
+        self.locations: set[str] = set()
 
     def message(self, kind: str, end: int, depth: int) -> None:
         """Read the message of that type that ends at the offset `end`."""
@@ -123,8 +123,8 @@ class _Reader:
             elif number == _EXTERNAL_DATA and length is not None and location is None:
                 location = self._location(self._stream.tell() + length)
         if external:
-            self.found.add(location or "")
-            if len(self.found) > _MOST:
+            self.locations.add(location or "")
+            if len(self.locations) > _MOST:
                 raise _Malformed(f"refers to more than {_MOST} files")
 
     def _location(self, end: int) -> str | None:
@@ -139,12 +139,12 @@ class _Reader:
 
     def _fields(self, end: int) -> Iterator[tuple[int, int | None, int]]:
         """Yield number, payload length (None if it has none) and varint value of each field up to
-        `end`; the stream is at the payload, and goes on behind it.
+        `end`. When a field is yielded, the stream is at its payload; the walk goes on behind it.
         """
         stream = self._stream
         while (position := stream.tell()) < end:
-            self._left -= 1
-            if self._left < 0:
+            self._remaining -= 1
+            if self._remaining < 0:
                 raise _Malformed(f"has more than {limits.MODEL_FIELDS} fields")
             tag = self._varint()
             number, wire = tag >> 3, tag & 7

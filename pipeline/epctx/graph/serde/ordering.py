@@ -112,9 +112,9 @@ def bodies(attributes: Iterable[ir.Attr]) -> Iterator[ir.Graph]:
 
 def _key(node: ir.Node) -> tuple[str, ...]:
     """Return a sort key, distinct for nodes that make a value: each name is made once."""
-    made = min((value.name for value in node.outputs if value.name), default="")
+    output = min((value.name for value in node.outputs if value.name), default="")
     read = ((value.name or "") if value is not None else "" for value in node.inputs)
-    return made, node.domain, node.op_type, node.name or "", *read
+    return output, node.domain, node.op_type, node.name or "", *read
 
 
 def _cycle(graph: ir.Graph | None) -> EpctxError:

@@ -26,7 +26,7 @@ def nested(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield the graph, and every graph inside it, outer ones first."""
     yield graph
     for node in graph.node:
-        if node.attribute:  # most have none, and this is asked of each again and again
+        if node.attribute:  # most nodes have none, and this runs many times for each
             for inner in subgraphs(node):
                 yield from nested(inner)
 
@@ -156,7 +156,8 @@ def op(node: onnx.NodeProto | ir.Node) -> str:
 def symbol(dim: onnx.TensorShapeProto.Dimension) -> str | None:
     """Return the name of a symbolic dimension; None if it has a size or is unknown.
 
-    Exporters write "?" for each unknown size (paddle2onnx); to ONNX Runtime two of them may differ.
+    Exporters write "?" for each unknown size (paddle2onnx). To ONNX Runtime two such sizes may
+    differ.
     """
     return None if dim.dim_param in _PLACEHOLDERS else dim.dim_param
 
@@ -165,5 +166,5 @@ def describe(node: onnx.NodeProto) -> str:
     """Describe a node in an error message, by its name or by a value that it makes."""
     if node.name:
         return f"node {node.name!r} ({op(node)})"
-    made = next((name for name in node.output if name), None)
-    return f"the {op(node)} node that makes {made!r}" if made else f"an unnamed {op(node)} node"
+    output = next((name for name in node.output if name), None)
+    return f"the {op(node)} node that makes {output!r}" if output else f"an unnamed {op(node)} node"

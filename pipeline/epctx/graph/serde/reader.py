@@ -406,7 +406,7 @@ def _require_whole(tensor: onnx.TensorProto, *, where: str) -> None:
     try:
         elements = len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
     except (ValueError, KeyError):
-        return  # a type that does not exist: the checker says it
+        return  # a type that does not exist: the checker reports it
     count = math.prod(tensor.dims)
     size = bits(tensor.data_type)
     if tensor.data_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):

@@ -62,8 +62,8 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
             info.type.CopyFrom(type_proto(_stand_in(kind, types)))
     model = ir.serde.deserialize_model(bare)
     for value in _values(model.graph):
-        if value.type is not None and (known := types.get(value.type.denotation or "")):
-            value.type = known
+        if value.type is not None and (original := types.get(value.type.denotation or "")):
+            value.type = original
     return model
 
 
@@ -73,8 +73,8 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
         proto = ir.serde.serialize_model(model)
     if types:
         for info in protos.values(proto):
-            if (known := types.get(info.type.denotation)) is not None:
-                info.type.CopyFrom(type_proto(known))
+            if (original := types.get(info.type.denotation)) is not None:
+                info.type.CopyFrom(type_proto(original))
     return proto
 
 
@@ -144,7 +144,7 @@ def _without_maps(model: ir.Model) -> Iterator[Mapping[str, ir.TypeProtocol]]:
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield inputs and node outputs of a graph and of those in its nodes."""
+    """Yield inputs and node outputs of a graph, and of the graphs in its nodes."""
     yield from graph.inputs
     for node in graph:
         yield from node.outputs

@@ -128,7 +128,7 @@ class _Walk:
         self.spans: list[Span] = []
 
     def message(self, start: int, stop: int, kind: _Kind, depth: int) -> Message | None:
-        """Return the message at [start, stop) with its tensors stripped; None if it has none."""
+        """Return the message at [start, stop), stripped; None if there is nothing to strip."""
         if not depth:
             raise Malformed(f"nests more than {_MAX_DEPTH} messages")
         result: Message | None = None
@@ -183,7 +183,7 @@ class _Walk:
             if number in _TENSOR_MESSAGES and wire_type == _BYTES:
                 self._count_structure(end - payload)
             if number == _DATA_LOCATION:
-                return None  # with a location of its own, it is for the checker to judge
+                return None  # a tensor with a data location: the checker judges it
             if number == _RAW_DATA and wire_type == _BYTES:
                 raw.append((field, payload, end))
         if not raw or raw[-1][2] - raw[-1][1] < self._threshold:

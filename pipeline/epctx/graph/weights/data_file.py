@@ -122,7 +122,8 @@ class DataFile:
             self._release(offset + start, len(piece))
 
     def copy(self, stream: FileIO, offset: int, length: int) -> None:
-        """Append a range to an unbuffered file, by the system if possible: a third of the time.
+        """Append a range to an unbuffered file. If possible the system copies it, three times as
+        fast.
 
         Raises:
             OSError: the bytes cannot be written.
@@ -265,7 +266,7 @@ def difference(old: memoryview, new: memoryview) -> str | None:
     if len(old) == len(new):
         many = count_differences(old, new)
         return f"byte {offset:,} of {len(old):,} is the first of {many:,} that differ"
-    return f"{len(old):,} bytes are {len(new):,}, the first difference is at byte {offset:,}"
+    return f"{len(old):,} bytes are now {len(new):,}, the first difference is at byte {offset:,}"
 
 
 def _differing(old: memoryview, new: memoryview) -> Iterator[tuple[int, npt.NDArray[np.bool_]]]:

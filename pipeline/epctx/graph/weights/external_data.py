@@ -164,7 +164,7 @@ def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
     """Return the bytes of raw data of a tensor of this type and shape.
 
     Raises:
-        ModelError: a type that has no raw data, a negative dimension, or too large a product.
+        ModelError: the type has no raw data, a dimension is negative, or the size is too large.
     """
     element = bits(tensor.data_type)
     if element is None:

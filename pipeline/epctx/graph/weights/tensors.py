@@ -31,9 +31,9 @@ class Sink(Protocol):
 class MappedTensor(ir.ExternalTensor):
     """A tensor whose bytes are a range of a `DataFile`: immutable, read when asked for.
 
-    To onnx_ir it is an external tensor: its serde writes `location`, `offset` and `length`
-    (`location` being relative to `file.folder`), it never reads the bytes. `canonical.serialize`
-    writes the bytes themselves.
+    To onnx_ir it is an external tensor. onnx_ir's serde writes `location` (relative to
+    `file.folder`), `offset` and `length`, and never reads the bytes. `canonical.serialize` writes
+    the bytes themselves.
 
     Attributes:
         file: the file with the bytes.

@@ -239,7 +239,7 @@ def test_the_numbers_of_a_build_that_fails_by_them_come_back(
 
 def test_a_build_that_fails_otherwise_is_no_result(trials: Trials, group: ModelGroup) -> None:
     misspelt = replace(group, partition=PartitionSettings(exclude_nodes=("produkt",)))
-    with pytest.raises(EpctxError, match="nothing in the optimized models matches"):
+    with pytest.raises(EpctxError, match="no node of the optimized models matches"):
         trials.build(misspelt)
 
 

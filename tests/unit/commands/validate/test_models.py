@@ -13,8 +13,12 @@ from tests.kit.validating import model, told, validated
 @pytest.mark.parametrize(
     ("changes", "path", "what"),
     [
-        ({"models.a.dimensions.bach": 2}, "models.a.dimensions.bach", "'bach', which is no symb"),
-        ({"models.a.shapes": {"y": [1]}}, "models.a.shapes.y", "'y', which is no graph input"),
+        (
+            {"models.a.dimensions.bach": 2},
+            "models.a.dimensions.bach",
+            "'bach', which is not a symb",
+        ),
+        ({"models.a.shapes": {"y": [1]}}, "models.a.shapes.y", "'y', which is not a graph input"),
         ({"models.a.shapes": {"x": [3, 4]}}, "models.a.shapes.x", "'batch' is 2 by `dimensions"),
         ({"models.a.shapes": {"x": [2, 5]}}, "models.a.shapes.x", "dimension 1 the size 5"),
         ({"models.a.shapes": {"x": [2]}}, "models.a.shapes.x", "has 1 dimensions"),
@@ -75,7 +79,7 @@ QNN = {
     ("changes", "path", "what", "code"),
     [
         ({f"{EXCLUDE}.op_types": ["Rellu"]}, f"{EXCLUDE}.op_types[0]", '(did you mean "Relu"?)', 3),
-        ({f"{EXCLUDE}.op_types": ["own::Relu"]}, f"{EXCLUDE}.op_types[0]", "nothing in the", 3),
+        ({f"{EXCLUDE}.op_types": ["own::Relu"]}, f"{EXCLUDE}.op_types[0]", "no node of the", 3),
         ({f"{EXCLUDE}.nodes": ["/act/*", "/hed/*"]}, f"{EXCLUDE}.nodes[1]", '"/hed/*"', 3),
         ({f"{INPUTS}.ranges": {"xx": [0, 1]}}, f"{INPUTS}.ranges.xx", "is no input of any", 3),
         ({f"{INPUTS}.dimensions": {"batch": 1}}, f"{INPUTS}.dimensions.batch", "leaves open", 3),

@@ -79,7 +79,7 @@ def test_what_the_cache_has_lost_is_made_again(project: Project) -> None:
     ("pieces", "where", "words"),
     [
         ({"count": 99}, "count: 99", "more than the model can be cut into"),
-        ({"at": ["nothing"]}, "- nothing", "no node makes it"),
+        ({"at": ["nothing"]}, "- nothing", "no node of the main graph makes it"),
     ],
 )
 def test_a_cut_that_cannot_be_says_where_the_manifest_asks_for_it(

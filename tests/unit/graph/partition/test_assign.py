@@ -29,7 +29,7 @@ def on(count: int, *nodes: int) -> list[bool]:
 def test_max_partitions_counts_those_that_the_graph_has_already() -> None:
     graph, reasons = assign(CHAIN, [on(5, 0, 2, 3)], border(5), max_partitions=3, before=2)
     assert taken(graph) == [(0, [2, 3])]
-    assert reasons == [{0: "partition of 1 beyond the 3 of max_partitions"}]
+    assert reasons == [{0: "partition of size 1 is beyond max_partitions 3"}]
     graph, _ = assign(CHAIN, [on(5, 0, 2, 3)], border(5), max_partitions=3, before=4)
     assert taken(graph) == []
 
@@ -38,12 +38,12 @@ def test_max_partitions_counts_all_eps_and_prefers_the_first_at_equal_size() -> 
     supported = [on(5, 0, 4), on(5, 2, 4)]
     graph, reasons = assign(CHAIN, supported, border(5), max_partitions=2)
     assert taken(graph) == [(0, [0]), (0, [4])]
-    assert reasons == [{}, {2: "partition of 1 beyond the 2 of max_partitions"}]
+    assert reasons == [{}, {2: "partition of size 1 is beyond max_partitions 2"}]
     graph, reasons = assign(CHAIN, supported, border(5), max_partitions=1)
     assert taken(graph) == [(0, [0])]
     assert reasons == [
-        {4: "partition of 1 beyond the 1 of max_partitions"},
-        dict.fromkeys((2, 4), "partition of 1 beyond the 1 of max_partitions"),
+        {4: "partition of size 1 is beyond max_partitions 1"},
+        dict.fromkeys((2, 4), "partition of size 1 is beyond max_partitions 1"),
     ]
 
 

@@ -292,7 +292,7 @@ def test_what_a_body_captures_crosses() -> None:
     (cut,) = cut_at(source, "h", "k")[1:]
     assert cut.values == ("k", "h")
     assert refusal(source, at=["o"]).why == (
-        "no node makes it, or one in a body of If, Loop or Scan, which is never cut"
+        "no node of the main graph makes it; bodies of If, Loop and Scan are never cut"
     )
 
 
@@ -302,12 +302,12 @@ def test_what_a_body_captures_crosses() -> None:
 @pytest.mark.parametrize(
     ("at", "what", "why", "remedy"),
     [
-        (["h9x"], 'after "h9x"', "no node makes it", 'did you mean "h9"?'),
-        (["x"], 'after "x"', "no node makes it", ""),
-        (["w0"], 'after "w0"', "no node makes it", ""),
+        (["h9x"], 'after "h9x"', "no node of the main graph makes it", 'did you mean "h9"?'),
+        (["x"], 'after "x"', "no node of the main graph makes it", ""),
+        (["w0"], 'after "w0"', "no node of the main graph makes it", ""),
         (["h1", "h1"], '"h1" and "h1" are the same place', None, "remove one of them"),
-        (["h39"], 'after "h39"', "a piece would have no nodes but", "cut after"),
-        (["mask"], 'after "mask"', "a piece would have no nodes but", "cut after"),
+        (["h39"], 'after "h39"', "a piece would have only nodes that", "cut after"),
+        (["mask"], 'after "mask"', "a piece would have only nodes that", "cut after"),
     ],
 )
 def test_places_that_cannot_be(at: list[str], what: str, why: str | None, remedy: str) -> None:
@@ -365,11 +365,11 @@ def test_weights_that_differ_are_named() -> None:
         shared(*sources, max_memory=3 * 160 * 160 * 4)
     assert caught.value.model == "verify"
     assert caught.value.what == "cannot be cut like prefill, with which it shares contexts"
-    assert caught.value.why == 'prefill uses the weight "w0", verify has none of that content'
+    assert caught.value.why == 'prefill uses the weight "w0", verify has no weight of that content'
     for wanted in ({"at": ["h1"]}, {"count": 2}):
         with pytest.raises(ModelError, match="cannot be cut like prefill"):
             shared(*sources, **wanted)
-    with pytest.raises(ModelError, match="no place has the same large weights before it"):
+    with pytest.raises(ModelError, match="the models share no place before which"):
         shared(sources[0], llm(4, width=160, seeds={0: 3, 1: 2, 2: 1, 3: 0}), count=12)
     with pytest.raises(ManifestError, match="30 pieces are more"):
         shared(*sources, count=30)

@@ -267,7 +267,7 @@ def test_a_fragment_that_does_not_fit_is_refused(body: str, opsets: str, why: st
 def test_an_output_of_another_rank_than_its_model_declares_is_the_models_fault() -> None:
     source = model(CHAIN)
     fragment = fragment_of("g (float[2] j) => (float[2, 1] y) { y = Neg(j) }")
-    with pytest.raises(ModelError, match=r"declares its output 'y' as \[2\], and it is made as"):
+    with pytest.raises(ModelError, match=r"declares its output 'y' as \[2\], but its shape is"):
         surgery.splice(source, [Replacement(partition=cut(source, 3), fragment=fragment)])
 
 

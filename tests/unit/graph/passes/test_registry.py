@@ -83,7 +83,7 @@ def test_a_broken_package_names_itself_and_harms_nobody_else(
     with pytest.raises(ManifestError) as raised:
         registry.create("breaks", Scratch(tmp_path))
     assert str(raised.value) == (
-        "optimize pass breaks: the package epctx_broken 1.2 cannot make it: "
+        "optimize pass breaks: the package epctx_broken 1.2 cannot make the pass: "
         "ModuleNotFoundError: No module named 'nonexistent_module'\n"
         "  -> repair or reinstall that package, or take the pass out of `optimize`"
     )

@@ -109,7 +109,7 @@ def test_a_wrong_shape_that_a_run_refutes_is_corrected_with_a_note(tmp_path: Pat
     found, notes = _loaded(tmp_path, _proto(ATTENTION.format("2,4,6")))
     assert found["p"] == found["v"] == [2, 2, 6, 4]
     assert notes[-1:] == (
-        "output 'p' is declared as [2,2,4,6]; it is written as [2,2,6,4], which it has",
+        "output 'p' is declared as [2,2,4,6], but its shape is [2,2,6,4]; epctx writes that",
     )
     found, notes = _loaded(tmp_path, _proto(ATTENTION.format("2,6,4")))
     assert found["p"] == [2, 2, 6, 4]

@@ -155,7 +155,7 @@ def test_a_declared_shape_that_contradicts_is_told_and_not_mixed_in(
         f"g (float[n, 3] x) => (float{declared} y) <int64[2] s = {{-1, 3}}> {{ y = Reshape(x, s) }}"
     )
     assert _dims(infer(_model(text)))["y"] == ["?" if told else "N", 3]
-    assert ("'y' has not the shape that the file declares" in caplog.text) is told
+    assert ("'y' does not have the shape that the file declares" in caplog.text) is told
 
 
 def test_a_declared_type_that_contradicts_is_not_mixed_in() -> None:

@@ -93,11 +93,11 @@ def test_a_shape_gives_a_rank_where_there_is_none(shape: tuple[int, ...]) -> Non
         (
             {"bacth": 1},
             {},
-            ["`dimensions` names 'bacth'", "it has batch, seq", "did you mean 'batch'?"],
+            ["`dimensions` names 'bacth'", "the model has batch, seq", "did you mean 'batch'?"],
         ),
-        ({"zzz": 1}, {}, ["it has batch, seq", "take 'zzz' out of `dimensions`"]),
-        ({"out": 1}, {}, ["which is no symbolic dimension of an input"]),
-        ({}, {"X": (1,)}, ["`shapes` names 'X', which is no graph input", "it has x, m"]),
+        ({"zzz": 1}, {}, ["the model has batch, seq", "take 'zzz' out of `dimensions`"]),
+        ({"out": 1}, {}, ["which is not a symbolic dimension of an input"]),
+        ({}, {"X": (1,)}, ["`shapes` names 'X', which is not a graph input", "the model has x, m"]),
         ({"batch": 0}, {}, ["dimensions: batch is 0", "1 or more"]),
         ({"batch": -1}, {}, ["dimensions: batch is -1"]),
         ({}, {"x": (1, 2)}, ["`shapes: x` has 2 dimensions, the input has 3", "[batch, seq, 8]"]),
@@ -134,4 +134,4 @@ def test_an_input_that_is_no_tensor_has_no_shape() -> None:
 def test_an_initializer_is_no_input_that_has_a_shape() -> None:
     model = _model("g (float[N] x, float[2] w) => (float[N] z) { z = Add(x, w) }")
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), "w"))
-    assert "it has x" in _refused(model, shapes_={"w": (2,)})
+    assert "the model has x" in _refused(model, shapes_={"w": (2,)})

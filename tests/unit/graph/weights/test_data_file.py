@@ -168,4 +168,4 @@ def test_words() -> None:
     told = data_file.difference(changed(), changed(1234, 2_000_000))
     assert told == "byte 1,234 of 3,145,728 is the first of 2 that differ"
     told = data_file.difference(memoryview(b"abc"), memoryview(b"abcd"))
-    assert told == "3 bytes are 4, the first difference is at byte 3"
+    assert told == "3 bytes are now 4, the first difference is at byte 3"

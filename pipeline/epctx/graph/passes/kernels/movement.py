@@ -73,10 +73,10 @@ def reshape(op: Operation) -> Sequence[Array]:
     if op.integer("allowzero", 0) != 1:
         wanted = [data.shape[i] if dim == 0 else dim for i, dim in enumerate(wanted)]
     if -1 in wanted:
-        known = -math.prod(wanted)
-        if known <= 0 or data.size % known:
+        product = -math.prod(wanted)
+        if product <= 0 or data.size % product:
             raise Declined("no size for -1")
-        wanted[wanted.index(-1)] = data.size // known
+        wanted[wanted.index(-1)] = data.size // product
     return [op.reshaped(data, tuple(wanted))]
 
 
@@ -278,7 +278,7 @@ def gather_nd(op: Operation) -> Sequence[Array]:
 
 
 def scatter_nd(op: Operation) -> Sequence[Array]:
-    """Compute ScatterND without a reduction; later updates win, in the order of the indices."""
+    """Compute ScatterND without a reduction; an element that is updated twice is declined."""
     data, indices, updates = op.input(0), op.input(1), op.input(2)
     depth = indices.shape[-1]
     if op.text("reduction", "none") != "none" or not 1 <= depth <= data.ndim:
@@ -293,7 +293,7 @@ def scatter_nd(op: Operation) -> Sequence[Array]:
 
 
 def scatter_elements(op: Operation) -> Sequence[Array]:
-    """Compute ScatterElements (Scatter) without a reduction."""
+    """Compute ScatterElements (Scatter), as `scatter_nd` does."""
     data, indices, updates = op.input(0), op.input(1), op.input(2)
     if op.text("reduction", "none") != "none":
         raise Declined("a reduction")

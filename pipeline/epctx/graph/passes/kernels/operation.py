@@ -22,7 +22,7 @@ IN_MEMORY = 1 << 24
 MAX_GROWTH = 1 << 30
 """Bytes (1 GiB) by which a result may exceed the stored constants that it comes from.
 
-The largest weight of the light models, which a fill makes and which must be folded (real-eps.md
+In the light models, the largest weight that a fill makes, and that must be folded (real-eps.md
 section 14), has 411 MB. Beyond the limit a cheap node would become a model's largest part.
 """
 
