@@ -1,4 +1,4 @@
-"""Build the manifest beside this file, then run what came out."""
+"""Build the manifest beside this file, then run the built model."""
 
 from pathlib import Path
 

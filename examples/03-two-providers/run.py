@@ -1,4 +1,4 @@
-"""Build one model for two EPs and the default EP, and show who took what."""
+"""Build one model for two EPs and the default EP, and show which EP took which nodes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Make models/mixer.onnx: a gated MLP with weights of its own, and a Softmax at its end."""
+"""Make models/mixer.onnx: a gated MLP with a Softmax at its end."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Build the manifest beside this file with the provider of this folder, for both targets."""
+"""Build the manifest beside this file with this folder's provider, for both targets."""
 
 from pathlib import Path
 

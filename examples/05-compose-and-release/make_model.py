@@ -1,4 +1,4 @@
-"""Make models/encoder.onnx, body.onnx and head.onnx: what one makes, the next takes."""
+"""Make models/encoder.onnx, body.onnx and head.onnx: each takes the output of the one before."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Join three compiled models into one, release it, and check what arrived as a device would."""
+"""Join three compiled models into one, release it, and verify the release as a device would."""
 
 import tarfile
 import tempfile
@@ -30,11 +30,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as device:
         with tarfile.open(HERE / "dist" / report.release.archive.name) as archive:
             archive.extractall(device, filter="data")
-        found = epctx.verify(device, manifest=HERE / "epctx.yaml", golden=True)
-        for finding in found.findings("pass"):
+        verification = epctx.verify(device, manifest=HERE / "epctx.yaml", golden=True)
+        for finding in verification.findings("pass"):
             if finding.policy == "numbers":
                 print(f"{finding.subject}: {finding.message}")
-        assert found.passed
+        assert verification.passed
 
 
 if __name__ == "__main__":

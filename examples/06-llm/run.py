@@ -1,4 +1,4 @@
-"""Build the models of a folder of onnxruntime-genai, and let it generate with them."""
+"""Build the models of an onnxruntime-genai folder, and generate tokens with them."""
 
 import importlib.util
 import subprocess
@@ -17,7 +17,7 @@ def main() -> None:
         command = [sys.executable, "-m", "scripts.genai_folder", str(source)]
         subprocess.run(command, cwd=ROOT, check=True)
     elif not source.is_dir():
-        sys.exit(f"put a folder of onnxruntime-genai's model builder here: {source}")
+        sys.exit(f"put a model folder by onnxruntime-genai's model builder at {source}")
 
     report = epctx.package(HERE / "epctx.yaml", out=HERE / "dist")
     package = HERE / "dist" / report.path
@@ -28,7 +28,9 @@ def main() -> None:
         print("pip install onnxruntime-genai to generate with it")
         return
     built, expected = generate(package / "cpu" / "llm"), generate(source)
-    print(f"tokens: {built}, {'the same as' if built == expected else 'others than'} the source's")
+    print(
+        f"tokens: {built}, {'the same as' if built == expected else 'different from'} the source's"
+    )
 
 
 def generate(folder: Path, prompt: str = "Good morning", count: int = 16) -> list[int]:

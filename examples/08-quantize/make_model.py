@@ -1,4 +1,4 @@
-"""Make models/digits.onnx, which reads digits of a display, and images of such digits in calib/."""
+"""Make models/digits.onnx, which reads digits of a display, and calibration images in calib/."""
 
 from pathlib import Path
 
@@ -22,20 +22,20 @@ DIGITS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "a
 
 
 def images(count: int, seed: int) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Photographs of digits, not quite straight and not quite clean, and which digits they are."""
+    """Return noisy images of digits, each shifted a little, and the digits."""
     generator = np.random.default_rng(seed)
     digits = generator.integers(0, 10, count)
-    found = np.zeros((count, 1, 28, 28), np.float32)
-    for image, digit in zip(found, digits, strict=True):
+    pictures = np.zeros((count, 1, 28, 28), np.float32)
+    for image, digit in zip(pictures, digits, strict=True):
         for segment in DIGITS[digit]:
             image[0][SEGMENTS[segment]] = generator.uniform(0.7, 1.0)
         image[0] = np.roll(image[0], generator.integers(-2, 3, 2), (0, 1))
-    noise = generator.normal(0, 0.08, found.shape).astype(np.float32)
-    return np.clip(found + noise, 0, 1), digits
+    noise = generator.normal(0, 0.08, pictures.shape).astype(np.float32)
+    return np.clip(pictures + noise, 0, 1), digits
 
 
 def model(head: Array | None = None) -> onnx.ModelProto:
-    """The network; without a head it gives what the head is to tell digits by."""
+    """Make the network; without a head, its output is the features that the head needs."""
     generator = np.random.default_rng(0)
     kernels = generator.standard_normal((16, 1, 5, 5)).astype(np.float32) / 5
     nodes = [
@@ -62,26 +62,26 @@ def model(head: Array | None = None) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def run(made: onnx.ModelProto, given: Array) -> Array:
-    """What a model gives on ONNX Runtime's CPU EP."""
-    session = onnxruntime.InferenceSession(made.SerializeToString())
-    found: Array = session.run(None, {"image": given})[0]
-    return found
+def run(proto: onnx.ModelProto, pictures: Array) -> Array:
+    """Return the output of a model on ONNX Runtime's CPU EP."""
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    output: Array = session.run(None, {"image": pictures})[0]
+    return output
 
 
 def make(folder: Path) -> onnx.ModelProto:
-    """The trained model, in models/; 64 samples for calibration, in calib/."""
-    seen, digits = images(2000, seed=1)
-    features = run(model(), seen).astype(np.float64)
+    """Write the trained model to models/ and 64 calibration samples to calib/; return the model."""
+    pictures, digits = images(2000, seed=1)
+    features = run(model(), pictures).astype(np.float64)
     ridge = features.T @ features + 10 * np.eye(features.shape[1])
     head = np.linalg.solve(ridge, features.T @ np.eye(10)[digits]).astype(np.float32)
-    made = model(head)
+    trained = model(head)
     for name in ("models", "calib"):
         (folder / name).mkdir(exist_ok=True)
-    onnx.save(made, folder / "models" / "digits.onnx")
-    for number, image in enumerate(seen[:64]):
+    onnx.save(trained, folder / "models" / "digits.onnx")
+    for number, image in enumerate(pictures[:64]):
         np.savez(folder / "calib" / f"{number:02}.npz", image=image[None])
-    return made
+    return trained
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Quantize a float model with samples, compile it for a Snapdragon, count what it still reads."""
+"""Quantize a float model with samples, compile it for a Snapdragon, count the digits it reads."""
 
 import json
 from pathlib import Path
@@ -19,21 +19,21 @@ def main() -> None:
     (group,) = epctx.build(HERE / "epctx.yaml", out=HERE / "dist").groups
     for file in group.files:
         print(f"{file.size:8} {file.name}")
-    found = group.models[0].quantized
-    assert found is not None
-    for tensor in (*found.outputs, *found.tensors):
+    quantization = group.models[0].quantized
+    assert quantization is not None
+    for tensor in (*quantization.outputs, *quantization.tensors):
         print(f"{tensor.sqnr:6.1f} dB  {tensor.name}")
     ranges = json.loads((HERE / "epctx.ranges.json").read_text())
-    (known,) = ranges["calibrations"].values()
-    print("ranges, beside the lock:", ", ".join(known["ranges"]))
+    (calibration,) = ranges["calibrations"].values()
+    print("ranges, beside the lock:", ", ".join(calibration["ranges"]))
 
     options = SessionOptions()
     options.log_severity_level = 3  # errors only
-    given, digits = images(20, seed=2)
+    pictures, digits = images(20, seed=2)
     folder = HERE / "dist" / (group.folder or "")
     with InferenceSession(folder / "digits_ctx.onnx", options) as session:
-        scores = [session.run(None, {"image": image[None]})[0][0] for image in given]
-    right = int((float_scores(model, given).argmax(1) == digits).sum())
+        scores = [session.run(None, {"image": image[None]})[0][0] for image in pictures]
+    right = int((float_scores(model, pictures).argmax(1) == digits).sum())
     print(
         f"of {len(digits)} new images the float model reads {right}, and the one in integers",
         end=" ",

@@ -1,6 +1,6 @@
-"""Make models/bert.onnx: an encoder as BERT is one, with random weights, its dimensions symbolic.
+"""Make models/bert.onnx: a BERT encoder with random weights and symbolic dimensions.
 
-What it scores is the mean of the tokens that the mask lets count, so that padding changes nothing.
+The scores come from the mean of the tokens that the mask selects, so padding changes nothing.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Build a model for three lengths of text, and run the smallest that each text fits into."""
+"""Build a model for three lengths of text, and run each text in the smallest that fits."""
 
 from pathlib import Path
 
@@ -25,13 +25,13 @@ def main() -> None:
         for length in (5, 32, 33, 100):
             text = np.random.default_rng(length).integers(0, 1024, (1, length))
             name, scores = buckets.run(text)
-            right = source.run(None, {"input_ids": text, "attention_mask": np.ones_like(text)})[0]
-            error = np.abs(scores - right).max() / np.abs(right).max()
+            exact = source.run(None, {"input_ids": text, "attention_mask": np.ones_like(text)})[0]
+            error = np.abs(scores - exact).max() / np.abs(exact).max()
             print(f"{length:3} tokens in {name}: best {scores.argmax()}, error {error:.0e}")
 
 
 class Buckets:
-    """A session for each bucket; they share one context, which the first reads."""
+    """A session for each bucket. The sessions share one context, which the first session reads."""
 
     def __init__(self, folder: Path, sizes: dict[int, str]) -> None:
         options = onnxruntime.SessionOptions()
@@ -50,14 +50,14 @@ class Buckets:
             session.close()
 
     def run(self, ids: np.ndarray) -> tuple[str, np.ndarray]:
-        """The scores of a text, by the smallest bucket that it fits into, and which one that is.
+        """Run a text in the smallest bucket that fits; return the bucket's name and the scores.
 
-        What is padded is masked, so that it changes nothing.
+        The mask excludes the padding, so the padding changes nothing.
         """
         length = ids.shape[1]
         size = next((size for size in self._sizes if length <= size), None)
         if size is None:
-            raise ValueError(f"{length} tokens fit into no bucket: {[*self._sizes]}")
+            raise ValueError(f"{length} tokens do not fit into any bucket: {[*self._sizes]}")
         name, padding = self._sizes[size], ((0, 0), (0, size - length))
         feeds = {
             "input_ids": np.pad(ids, padding),

@@ -1,7 +1,7 @@
-"""Make models/llm.onnx: four layers of a decoder with a cache, its dimensions symbolic.
+"""Make models/llm.onnx: four decoder layers with a cache and symbolic dimensions.
 
-As models for NPUs are exported, what is added to the scores is an input (`attention_bias`, 0 where
-a token may look, -1e4 where not), and a past of one masked token stands for none.
+As in models that are exported for NPUs, the attention bias is an input (`attention_bias`: 0 where a
+token may look, -1e4 elsewhere), and one masked token stands for an empty past.
 """
 
 from pathlib import Path

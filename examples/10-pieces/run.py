@@ -1,4 +1,4 @@
-"""Build a pair in four pieces that are compiled by themselves, and run it as one model."""
+"""Build prefill and decode in four separately compiled pieces, and run prefill as one model."""
 
 import json
 from pathlib import Path
@@ -35,8 +35,8 @@ def main() -> None:
     }
     feeds["input_ids"] = rng.integers(0, 512, (1, 16))
     source = onnxruntime.InferenceSession(HERE / "models" / "llm.onnx")
-    (right,), (logits,) = source.run(["logits"], feeds), session.run(["logits"], feeds)
-    error = np.abs(logits - right).max() / np.abs(right).max()
+    (expected,), (logits,) = source.run(["logits"], feeds), session.run(["logits"], feeds)
+    error = np.abs(logits - expected).max() / np.abs(expected).max()
     print(f"one session for all pieces: error {error:.0e}")
 
 

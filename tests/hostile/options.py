@@ -113,9 +113,7 @@ library(
     posix=True,
 )
 library("a FIFO", lambda path, room: os.mkfifo(path), "there is no such file", posix=True)
-library(
-    "text", lambda path, room: path.write_text("text"), "does not take the library of Acme", code=5
-)
+library("text", lambda path, room: path.write_text("text"), "refuses the library of Acme", code=5)
 for _module in ("os", "antigravity", "tests.hostile", "../outside/secret", "\0", ""):
     plugin(
         f"a package {_module!r}", {"plugin.package": _module}, "no installed distribution", code=5

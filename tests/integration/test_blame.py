@@ -193,5 +193,5 @@ def test_a_damaged_file_of_inputs_is_called_damaged(
         path.write_bytes(content)
         ran = command_line.inside("build", "m.yaml", cwd=project.folder)
         assert ran.returncode == 4, what
-        assert f"one@default: {key}: in.npz: is damaged, or no .npz file" in ran.stderr, what
+        assert f"one@default: {key}: in.npz: is damaged, or is not a .npz file" in ran.stderr, what
         assert "copy it again from where it was made" in ran.stderr and "pickle" not in ran.stderr

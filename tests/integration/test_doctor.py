@@ -38,7 +38,7 @@ def test_what_was_never_tried_says_so(here: Diagnosis) -> None:
         each = found[name]
         assert (each.tried, each.builds, each.runs) == (None, None, None)
         if each.state == "not installed":
-            assert each.failure is not None and "in the place of onnxruntime" in each.failure.remedy
+            assert each.failure is not None and "instead of onnxruntime" in each.failure.remedy
 
 
 @pytest.mark.needs("module onnxruntime_qnn")
@@ -54,5 +54,5 @@ def test_a_real_ep_with_its_devices_and_limits(here: Diagnosis) -> None:
 def test_more_is_told_when_asked() -> None:
     brief, full = doctor(), doctor("-v")
     assert "not tried on this host" in brief.stdout
-    assert "in the place of onnxruntime" not in brief.stdout
-    assert "in the place of onnxruntime" in full.stdout
+    assert "instead of onnxruntime" not in brief.stdout
+    assert "instead of onnxruntime" in full.stdout

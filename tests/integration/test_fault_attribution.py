@@ -216,7 +216,7 @@ def test_a_file_that_epctx_writes_wrongly_is_a_bug_of_epctx(
     monkeypatch.setattr(Staging, "write", broken)
     failure = build_on_qnn(tmp_path, monkeypatch, sound)
     assert (failure["kind"], failure["exit_code"]) == ("EpctxError", 1)
-    assert failure["what"] == f"ONNX Runtime refuses what epctx wrote for {QNN}"
+    assert failure["what"] == f"ONNX Runtime refuses the model that epctx wrote for {QNN}"
     assert failure["remedy"].startswith("report it with the log file ")
 
 

@@ -162,7 +162,7 @@ def test_plan_says_what_several_chips_take(tmp_path: Path) -> None:
     (group,) = api.plan(made.manifest).groups
     (words,) = group.cost
     assert "for 2 chips" in words
-    assert "for each of them alone" in words
+    assert "again for each chip" in words
     (group,) = api.plan(made.manifest, verify=False).groups
     assert "alone" not in group.cost[0]
     made.section("execution_providers", "htp", "options")["soc_model"] = 60
@@ -207,7 +207,7 @@ def test_a_file_without_a_chip_or_with_damage_is_told(
 
 
 def test_a_session_that_cannot_load_it_says_so(built: tuple[Project, BuildReport]) -> None:
-    with pytest.raises(EpctxError, match="for several chips, of which QNN's x86 simulator"):
+    with pytest.raises(EpctxError, match="for several chips, and QNN's x86 simulator"):
         runtime.InferenceSession(of(built, "a_ctx.onnx"))
 
 
@@ -286,5 +286,5 @@ def test_a_chip_that_qnn_compiles_nothing_for_is_named(tmp_path: Path) -> None:
     )
     answer = json.loads(ended.stdout)
     assert answer["error"][0] == "CompileError", ended.stderr
-    assert "for SoC 14 alone it takes nothing either" in answer["error"][1]
+    assert "it takes no node for SoC 14 alone either" in answer["error"][1]
     assert "SoC 60" not in answer["error"][1]

@@ -30,7 +30,7 @@ targets:
   snapdragon: {model_groups: {g: {execution_providers: [htp]}}}
   intel: {model_groups: {g: {execution_providers: [vino]}}}
 """
-HIDDEN = "its devices are hidden by EPCTX_HIDE_DEVICES"
+HIDDEN = "EPCTX_HIDE_DEVICES hides its devices"
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ def test_what_was_built_before_is_run_and_checked_nowhere_now(
 @pytest.mark.parametrize(
     ("names", "what"),
     [
-        ("OpenVINO", "names 'OpenVINO', which is no execution provider here"),
-        (f"{QNN},Nobody", "names 'Nobody', which is no execution provider here"),
+        ("OpenVINO", "names 'OpenVINO', which is not a known execution provider"),
+        (f"{QNN},Nobody", "names 'Nobody', which is not a known execution provider"),
         ("ReferenceExecutionProvider", "has no devices of onnxruntime"),
     ],
 )

@@ -172,7 +172,7 @@ REFUSED = {
         ManifestError,
         "load_config has properties of NPU, but device_type is CPU",
     ),
-    "no JSON": ({"load_config": "{bad"}, ManifestError, "is no configuration of OpenVINO"),
+    "no JSON": ({"load_config": "{bad"}, ManifestError, "is not an OpenVINO configuration"),
     "no object of objects": ({"load_config": '{"CPU": 1}'}, ManifestError, "no object of objects"),
     "its own cache": (
         {"load_config": '{"CPU": {"CACHE_DIR": "x"}}'},

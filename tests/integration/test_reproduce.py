@@ -241,7 +241,7 @@ def test_a_sharing_group_of_qnn_is_reproducible(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_what_qnn_does_not_reproduce_is_told(tmp_path: Path) -> None:
-    """QAIRT 2.51 writes memory that it has not set into the binaries of some models, in a bare
+    """QAIRT 2.51 writes uninitialized memory into the binaries of some models, in a bare
     onnxruntime too: of a pair of transformers that is not in the form for NPUs, one file differs,
     and no other.
     """
@@ -255,7 +255,7 @@ def test_what_qnn_does_not_reproduce_is_told(tmp_path: Path) -> None:
     assert run.returncode == 8, run.stdout + run.stderr
     document = found(run)
     (known,) = document["known"]
-    assert known.startswith("QNNExecutionProvider: QAIRT 2.51 writes memory that it has not set")
+    assert known.startswith("QNNExecutionProvider: QAIRT 2.51 writes uninitialized memory")
     told = {f["file"]: f for f in document["files"] if f["state"] != "identical"}
     assert set(told) == {"default/llm/SHA256SUMS", "default/llm/prefill_qnn.bin"}
     assert told["default/llm/prefill_qnn.bin"]["state"] == "payload differs"
@@ -272,7 +272,7 @@ def test_what_an_ep_is_known_to_vary_is_told_of_its_own_groups(tmp_path: Path) -
     project.write()
     plan = planning.read(project.manifest, only=(), allow_outside=False)
     (told,) = unstable_eps(plan, {"default/pair", "default/alone"})
-    assert told.startswith("QNNExecutionProvider: QAIRT 2.51 writes memory that it has not set")
+    assert told.startswith("QNNExecutionProvider: QAIRT 2.51 writes uninitialized memory")
     assert not list(unstable_eps(plan, {"default/alone"}))
 
 

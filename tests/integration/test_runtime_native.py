@@ -112,8 +112,8 @@ def test_a_model_from_bytes_needs_the_place_of_its_binary(on_qnn: Path) -> None:
 @pytest.mark.parametrize(
     ("kept", "why", "remedy"),
     [
-        (0.99, "is no QNN context binary, or a broken one", "copy it again from where"),
-        (0.0, "is no QNN context binary, or a broken one: cannot mmap", "copy it again from where"),
+        (0.99, "is not a QNN context binary, or is broken", "copy it again from where"),
+        (0.0, "is not a QNN context binary, or is broken: cannot mmap", "copy it again from where"),
         (None, "it is not in ", "ship the context binary with the model"),
     ],
 )

@@ -111,7 +111,7 @@ REFUSED = {
         code=3, says="there is no such file", options={"backend_path": "nowhere/libQnnHtp.so"}
     ),
     "backend_path of another library": Fails(
-        code=3, says="which is no HTP backend", options={"backend_path": "models/small.onnx"}
+        code=3, says="which is not an HTP backend", options={"backend_path": "models/small.onnx"}
     ),
     "backend_type of the CPU": Fails(
         code=3, says='backend_type: is "cpu", must be htp', options={"backend_type": "cpu"}
@@ -347,7 +347,7 @@ FAILED = {
     ),
     "no_npu": Fails(
         code=5,
-        says="its devices are hidden"
+        says="hides its devices"
         if VINO in plugins.hidden()
         else "offers no device NPU on this host",
         provider=VINO,
@@ -355,7 +355,7 @@ FAILED = {
     ),
     "prefix": Fails(
         code=3,
-        says="node_name_prefix 'a_' cannot be carried out",
+        says="node_name_prefix 'a_' cannot be applied",
         models=("small", "tanh"),
         group={**SHARED, "node_name_prefix": "a_"},
     ),
@@ -537,9 +537,9 @@ def random_bytes(data: bytes) -> bytes:
 BIN, VINO_BIN = "small_qnn.bin", f"small_{VINO}.bin"
 DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     # what happened: (how, what verify says), where no sums tell that a file is another
-    "cut short": (overwrite(BIN, lambda b: b[:-4096]), "no QNN context binary, or a broken one"),
-    "one byte short": (overwrite(BIN, lambda b: b[:-1]), "no QNN context binary, or a broken one"),
-    "lengthened": (overwrite(BIN, lambda b: b + b"x"), "no QNN context binary, or a broken one"),
+    "cut short": (overwrite(BIN, lambda b: b[:-4096]), "is not a QNN context binary"),
+    "one byte short": (overwrite(BIN, lambda b: b[:-1]), "is not a QNN context binary"),
+    "lengthened": (overwrite(BIN, lambda b: b + b"x"), "is not a QNN context binary"),
     "zeros": (
         overwrite(BIN, lambda b: bytes(len(b))),
         "is no context binary of QNNExecutionProvider",
@@ -547,7 +547,7 @@ DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "random": (overwrite(BIN, random_bytes), "is no context binary of QNNExecutionProvider"),
     "of a model of another batch": (
         in_the_place(BIN, "good_wide", "wide_qnn.bin"),
-        "the context binary is not the one of these models: x of graph",
+        "the context binary does not match its models: x of graph",
     ),
     "inputs of another size": (another_size, "in the model it has [1,64]"),
     "a linked folder": (a_linked_folder, "is a link"),
@@ -739,7 +739,7 @@ def test_names_that_were_swapped_are_found_before_qnn_ends_the_process(
     onnx.save(model, path)
     result = CliRunner().invoke(app, ["verify", str(path.parent)])
     assert result.exit_code == 7
-    assert "the context binary is not the one of these models: graph QNN" in result.stdout
+    assert "the context binary does not match its models: graph QNN" in result.stdout
 
 
 def test_a_shared_context_is_refused_where_it_would_end_the_process(

@@ -13,7 +13,10 @@ Result = Mapping[str, Any]
 
 LIMITATIONS: Mapping[str, tuple[int, str]] = {
     "of which no EP of its group takes a node": (6, "nothing compiled|compiled nothing"),
-    "whose shape follows from the values of an input": (7, "is not what the model says: its shape"),
+    "whose shape follows from the values of an input": (
+        7,
+        "has another type or shape than the model declares: its shape",
+    ),
     "On EPs that compile static shapes only": (4, "compiles static shapes only"),
     "Having zero graph inputs is not supported on this backend": (6, "zero graph inputs"),
     "of which QNN 2.7.0 makes a context that it cannot load or run itself": (

@@ -1,4 +1,4 @@
-"""The delegate is what epctx expects of an execution provider, and says what it is not."""
+"""Tests of the delegate: the conformance class, and the delegate's own rules."""
 
 import numpy as np
 import onnx
@@ -13,14 +13,14 @@ from epctx.provider_tests import ExecutionProviderConformance
 
 
 class TestConformance(ExecutionProviderConformance):
-    """All that a provider owes."""
+    """Tests that every provider must pass."""
 
     def create(self) -> DelegateExecutionProvider:  # noqa: D102 - the base says it
         return DelegateExecutionProvider({})
 
 
 class TestConformanceInHalfPrecision(ExecutionProviderConformance):
-    """The same with the option."""
+    """The same tests with weights in float16."""
 
     max_rel = 1e-2
 
@@ -35,9 +35,9 @@ def test_it_says_why_it_declines() -> None:
             j = Add(i, i)
             z = LeakyRelu(x) }"""
     model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
-    found = DelegateExecutionProvider({}).get_capability(model)
-    assert [node.op_type for node in found.nodes] == ["Relu"]
-    assert {node.op_type: reason for node, reason in found.declined.items()} == {
+    capability = DelegateExecutionProvider({}).get_capability(model)
+    assert [node.op_type for node in capability.nodes] == ["Relu"]
+    assert {node.op_type: reason for node, reason in capability.declined.items()} == {
         "Add": "the delegate computes float32 only",
         "LeakyRelu": "the delegate has no such operator",
     }
@@ -55,10 +55,10 @@ def test_equal_weights_are_stored_once() -> None:
     assert len(context("a", "b")) < len(context("a")) + 500
     _, kernel = decode(context("a", "b"), where="here")
     ones = ort.OrtValue.ortvalue_from_numpy(np.ones(1000, np.float32))
-    (found,) = kernel.compute([ones])
-    np.testing.assert_array_equal(found.numpy(), np.arange(1, 1001, dtype=np.float32))
+    (output,) = kernel.compute([ones])
+    np.testing.assert_array_equal(output.numpy(), np.arange(1, 1001, dtype=np.float32))
 
 
 def test_an_operator_that_it_does_not_have_is_refused_when_it_is_loaded() -> None:
-    with pytest.raises(InvalidGraph, match="there are no operators Frobnicate"):
+    with pytest.raises(InvalidGraph, match="the delegate has no operators Frobnicate"):
         decode(context("a", op="Frobnicate"), where="here")

@@ -39,15 +39,15 @@ FEW: Range = (0, 1)
 
 def problems(inputs: Sequence[InputSpec], *, count: int) -> list[str]:
     """Return why `count` input sets cannot be generated; empty if they can."""
-    found = [spec.problem for spec in inputs if spec.problem is not None]
-    if not found:
+    reasons = [spec.problem for spec in inputs if spec.problem is not None]
+    if not reasons:
         size = count * sum(map(_bytes, inputs))
         if size > limits.INPUT_BYTES.value:
-            found.append(
+            reasons.append(
                 f"its generated inputs would take {size:,} bytes, more than {limits.INPUT_BYTES} "
                 f"({limits.INPUT_BYTES.variable})"
             )
-    return found
+    return reasons
 
 
 def _bytes(spec: InputSpec) -> int:
@@ -77,7 +77,7 @@ def generate(
 
 
 def assumed(inputs: Sequence[InputSpec], given: Mapping[str, Range]) -> str:
-    """Describe the values that `generate` gives inputs: `'x' 0 to 255 (why)`."""
+    """Describe the values that `generate` makes for inputs, as in `'x' 0 to 255 (why)`."""
 
     def words(spec: InputSpec) -> str:
         if spec.name in given:
@@ -165,7 +165,7 @@ def _floats(spec: InputSpec, given: Range, limit: float) -> Range:
     if not (-limit <= low and high <= limit):
         raise _bad_range(spec, given, f"{spec.kind} holds [-{limit:g}, {limit:g}]")
     if high - low == np.inf:
-        raise _bad_range(spec, given, "it is wider than float64 can tell")
+        raise _bad_range(spec, given, "its width is too large for float64")
     return low, high
 
 
@@ -177,9 +177,6 @@ def _bad_range(spec: InputSpec, given: Range, why: str) -> ManifestError:
         remedy="change it to [low, high], both inclusive",
         code=Code.VERIFY_INPUTS,
     )
-
-
-# protobuf ships no type stubs.
 
 
 _INPUT = re.compile(r"input_(\d+)\.pb")
@@ -232,7 +229,7 @@ def _read(sets: dict[Path, InputSet], path: Path) -> None:
             _add_tensor(sets, path)
     else:
         raise ModelError(
-            "is not a file of inputs", file=str(path), remedy="use .npz, .npy or .pb files"
+            "is not a file of model inputs", file=str(path), remedy="use .npz, .npy or .pb files"
         )
 
 
@@ -245,22 +242,28 @@ def fit(values: InputSet, inputs: Sequence[InputSpec]) -> Feeds:
     named = dict(values.named)
     for position, array in values.positional.items():
         if position >= len(inputs):
-            raise _unfit(values, f"has a value for input {position}, the model has {len(inputs)}")
+            raise _unfit(
+                values, f"has a value for input {position}, but the model has {len(inputs)} inputs"
+            )
         named.setdefault(inputs[position].name, array)
     if values.unnamed is not None:
         if len(inputs) != 1:
             raise _unfit(
-                values, f"has one value without a name, the model has {len(inputs)} inputs"
+                values, f"has one value without a name, but the model has {len(inputs)} inputs"
             )
         named[inputs[0].name] = values.unnamed
-    known = {spec.name: spec for spec in inputs}
+    specs = {spec.name: spec for spec in inputs}
     for name in named:
-        if name not in known:
-            raise _unfit(values, f'names "{name}", which is no input', did_you_mean(name, known))
-    missing = [name for name in known if name not in named]
+        if name not in specs:
+            raise _unfit(
+                values,
+                f'names "{name}", which is not an input of the model',
+                did_you_mean(name, specs),
+            )
+    missing = [name for name in specs if name not in named]
     if missing:
         raise _unfit(values, f"has no value for input {', '.join(map(repr, missing))}")
-    return {name: _checked(values, spec, named[name]) for name, spec in known.items()}
+    return {name: _checked(values, spec, named[name]) for name, spec in specs.items()}
 
 
 def _read_numpy(path: Path) -> InputSet:
@@ -280,10 +283,10 @@ def _read_numpy(path: Path) -> InputSet:
         raise
     except OSError as error:
         raise _broken(path, error) from error
-    except Exception as error:  # numpy's readers promise no classes: those of zlib, tokenize, ...
-        if "allow_pickle" in str(error):  # only arrays of objects fail so
-            raise _broken(path, "it holds Python objects, which are not read") from error
-        raise _broken(path, error, f"is damaged, or no {path.suffix} file") from error
+    except Exception as error:  # numpy's readers raise any class, also zlib's and tokenize's
+        if "allow_pickle" in str(error):  # only arrays of objects fail this way
+            raise _broken(path, "it holds Python objects, which epctx does not read") from error
+        raise _broken(path, error, f"is damaged, or is not a {path.suffix} file") from error
 
 
 def _array(stream: IO[bytes]) -> Array:
@@ -303,16 +306,16 @@ def _add_tensor(sets: dict[Path, InputSet], path: Path) -> None:
     name, array = _read_tensor(path)
     number = _INPUT.fullmatch(path.name)
     key = path.parent if number else path
-    found = sets.setdefault(key, InputSet(label=key.name))
+    values = sets.setdefault(key, InputSet(label=key.name))
     if name:
-        if name in found.named:
-            raise _broken(path, f"a second tensor named '{name}' in {key.name}")
-        sets[key] = replace(found, named={**found.named, name: array})
+        if name in values.named:
+            raise _broken(path, f"it is a second tensor named '{name}' in {key.name}")
+        sets[key] = replace(values, named={**values.named, name: array})
     elif number:
-        positional = {**found.positional, int(number.group(1)): array}
-        sets[key] = replace(found, positional=positional)
+        positional = {**values.positional, int(number.group(1)): array}
+        sets[key] = replace(values, positional=positional)
     else:
-        sets[key] = replace(found, unnamed=array)
+        sets[key] = replace(values, unnamed=array)
 
 
 def _read_tensor(path: Path) -> tuple[str, Array]:
@@ -322,7 +325,7 @@ def _read_tensor(path: Path) -> tuple[str, Array]:
         try:
             tensor.ParseFromString(path.read_bytes())
         except DecodeError as error:
-            raise _broken(path, error, "is damaged, or no .pb file") from error
+            raise _broken(path, error, "is damaged, or is not a .pb file") from error
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise ValueError("its data is in another file")
         return tensor.name, onnx.numpy_helper.to_array(tensor)

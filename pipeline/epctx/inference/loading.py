@@ -76,14 +76,14 @@ def load(
     inner = [n for n in _inner_nodes(model) if is_epcontext(n)]
     nodes = [EPContextNode.from_proto(n) for n in (*(model.graph.node[i] for i in places), *inner)]
     claims = claim(nodes, providers)
-    for found in claims:
-        _require_main_graph(found, nodes, len(places))
-    names = (*dict.fromkeys(found.provider.name for found in claims), DEFAULT_EP)
+    for claimed in claims:
+        _require_main_graph(claimed, nodes, len(places))
+    names = (*dict.fromkeys(claimed.provider.name for claimed in claims), DEFAULT_EP)
     kernels = _kernels(claims, nodes, source, config)
-    native = [found for found in claims if found.provider.native]
-    for found in native:
-        _require_host(found, nodes, source, sharing=config.share)
-    contexts = {found.provider: [nodes[i] for i in found.nodes] for found in native}
+    native = [claimed for claimed in claims if claimed.provider.native]
+    for claimed in native:
+        _require_host(claimed, nodes, source, sharing=config.share)
+    contexts = {claimed.provider: [nodes[i] for i in claimed.nodes] for claimed in native}
     builder = PipelineBuilder(source, config, options, [*contexts], contexts=contexts)
     apart = _why_apart(native, nodes)
     if not kernels and apart is None:
@@ -92,9 +92,9 @@ def load(
         model,
         {places[i]: (nodes[i], kernel) for i, kernel in kernels.items()},
         {
-            found.provider: [places[i] for i in found.nodes]
-            for found in native
-            if all(i < len(places) for i in found.nodes)
+            claimed.provider: [places[i] for i in claimed.nodes]
+            for claimed in native
+            if all(i < len(places) for i in claimed.nodes)
         },
     )
     of_kernels = {f.provider.name: len(f.nodes) for f in claims if not f.provider.native}
@@ -146,7 +146,7 @@ def _plain(
     except InvalidGraph as error:
         if named and _runs_on_cpu(source, config, options, dimensions):
             who = " and ".join(provider.name for provider in named)
-            remedy = "read what it says, and check the provider's options"
+            remedy = "read its message, and check the provider's options"
             failed = CompileError.of(error.failure, remedy=remedy)
             failed.what = f"{who} cannot run it"
             raise failed from error
@@ -162,9 +162,7 @@ def _runs_on_cpu(
     options: NativeOptions,
     dimensions: Mapping[str, int],
 ) -> bool:
-    """Tell whether the CPU EP loads a model that other EPs refuse, so that the other EPs are at
-    fault.
-    """
+    """Tell whether the CPU EP loads a model that other EPs refuse. If so, they are at fault."""
     try:
         PipelineBuilder(source, config, options, (), dimensions).whole()
     except InvalidGraph:
@@ -185,10 +183,10 @@ def _require_main_graph(found: Claim, nodes: Sequence[EPContextNode], count: int
     for index in found.nodes:
         if index >= count and not found.provider.native:
             raise InvalidGraph(
-                "an EPContext node inside a control-flow body or a function",
+                "an EPContext node is inside a control-flow body or a function",
                 node=nodes[index].name,
-                why=f"{found.provider.name} takes nodes of the main graph",
-                remedy="build the model again: epctx leaves control flow whole",
+                why=f"{found.provider.name} takes only nodes of the main graph",
+                remedy="build the model again with epctx, which leaves control flow whole",
             )
 
 

@@ -83,7 +83,7 @@ _COMMON: Final = (
     "session.use_device_allocator_for_initializers",
     "session.use_env_allocators",
 )
-"""Entries of onnxruntime that matter to an EPContext model's sessions."""
+"""Other entries of onnxruntime that affect the sessions of an EPContext model."""
 _BORROWED: Final = threading.Lock()
 
 
@@ -144,7 +144,7 @@ def lent(
     *,
     any_native: bool = False,
 ) -> Iterator[Lender]:
-    """Lend the caller's options with more entries, while the sessions of one model are created.
+    """Lend the caller's options, with `entries` added, while the sessions of one model are created.
 
     onnxruntime's object cannot be copied completely (custom op libraries and dimension overrides
     cannot be read). So sessions use the caller's object, and its entries are restored afterwards.
@@ -186,11 +186,11 @@ def recorded(options: ort.SessionOptions) -> bool:
 def _copy(options: ort.SessionOptions) -> ort.SessionOptions:
     import onnxruntime as ort
 
-    made = ort.SessionOptions()
+    copy = ort.SessionOptions()
     for name in _PROPERTIES:
-        setattr(made, name, getattr(options, name))
-    known = {name: _entry(options, name) for name in (*OF_SPEC, *_COMMON)}
-    return _with(made, {name: value for name, value in known.items() if value is not None})
+        setattr(copy, name, getattr(options, name))
+    entries = {name: _entry(options, name) for name in (*OF_SPEC, *_COMMON)}
+    return _with(copy, {name: value for name, value in entries.items() if value is not None})
 
 
 def _entries(options: NativeOptions) -> dict[str, str]:
@@ -227,15 +227,15 @@ def _check_name(name: str) -> None:
             why="no execution provider that epctx drives takes models without weights",
             remedy="remove it",
         )
-    known = name in OF_SPEC or name == _PREPARE_ONLY or _OF_AN_EP.fullmatch(name)
-    if name.startswith("ep.") and not known:
+    allowed = name in OF_SPEC or name == _PREPARE_ONLY or _OF_AN_EP.fullmatch(name)
+    if name.startswith("ep.") and not allowed:
         raise UsageError(f"there is no session option {name!r}", remedy=did_you_mean(name, OF_SPEC))
 
 
 def _flag(entries: Mapping[str, str], name: str) -> bool:
     value = entries.get(name, "0")
     if value not in ("0", "1"):
-        raise UsageError(f"session option {name!r} is {value!r}", remedy='it must be "0" or "1"')
+        raise UsageError(f"session option {name!r} is {value!r}", remedy='write "0" or "1"')
     return value == "1"
 
 

@@ -144,8 +144,10 @@ class SessionRunner:
         """
         feeds = {name: values[name] for name in self.reads if name in values}
         if self._tensors and all(isinstance(v, ort.OrtValue) for v in feeds.values()):
-            made: Sequence[Value] = self.session.run_with_ort_values(self.makes, feeds, run_options)
-            return made
+            outputs: Sequence[Value] = self.session.run_with_ort_values(
+                self.makes, feeds, run_options
+            )
+            return outputs
         return [to_value(v) for v in self.session.run(self.makes, feeds, run_options)]
 
 
@@ -174,18 +176,18 @@ class KernelRunner(Struct, frozen=True, kw_only=True):
         Raises:
             InvalidGraph: an output has another type or shape.
         """
-        made = self.kernel.compute([values[name] for name in self.reads])
-        for name, value in zip(self.makes, made, strict=True):
+        outputs = self.kernel.compute([values[name] for name in self.reads])
+        for name, value in zip(self.makes, outputs, strict=True):
             why = self.promised[name].misfit(value) if name in self.promised else None
             if why is not None:
                 raise InvalidGraph(
-                    f"output {name!r} is not what the model says",
+                    f"output {name!r} has another type or shape than the model declares",
                     node=self.node,
                     why=why,
-                    remedy="correct what the source model declares of this output, "
+                    remedy="correct the type and shape of this output in the source model, "
                     "and build it again",
                 )
-        return made
+        return outputs
 
 
 class ApartRunner(Struct, frozen=True, kw_only=True):
@@ -218,8 +220,8 @@ class ApartRunner(Struct, frozen=True, kw_only=True):
         options = ort.RunOptions()  # the caller's options must not change
         options.only_execute_path_to_fetches = True
         feeds = {**self.idle, **{name: values[name] for name in self.reads if name in values}}
-        made = self.session.run_with_ort_values(self.makes, feeds, options)
-        return [to_value(to_python(value)) for value in made]  # copy out of the EP's memory
+        outputs = self.session.run_with_ort_values(self.makes, feeds, options)
+        return [to_value(to_python(value)) for value in outputs]  # copy out of the EP's memory
 
 
 Runner = SessionRunner | KernelRunner | ApartRunner
@@ -277,8 +279,8 @@ def apart_runners(part: onnx.ModelProto, session: ort.InferenceSession) -> Itera
     idle = {value.name: _idle(value) for value in part.graph.input}
     needs: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in idle}
     for node in part.graph.node:
-        known = (needs[name] for name in node.input if name in needs)
-        own: frozenset[str] = frozenset().union(*known)
+        origins = (needs[name] for name in node.input if name in needs)
+        own: frozenset[str] = frozenset().union(*origins)
         needs.update(dict.fromkeys(node.output, own))
         makes = tuple(name for name in node.output if name)
         yield ApartRunner(session=session, reads=tuple(sorted(own)), makes=makes, idle=idle)
@@ -431,7 +433,7 @@ class PipelineBuilder:
         return {FILE_PATH: str(path)}
 
     def _lent(self, entries: Mapping[str, str]) -> AbstractContextManager[Lender]:
-        # A generated model is not generated again.
+        # The session must not dump an EPContext model again.
         off = {ENABLE: "0"} if self._config.enable else {}
         return lent(self._options, {**entries, **off}, any_native=bool(self._native))
 
@@ -484,8 +486,8 @@ class PipelineBuilder:
                 options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
                 ort.InferenceSession(given, options, providers=names, enable_fallback=0)
                 return (
-                    "ONNX Runtime loads it only without its optimizations, which make constants of "
-                    "inputs of an EPContext node, or find a branch wrong that is not taken",
+                    "ONNX Runtime loads it only without its optimizations, which turn inputs of an "
+                    "EPContext node into constants, or refuse a branch that is never taken",
                     "set graph_optimization_level to ORT_DISABLE_ALL in the session options, or "
                     "build the source with `epctx build`, which folds constants before it compiles",
                 )
@@ -495,7 +497,10 @@ class PipelineBuilder:
             pass
         finally:
             options.graph_optimization_level = level
-        return "", "build the model again for the versions of onnxruntime and EPs that load it"
+        return (
+            "",
+            "build the model again for the versions of onnxruntime and of the EPs on this host",
+        )
 
 
 def _kernel_runner(
@@ -503,7 +508,7 @@ def _kernel_runner(
 ) -> KernelRunner:
     if "" in (*node.inputs, *node.outputs):
         raise InvalidGraph(
-            "an input or output of an EPContext node is left out",
+            "an EPContext node omits an input or output",
             node=node.name,
             remedy="build the model again",
         )

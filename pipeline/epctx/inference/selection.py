@@ -40,7 +40,7 @@ def pairs(
     if providers is None:
         if provider_options:
             raise UsageError(
-                "provider_options without providers",
+                "`provider_options` is given without `providers`",
                 remedy="name the EPs in `providers`, in the same order",
             )
         return None
@@ -49,7 +49,8 @@ def pairs(
     if provider_options:
         if len(provider_options) != len(names) or any(given_options):
             raise UsageError(
-                f"{len(names)} providers and {len(provider_options)} provider_options",
+                f"`provider_options` ({len(provider_options)} entries) does not match `providers` "
+                f"({len(names)} entries), or both give options",
                 remedy="give each EP's options once, in `providers` or in `provider_options`",
             )
         given_options = list(provider_options)
@@ -102,16 +103,16 @@ def claim(
     """
     claims = [Claim(provider=provider) for provider in providers or ()]
     for index, node in enumerate(nodes):
-        found = _find(claims, node.source)
-        if found is None and providers is None and node.source is not None:
+        owner = _find(claims, node.source)
+        if owner is None and providers is None and node.source is not None:
             provider = registry.accepting(node.source)
             if provider is not None:
-                found = Claim(provider=provider)
-                claims.append(found)
-        if found is None:
+                owner = Claim(provider=provider)
+                claims.append(owner)
+        if owner is None:
             raise _unclaimed(node, providers)
-        found.nodes.append(index)
-    return [found for found in claims if found.nodes]
+        owner.nodes.append(index)
+    return [owner for owner in claims if owner.nodes]
 
 
 def _find(claims: Sequence[Claim], source: str | None) -> Claim | None:
@@ -120,7 +121,7 @@ def _find(claims: Sequence[Claim], source: str | None) -> Claim | None:
 
 def _unclaimed(node: EPContextNode, providers: Sequence[ExecutionProvider] | None) -> InvalidGraph:
     if node.source is None:
-        what, remedy = "has no `source`, so it is for no EP", "build the model again"
+        what, remedy = "has no `source`, so no EP takes it", "build the model again"
     elif providers is None:
         what = f"is for source {node.source!r}, which no installed EP accepts by default"
         remedy = (
@@ -129,7 +130,7 @@ def _unclaimed(node: EPContextNode, providers: Sequence[ExecutionProvider] | Non
         )
     else:
         accepted = sorted({source for p in providers for source in p.sources})
-        what = f"is for source {node.source!r}, the EPs of this session accept " + (
+        what = f"is for source {node.source!r}, but the EPs of this session accept " + (
             ", ".join(accepted) or "none"
         )
         remedy = "add its EP to `providers`"
@@ -142,10 +143,10 @@ def able(providers: Sequence[ExecutionProvider], where: str) -> list[ExecutionPr
     Raises:
         UsageError: no named EP can, so the CPU would run the whole model.
     """
-    found = [provider for provider in providers if provider.native]
-    if providers and not found:
+    native = [provider for provider in providers if provider.native]
+    if providers and not native:
         raise runs_contexts_only(providers[0], where)
-    return found
+    return native
 
 
 def runs_contexts_only(provider: ExecutionProvider, where: str) -> UsageError:
@@ -155,7 +156,7 @@ def runs_contexts_only(provider: ExecutionProvider, where: str) -> UsageError:
         where=where,
         why="it has no EPContext node, so all of it would run on the CPU",
         remedy="compile it (`epctx init MODEL` and `epctx build`, or `epctx.compile_model`), and "
-        "run what comes out",
+        "run the compiled model",
     )
 
 
@@ -206,6 +207,6 @@ def took_nothing(
     return CompileError(
         f"{provider.name} takes no node of it",
         where=where,
-        why="; ".join(logged[:3]) or f"{DEFAULT_EP} would run all that {provider.name} leaves",
+        why="; ".join(logged[:3]) or f"{DEFAULT_EP} would run the whole model",
         remedy=remedy,
     )

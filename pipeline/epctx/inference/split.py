@@ -13,7 +13,7 @@ from epctx.graph.serde import protos
 
 
 class KernelStep(Struct, frozen=True, kw_only=True):
-    """Run the kernel of the main graph's node of this index."""
+    """Run the kernel of one node. `node`: its index in the main graph."""
 
     node: int
 
@@ -69,13 +69,13 @@ def segment(graph: onnx.GraphProto, places: Sequence[int]) -> SegmentStep:
     inputs = {value.name for value in graph.input}
     weights = {tensor.name for tensor in graph.initializer}
     weights |= {sparse.values.name for sparse in graph.sparse_initializer}
-    made = dict.fromkeys(name for i in places for name in graph.node[i].output if name)
+    computed = dict.fromkeys(name for i in places for name in graph.node[i].output if name)
     read = dict.fromkeys(name for i in places for name in reads_of(graph.node[i]))
-    outside = [name for name in read if name not in made]
+    outside = [name for name in read if name not in computed]
     return SegmentStep(
         nodes=tuple(places),
         inputs=tuple(name for name in outside if name not in weights or name in inputs),
-        outputs=tuple(made),
+        outputs=tuple(computed),
         initializers=tuple(name for name in outside if name in weights),
     )
 

@@ -158,9 +158,9 @@ def run(job: RunJob) -> RunReport:
 
 def _simulated(names: Iterable[str], bound: Sequence[ExecutionProvider]) -> Iterator[str]:
     """Yield the EPs that have no device of their own kind here, and so run on a simulator."""
-    known = {provider.name: provider for provider in bound}
+    providers = {provider.name: provider for provider in bound}
     for name in names:
-        provider = known.get(name) or (registry.bind(name, {}) if name != DEFAULT_EP else None)
+        provider = providers.get(name) or (registry.bind(name, {}) if name != DEFAULT_EP else None)
         if provider is None or (kind := provider.device_kind()) is None:
             continue
         if kind not in {each.device.type.name.lower() for each in provider.ep_devices()}:
@@ -172,12 +172,12 @@ def _specs(path: Path, dimensions: Mapping[str, int]) -> tuple[InputSpec, ...]:
     from epctx.graph.serde import reader
 
     specs = graph_inputs.specs(reader.read(path))
-    known = {name for spec in specs for name in spec.open.values()}
+    open_names = {name for spec in specs for name in spec.open.values()}
     for name in dimensions:
-        if name not in known:
+        if name not in open_names:
             raise UsageError(
                 f'no input has a dimension "{name}"',
-                remedy=did_you_mean(name, known),
+                remedy=did_you_mean(name, open_names),
                 code=Code.INPUT_MISFIT,
             )
     return tuple(spec.fixed(dimensions) for spec in specs)
@@ -208,7 +208,7 @@ def _cases(
         for name in ranges:
             if name not in {spec.name for spec in specs}:
                 raise UsageError(
-                    f'a range is given for "{name}", which is no input',
+                    f'a range is given for "{name}", which is not an input of the model',
                     remedy=did_you_mean(name, [spec.name for spec in specs]),
                     code=Code.INPUT_MISFIT,
                 )
@@ -234,11 +234,11 @@ def _measure(
     outputs = session.get_outputs()
     names = [arg.name for arg in outputs]
     times = []
-    found: list[object] = []
+    results: list[object] = []
     for _ in range(max(repeat, 1)):
         begun = time.perf_counter()
         try:
-            found = session.run(names, feeds)
+            results = session.run(names, feeds)
         except EpctxError:
             raise
         except Exception as error:  # onnxruntime's errors have no common base class
@@ -246,28 +246,28 @@ def _measure(
                 "the model fails on these inputs",
                 where=label,
                 why=first_line(error),
-                remedy="give inputs in the range that it expects: --range NAME=LOW,HIGH, "
+                remedy="give inputs in the range that the model expects: --range NAME=LOW,HIGH, "
                 "or --input FILE",
                 code=Code.INPUT_MISFIT,
             ) from error
         times.append(time.perf_counter() - begun)
 
-    return median(times), dict(_tensors(outputs, found))
+    return median(times), dict(_tensors(outputs, results))
 
 
-def _tensors(outputs: Sequence[NodeArg], found: Sequence[object]) -> Iterator[tuple[str, Array]]:
+def _tensors(outputs: Sequence[NodeArg], results: Sequence[object]) -> Iterator[tuple[str, Array]]:
     import numpy as np
 
     from epctx.inference import values
 
     names, kinds = [each.name for each in outputs], [each.type for each in outputs]
-    for name, value in values.flat(names, found, kinds):
+    for name, value in values.flat(names, results, kinds):
         if isinstance(value, np.ndarray | np.generic):
             yield name, np.asarray(value)
         elif value is not None:
             raise ModelError(
                 f"output {name!r} is a {type(value).__name__}, not a tensor",
-                remedy="run it with onnxruntime: of its kind there are no numbers to tell",
+                remedy="run the model with onnxruntime; epctx reports tensors only",
             )
 
 
@@ -304,7 +304,7 @@ def _save(path: Path, outputs: Mapping[str, Array]) -> None:
     from numpy.lib.format import write_array
 
     with StorageError.if_refused(
-        "cannot be written", file=str(path), remedy="give another file in --save"
+        "cannot be written", file=str(path), remedy="give another file with --save"
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
 

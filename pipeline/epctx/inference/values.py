@@ -33,7 +33,7 @@ _BEYOND_NUMPY: Final = {
     np.dtype(ml_dtypes.float8_e5m2fnuz): onnx.TensorProto.FLOAT8E5M2FNUZ,
 }
 _LISTED: Final = 8
-"""Number of a map's keys that a name lists."""
+"""Maximum number of a map's keys that a name lists."""
 _BY_ELEMENT_TYPE: Final = {element: dtype for dtype, element in _BEYOND_NUMPY.items()}
 
 
@@ -97,12 +97,12 @@ def flat(
             yield name, result
 
 
-def suffix(told: str, name: str) -> str | None:
+def suffix(flat_name: str, name: str) -> str | None:
     """Return the suffix that `flat` added to an output's name, "" if none; None if the name belongs
     to another output.
     """
-    rest = told.removeprefix(name)
-    return rest if told.startswith(name) and rest[:1] in ("", "[", "{") else None
+    rest = flat_name.removeprefix(name)
+    return rest if flat_name.startswith(name) and rest[:1] in ("", "[", "{") else None
 
 
 def _have_same_keys(rows: Sequence[object]) -> bool:
@@ -207,27 +207,27 @@ def check_feeds(
     Raises:
         UsageError: the feeds do not match the inputs.
     """
-    known = {arg.name: arg for arg in inputs}
+    args = {arg.name: arg for arg in inputs}
     for name, value in feeds.items():
-        if name not in known:
+        if name not in args:
             raise UsageError(
                 f"the model has no input {name!r}",
-                remedy=did_you_mean(name, known),
+                remedy=did_you_mean(name, args),
                 code=Code.INPUT_MISFIT,
             )
-        why = known[name].misfit(value)
+        why = args[name].misfit(value)
         if why is not None:
             raise UsageError(
-                f"input {name!r} does not fit",
+                f"the value of input {name!r} does not fit",
                 why=why,
-                remedy="feed what `get_inputs()` says",
+                remedy="feed the type and shape that `get_inputs()` returns",
                 code=Code.INPUT_MISFIT,
             )
-    missing = [name for name in known if name not in feeds and name not in overridable]
+    missing = [name for name in args if name not in feeds and name not in overridable]
     if missing:
         raise UsageError(
             f"inputs are missing: {', '.join(missing)}",
-            remedy="feed all that `get_inputs()` says",
+            remedy="feed every input that `get_inputs()` returns",
             code=Code.INPUT_MISFIT,
         )
 
@@ -238,11 +238,13 @@ def check_outputs(outputs: Sequence[NodeArg], names: Sequence[str] | None) -> li
     Raises:
         UsageError: the model does not have an output of this name.
     """
-    known = [arg.name for arg in outputs]
+    available = [arg.name for arg in outputs]
     for name in names or ():
-        if name not in known:
-            raise UsageError(f"the model has no output {name!r}", remedy=did_you_mean(name, known))
-    return list(names or known)
+        if name not in available:
+            raise UsageError(
+                f"the model has no output {name!r}", remedy=did_you_mean(name, available)
+            )
+    return list(names or available)
 
 
 def _type(of: onnx.TypeProto) -> str:

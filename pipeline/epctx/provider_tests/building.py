@@ -177,7 +177,7 @@ def open_session(
 
     def run(x: Array) -> Array:
         (y,) = loaded.pipeline.run(["y"], {"x": to_value(x)}, None)
-        found: Array = np.asarray(to_python(y))
-        return found
+        output: Array = np.asarray(to_python(y))
+        return output
 
     return run

@@ -85,7 +85,7 @@ class ExecutionProviderConformance:
 
     def create(self) -> ExecutionProvider:
         """Make a provider, as `epctx.execution_providers` does; a new object each time."""
-        raise NotImplementedError("say how to make the provider")
+        raise NotImplementedError("implement `create`, which makes the provider")
 
     @pytest.fixture
     def provider(self) -> ExecutionProvider:
@@ -106,12 +106,14 @@ class ExecutionProviderConformance:
             pytest.skip("it does not share contexts")
         return provider
 
-    def close_to(self, found: Array, wanted: Array) -> None:
+    def close_to(self, output: Array, reference: Array) -> None:
         """Fail unless the numbers are equal within `max_rel`."""
-        assert found.dtype == wanted.dtype and found.shape == wanted.shape
-        assert found.any() or not wanted.any(), "it is zero throughout, and should not be"
-        error = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max()
-        assert error <= self.max_rel * np.abs(wanted).max()
+        assert output.dtype == reference.dtype and output.shape == reference.shape
+        assert output.any() or not reference.any(), (
+            "all values are zero, but the expected values are not"
+        )
+        error = np.abs(output.astype(np.float64) - reference.astype(np.float64)).max()
+        assert error <= self.max_rel * np.abs(reference).max()
 
     # Names, fingerprint and capability.
 
@@ -282,9 +284,9 @@ class ExecutionProviderConformance:
         run = open_session(loading, built.path("m"))
         wanted = [run(feed(seed=seed)) for seed in range(4)]
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda i: run(feed(seed=i % 4)), range(64)))
-        for i, one in enumerate(found):
-            np.testing.assert_array_equal(one, wanted[i % 4])
+            outputs = list(pool.map(lambda i: run(feed(seed=i % 4)), range(64)))
+        for i, output in enumerate(outputs):
+            np.testing.assert_array_equal(output, wanted[i % 4])
 
     @pytest.mark.parametrize("how", CORRUPTIONS)
     def test_a_corrupt_binary_is_an_invalid_graph(
@@ -420,10 +422,10 @@ class ExecutionProviderConformance:
         nowhere.mkdir()
         shared = SharedContexts()
         loading.load(built.nodes["a"], built.folder, shared)
-        left = dict(shared.graphs)
+        remaining = dict(shared.graphs)
         with pytest.raises(InvalidGraph):
             loading.load([*built.nodes["b"], *built.nodes["a"]], nowhere, shared)
-        assert shared.graphs == left
+        assert shared.graphs == remaining
 
     def test_sessions_that_share_compute_what_their_sources_do(
         self, sharing: ExecutionProvider, loading: ExecutionProvider, tmp_path: Path

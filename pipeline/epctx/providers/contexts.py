@@ -25,7 +25,7 @@ K = TypeVar("K")
 
 _SHIP = (
     "ship the context binary with the model, at the same place beside it; "
-    "`epctx inspect --files` lists what belongs together"
+    "`epctx inspect --files` lists the files of a model"
 )
 BUILD_AGAIN = "build the model again, and ship it with the context binary of the same build"
 
@@ -88,8 +88,8 @@ def binary_of(node: EPContextNode, folder: Path | None) -> DataFile | None:
         raise InvalidGraph(
             f"the context binary {path!r} cannot be found: the model was loaded from bytes",
             where=where,
-            remedy="set the session option ep.context_file_path to where the model would be; "
-            "the context binary is looked for in its folder",
+            remedy="set the session option ep.context_file_path to the path of the model file; "
+            "epctx looks for the context binary in the folder of that path",
         )
     return open_binary(folder, path, where=f"{where} of a model in {folder}")
 
@@ -106,7 +106,7 @@ def _itself(node: EPContextNode, graph: Any) -> Any:
 
 def _absent(node: EPContextNode, seen: Sequence[Mapping[str, object]]) -> InvalidGraph:
     return InvalidGraph(
-        f"its graph {node.partition_name!r} is in no context of the model, as it was built",
+        f"no context of the model has the graph {node.partition_name!r} of the same build",
         node=node.name,
         remedy=BUILD_AGAIN,
     )
@@ -145,7 +145,7 @@ def load(
     """
     contexts: dict[tuple[int, bytes | None], Mapping[str, G]] = {}
     taken: dict[str, G] = {}
-    found: list[G] = []
+    graphs: list[G] = []
 
     def find(node: EPContextNode) -> G:
         seen = []
@@ -164,8 +164,8 @@ def load(
             own = shared.take(key(node)) if shared is not None else None
             if isinstance(own, kind):
                 taken[key(node)] = own
-            found.append(own if isinstance(own, kind) else find(node))
-        kernels = [make(node, graph) for node, graph in zip(nodes, found, strict=True)]
+            graphs.append(own if isinstance(own, kind) else find(node))
+        kernels = [make(node, graph) for node, graph in zip(nodes, graphs, strict=True)]
     except BaseException:
         _leave(taken.items(), shared)
         raise

@@ -139,8 +139,8 @@ def _try(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], shapes: Shape
     from epctx.graph.soundness import session_error
     from epctx.providers import question
 
-    asked = question.make(model, node, used, shapes=shapes)
-    return session_error(types.to_proto(asked).SerializeToString())
+    probe = question.make(model, node, used, shapes=shapes)
+    return session_error(types.to_proto(probe).SerializeToString())
 
 
 def _used(node: ir.Node) -> list[ir.Value]:
@@ -199,7 +199,7 @@ def _explain(text: str, node: ir.Node) -> str:
 def _remedy(node: ir.Node) -> str:
 
     if is_epcontext(node):
-        return "build from the model that this EPContext model was made of"
+        return "build from the source model of this EPContext model"
     return (
         "let an execution provider of the group take it (is it excluded?), or export the model "
         "with an operator, an opset and types that ONNX Runtime supports"

@@ -72,10 +72,10 @@ def _weights(body: ir.Graph) -> Iterator[ir.Value]:
             value, tensor = node.outputs[0], held.as_tensor()
             if _is_weight(value, tensor):
                 shape = ir.Shape(tensor.shape.numpy())
-                known = ir.Value(type=ir.TensorType(tensor.dtype), shape=shape)
-                uses.replace_all(value, known)
+                replacement = ir.Value(type=ir.TensorType(tensor.dtype), shape=shape)
+                uses.replace_all(value, replacement)
                 body.remove(node)
-                yield known
+                yield replacement
 
 
 def _is_weight(value: ir.Value, tensor: ir.TensorProtocol | None) -> bool:

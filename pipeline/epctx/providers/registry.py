@@ -35,7 +35,7 @@ def create(spec: ProviderSpec) -> ExecutionProvider:
     """Return the EP that `spec` names, bound to its options.
 
     Raises:
-        ProviderUnavailable: no package brings the EP, or its package cannot be loaded.
+        ProviderUnavailable: no package provides the EP, or its package cannot be loaded.
         ManifestError: the EP refuses the options.
     """
     try:
@@ -66,7 +66,9 @@ def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
         raise _unloadable(entry, error, _import_remedy(entry, error)) from error
     except (Exception, SystemExit) as error:
         raise _unloadable(
-            entry, error, f"report it to who makes {package_of(entry)}, or uninstall that package"
+            entry,
+            error,
+            f"report it to the maker of {package_of(entry)}, or uninstall that package",
         ) from error
 
 
@@ -90,10 +92,10 @@ def check_hidden() -> None:
                 code=Code.ENVIRONMENT,
             )
         if not builtin.offers(name, {}):
-            known = sorted({*names(), *builtin.known()})
+            candidates = sorted({*names(), *builtin.known()})
             raise UsageError(
-                f"{plugins.HIDE} names {name!r}, which is no execution provider here",
-                remedy=did_you_mean(name, known),
+                f"{plugins.HIDE} names {name!r}, which is not a known execution provider",
+                remedy=did_you_mean(name, candidates),
                 code=Code.ENVIRONMENT,
             )
 
@@ -155,30 +157,30 @@ def _entries() -> Mapping[str, Sequence[EntryPoint]]:
 @functools.lru_cache(maxsize=8)
 def _entries_on(path: tuple[str, ...]) -> Mapping[str, Sequence[EntryPoint]]:
     # Reading every package's metadata takes longer than opening a small session.
-    found: dict[str, list[EntryPoint]] = {}
+    entries_by_name: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=ENTRY_POINTS):
-        entries = found.setdefault(entry.name, [])
+        entries = entries_by_name.setdefault(entry.name, [])
         if entry.value not in [known.value for known in entries]:
             entries.append(entry)
-    return found
+    return entries_by_name
 
 
 def entry_of(name: str) -> EntryPoint:
     """Return the entry point that leads to the EP of this name; it is not loaded.
 
     Raises:
-        ProviderUnavailable: no package brings the EP, or several do.
+        ProviderUnavailable: no package provides the EP, or several do.
     """
     entries = _entries().get(name)
     if entries is None:
         raise ProviderUnavailable(
             f"the execution provider {name!r} is not installed",
-            remedy=f"{did_you_mean(name, names())} (or install the package that brings it)",
+            remedy=f"{did_you_mean(name, names())} (or install the package that provides it)",
             code=Code.NOT_INSTALLED,
         )
     if len(entries) > 1:
         raise ProviderUnavailable(
-            f"several packages bring the execution provider {name!r}: "
+            f"several packages provide the execution provider {name!r}: "
             + ", ".join(sorted(map(package_of, entries))),
             remedy="uninstall all but one of them",
             code=Code.PACKAGES_CLASH,

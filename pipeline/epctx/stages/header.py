@@ -48,7 +48,7 @@ def require_source(proto: onnx.ModelProto, *, where: str) -> None:
                 "is compiled already",
                 where=where,
                 why=f"it has EPContext nodes, the first is {protos.describe(node)}",
-                remedy="build from the model that this EPContext model was made of",
+                remedy="build from the source model of this EPContext model",
                 code=Code.COMPILED_ALREADY,
             )
 

@@ -118,11 +118,11 @@ def test_eps_are_named_with_their_options(tmp_path: Path) -> None:
         (["--provider", "ReferenceExecutionProvider", "--option", "a"], 2, "NAME=VALUE"),
         (["--range", "x=1"], 2, "two numbers"),
         (["--range", "x=2,1"], 2, "x"),
-        (["--range", "z=0,1"], 2, "no input"),
+        (["--range", "z=0,1"], 2, "not an input of the model"),
         (["--dimension", "x=0"], 2, "is not a size"),
         (["--save", "out.txt"], 2, ".npz"),
         (["--input", "absent.npz"], 2, "absent.npz"),
-        (["--input", "file.txt"], 4, "not a file of inputs"),
+        (["--input", "file.txt"], 4, "not a file of model inputs"),
     ],
     ids=str,
 )
@@ -141,7 +141,7 @@ def test_what_cannot_be_is_told(
     [
         ("QNNExecutionProvder", 5, 'did you mean "QNNExecutionProvider"?'),
         ("TensorrtExecutionProvider", 5, "has no TensorrtExecutionProvider"),
-        ("OpenVINOExecutionProvider", 5, "its devices are hidden"),
+        ("OpenVINOExecutionProvider", 5, "hides its devices"),
         ("QNNExecutionProvider,soc_modl=60", 3, 'did you mean "soc_model"?'),
         ("QNNExecutionProvider,soc_model=abc", 3, "write, for example, 60"),
         ("TensorrtExecutionProvider,trt_fp17_enable=1", 3, 'did you mean "trt_fp16_enable"?'),

@@ -155,7 +155,7 @@ class TestProviders:
             path, providers=[REFERENCE, REFERENCE], provider_options=[one, two]
         )
         assert_close(separate.run(None, {"x": X}), wanted(mlp()))
-        with pytest.raises(InvalidGraph, match="is for source 'two', the EPs of this session"):
+        with pytest.raises(InvalidGraph, match="is for source 'two', but the EPs of this session"):
             InferenceSession(path, providers=[(REFERENCE, one), "CPUExecutionProvider"])
         with pytest.raises(InvalidGraph, match="no installed EP accepts by default") as raised:
             InferenceSession(path)

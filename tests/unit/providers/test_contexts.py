@@ -57,7 +57,7 @@ def test_a_context_is_read_once_for_all_nodes_and_the_rest_is_left() -> None:
 
 def test_a_failed_load_takes_nothing() -> None:
     shared = sharing(a="graph a")
-    with pytest.raises(InvalidGraph, match="'unknown' is in no context of the model"):
+    with pytest.raises(InvalidGraph, match="no context of the model has the graph 'unknown'"):
         load([node("a"), node("unknown")], shared, Reader())
     assert shared.graphs == {"a": "graph a"}
 

@@ -69,7 +69,7 @@ def test_a_folder_of_onnx_test_data_is_one_sample(model: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"z": np.zeros(1)}, 'it names "z", which is no input'),
+        ({"z": np.zeros(1)}, 'it names "z", which is not an input of the model'),
         ({"x": np.zeros((3, 1), np.float32)}, "it has shape [3, 1] for input 'x'"),
         ({"x": np.zeros((1, 3))}, "it has float64 for input 'x', which is float32"),
         ({"x": np.array([[0, np.nan, 1]], np.float32)}, "its input 'x' is nan at [0, 1]"),

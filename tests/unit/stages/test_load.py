@@ -282,7 +282,7 @@ class TestBroken:
         message = _refused(path)
         assert "is compiled already: it has EPContext nodes" in message
         assert "node 'n'" in message
-        assert "build from the model that this EPContext model was made of" in message
+        assert "build from the source model of this EPContext model" in message
 
     def test_a_newer_opset_than_onnxruntime_reads(self, tmp_path: Path) -> None:
         proto = _parsed("g (float[2] x) => (float[2] z) { z = Relu(x) }")

@@ -1,1 +1,1 @@
-"""An execution provider of its own: elementwise operators and MatMul, by numpy."""
+"""The delegate, an execution provider that runs elementwise operators and MatMul with numpy."""

@@ -1,8 +1,8 @@
-"""What the delegate runs, and its context binary: programs, and each weight once.
+"""The delegate's programs, and its context binary, which stores each weight once.
 
 offset  size
 0       8     b"DELEGAT1": the format and its version
-8       32    SHA-256 of all that follows
+8       32    SHA-256 of everything after it
 40      8     n, the size of the header, little-endian
 48      n     header: JSON, a list of `Program`
 ...           zeros up to a multiple of 64; then the weights, each at a multiple of 64 from here
@@ -37,7 +37,7 @@ OPERATORS: Mapping[str, Callable[..., Array]] = {
 
 
 class Weight(msgspec.Struct, frozen=True):
-    """Where a weight is, in bytes from the first one, and what it is."""
+    """A stored weight. `offset`: in bytes from the start of the first weight."""
 
     offset: int
     dtype: Literal["float16", "float32"]
@@ -46,7 +46,7 @@ class Weight(msgspec.Struct, frozen=True):
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A compiled partition. A step is an operator, the values that it reads, the one it makes."""
+    """A compiled partition. A step has an operator, the names of its inputs and of its output."""
 
     name: str
     inputs: tuple[str, ...]
@@ -56,12 +56,12 @@ class Program(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Of all of it: an EPContext node says by this which program it was built with."""
+        """SHA-256 of the program; an EPContext node names its program by this."""
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
 
 class Weights:
-    """The weights of a context, equal ones stored once, whichever program they are of."""
+    """The weights of all programs of a context. Equal weights are stored once."""
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
@@ -80,11 +80,11 @@ class Weights:
 
 
 class Kernel:
-    """A loaded program, over the mapped binary: `epctx.providers.base.Kernel`."""
+    """A loaded program, with weights in the mapped binary: `epctx.providers.base.Kernel`."""
 
     def __init__(self, program: Program, stored: memoryview) -> None:
         if unknown := {operator for operator, _, _ in program.steps} - OPERATORS.keys():
-            raise ValueError(f"there are no operators {', '.join(sorted(unknown))}")
+            raise ValueError(f"the delegate has no operators {', '.join(sorted(unknown))}")
         self.program = program
         self._weights = {
             name: np.frombuffer(
@@ -94,18 +94,18 @@ class Kernel:
         }
 
     def compute(self, inputs: Sequence[ort.OrtValue]) -> Sequence[ort.OrtValue]:
-        """Run it in float32. Nothing is kept: it is called from many threads."""
+        """Run the program in float32. Stateless, since many threads call it."""
         values = {name: np.asarray(w, np.float32) for name, w in self._weights.items()}
         values |= {n: v.numpy() for n, v in zip(self.program.inputs, inputs, strict=True)}
-        with np.errstate(all="ignore"):  # infinities are results like others
+        with np.errstate(all="ignore"):  # infinities are valid results
             for operator, reads, makes in self.program.steps:
-                found = OPERATORS[operator](*(values[name] for name in reads))
-                values[makes] = np.asarray(found, np.float32, order="C")
+                output = OPERATORS[operator](*(values[name] for name in reads))
+                values[makes] = np.asarray(output, np.float32, order="C")
         return [ort.OrtValue.ortvalue_from_numpy(values[name]) for name in self.program.outputs]
 
 
 def encode(programs: Sequence[Program], weights: Weights) -> Iterator[bytes | memoryview]:
-    """The context binary in pieces, so that it is never in memory as a whole."""
+    """Yield the context binary in pieces, so that it is never in memory as a whole."""
     header = msgspec.json.encode(programs, order="deterministic")
 
     def rest() -> Iterator[bytes | memoryview]:
@@ -123,19 +123,19 @@ def encode(programs: Sequence[Program], weights: Weights) -> Iterator[bytes | me
 
 
 def decode(data: memoryview, *, where: str) -> list[Kernel]:
-    """The programs of a context binary, over `data`: no weight is copied.
+    """Return a kernel for each program of a context binary, without copying weights.
 
     Raises:
-        InvalidGraph: it is not exactly what was written.
+        InvalidGraph: the binary is damaged, or is not a delegate binary.
     """
     again = "copy it again from where it was built, or build it again"
     if data[:8] != MAGIC or data[8:40] != hashlib.sha256(data[40:]).digest():
-        raise InvalidGraph("is no delegate binary, or damaged", where=where, remedy=again)
+        raise InvalidGraph("is not a delegate binary, or is damaged", where=where, remedy=again)
     size = int.from_bytes(data[40:48], "little")
     try:
         programs = msgspec.json.decode(data[48 : 48 + size], type=list[Program])
         return [Kernel(program, data[_aligned(48 + size) :]) for program in programs]
-    except ValueError as error:  # nonsense under a sound checksum; msgspec's errors are such, too
+    except ValueError as error:  # invalid content with a valid checksum; msgspec's errors too
         raise InvalidGraph("is broken", where=where, why=str(error), remedy=again) from error
 
 

@@ -19,7 +19,7 @@ LABEL = "delegate"
 
 
 class DelegateExecutionProvider(base.ExecutionProvider):
-    """Compiles the nodes that it knows into programs, and runs them.
+    """Compiles supported nodes into programs, and runs the programs.
 
     Args:
         options: validated against schemas/DelegateExecutionProvider.options.json.
@@ -34,19 +34,19 @@ class DelegateExecutionProvider(base.ExecutionProvider):
         self._stored = np.float16 if options.get("precision") == "fp16" else np.float32
 
     def fingerprint(self) -> base.Fingerprint:
-        """Return what changes the bytes besides this code and the options, which epctx knows."""
+        """Return facts that change the bytes, except this code and the options."""
         return base.Fingerprint(toolchain={"format": VERSION, "numpy": np.__version__})
 
     def tolerance(self, precision: str, dtype: str) -> Tolerance:
-        """Return how exact its numbers are. Optional, as all that has a default in `base`."""
+        """Return the tolerance of its outputs. Optional, like every method with a default."""
         return Tolerance(cosine_min=0.9999, max_rel=1e-2 if self._stored is np.float16 else 1e-5)
 
     def get_capability(self, model: ir.Model) -> base.Capability:
-        """Take every node that it can run; say of the others why not, for the build's report."""
+        """Take every supported node; give a reason for each other node, for the build report."""
         return base.Capability.by(model, _refusal)
 
     def open_workspace(self, session_group: base.SessionGroupSpec) -> base.Workspace:
-        """Open what the models of one session group are compiled into."""
+        """Open the workspace into which the models of one session group are compiled."""
         return DelegateWorkspace(session_group, self._stored)
 
     def load(
@@ -55,7 +55,7 @@ class DelegateExecutionProvider(base.ExecutionProvider):
         folder: Path | None,
         shared: base.SharedContexts | None,
     ) -> Sequence[base.Kernel]:
-        """Return a kernel for each node: from the shared workspace, else from its binary."""
+        """Return a kernel for each node, from the shared workspace or from the node's binary."""
 
         def read(primary: EPContextNode) -> dict[str, Kernel]:
             data = contexts.content_of(primary, folder)
@@ -75,34 +75,36 @@ class DelegateWorkspace(base.Workspace):
     def compile(
         self, model: PartitionedModel, partitions: Sequence[Partition]
     ) -> Sequence[base.Replacement]:
-        """Make a program of each partition. The first node refers to the binary."""
+        """Compile each partition into a program. The first node refers to the binary."""
         stem = f"{self._spec.node_name_prefix}{model.name}_{LABEL}"
-        made = [self._lower(part, f"{stem}_{number}") for number, part in enumerate(partitions)]
-        self._programs += made
+        programs = [self._lower(part, f"{stem}_{number}") for number, part in enumerate(partitions)]
+        self._programs += programs
         context = self._binary.encode()
         if self._spec.embed_mode:
-            context = b"".join(encode(made, self._weights))
-        nodes = [self._node(program, context if program is made[0] else None) for program in made]
+            context = b"".join(encode(programs, self._weights))
+        nodes = [
+            self._node(program, context if program is programs[0] else None) for program in programs
+        ]
         return [
             contexts.replace_by_node(model.model, partition, node)
             for partition, node in zip(partitions, nodes, strict=True)
         ]
 
     def finish(self) -> Sequence[base.ContextBinary]:
-        """Return the binary, if anything was compiled and it is not embedded."""
+        """Return the binary; an empty list if it is embedded or nothing was compiled."""
         if self._spec.embed_mode or not self._programs:
             return ()
         programs, weights = self._programs, self._weights
         return [base.ContextBinary(name=self._binary, chunks=lambda: encode(programs, weights))]
 
     def close(self) -> None:
-        """Forget everything: the next session starts afresh."""
+        """Drop all programs and weights."""
         self._programs: list[Program] = []
         self._weights = Weights()
 
     @property
     def _binary(self) -> str:
-        return f"{self._spec.models[0]}_{LABEL}.bin"  # the first model of the group names it
+        return f"{self._spec.models[0]}_{LABEL}.bin"  # the group's first model names the binary
 
     def _lower(self, partition: Partition, name: str) -> Program:
         weights = {}
@@ -122,7 +124,7 @@ class DelegateWorkspace(base.Workspace):
             name=program.name,
             inputs=program.inputs,
             outputs=program.outputs,
-            main_context=0 if context is None else 1,  # 0: it is in another node's context
+            main_context=0 if context is None else 1,  # 0: the program is in another node's context
             ep_cache_context=context,
             embed_mode=self._spec.embed_mode,
             ep_sdk_version=VERSION,
@@ -136,7 +138,7 @@ def _refusal(node: ir.Node) -> str | None:
     if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
         return "the delegate has no such operator"
     if node.attributes:
-        return "the delegate knows no attributes"
+        return "the delegate supports no attributes"
     if any(v is None or v.dtype != ir.DataType.FLOAT for v in (*node.inputs, *node.outputs)):
         return "the delegate computes float32 only"
     return None

@@ -35,7 +35,7 @@ _PLUGIN_KEYS: Final = frozenset(
     {"library", "package", "registration", "device_type", "device_name", "device_index"}
 )
 _KINDS: Final = ("CPU", "GPU", "NPU")
-_BUILT_INTO: Final = "install {} in the place of onnxruntime"
+_BUILT_INTO: Final = "install {} instead of onnxruntime"
 _INSTALL: Final = {
     "TensorrtExecutionProvider": _BUILT_INTO.format("onnxruntime-gpu"),
     "NvTensorRTRTXExecutionProvider": "install onnxruntime-ep-nv-tensorrt-rtx beside onnxruntime, "
@@ -152,7 +152,7 @@ class PluginProvider(OrtProvider):
         folder = self._library.parent
         with ProviderUnavailable.if_refused(
             f"{folder}, with the library of {self.name}, cannot be listed",
-            remedy="let yourself read that folder, or put the library into one of its own",
+            remedy="allow yourself to read that folder, or move the library to a folder of its own",
         ):
             beside = [path for path in sorted(folder.iterdir()) if packages.is_library(path)]
         own = dict.fromkeys((self._library, *beside))
@@ -187,7 +187,7 @@ def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
     """Return the plugin's library, and the version of its package."""
     if ("library" in own) == ("package" in own):
         raise ManifestError(
-            "a plugin EP needs plugin.library or plugin.package, one of them",
+            "a plugin EP needs either plugin.library or plugin.package",
             remedy="write the path of its library, or the name of its Python package",
         )
     if "library" in own:

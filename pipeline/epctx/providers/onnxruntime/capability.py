@@ -187,21 +187,23 @@ def left_by_log(
     named = {name_of(node): node for node in partition.nodes}
     refused = {named[name]: why for name, why in reasons.items() if name in named}
     helpless = [node for node, why in refused.items() if not why.remedy]
-    found = remedies(model, helpless, provider)
-    return {node: replace(why, remedy=found.get(node, why.remedy)) for node, why in refused.items()}
+    remedy_of = remedies(model, helpless, provider)
+    return {
+        node: replace(why, remedy=remedy_of.get(node, why.remedy)) for node, why in refused.items()
+    }
 
 
 def left_one_by_one(
     model: ir.Model, partition: Partition, provider: OrtEp
 ) -> Mapping[ir.Node, str]:
     """Return the nodes that the EP does not take as a model of the one node."""
-    known: dict[Hashable, bool] = {}
+    takes: dict[Hashable, bool] = {}
     for node in partition.nodes:
         kind = kind_of(node)
-        if kind not in known:
-            known[kind] = _takes(model, node, provider)
+        if kind not in takes:
+            takes[kind] = _takes(model, node, provider)
     why = f"{provider.name} did not take it, and does not say why"
-    return {node: why for node in partition.nodes if not known[kind_of(node)]}
+    return {node: why for node in partition.nodes if not takes[kind_of(node)]}
 
 
 def _takes(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
@@ -224,12 +226,12 @@ def remedies(model: ir.Model, nodes: Sequence[ir.Node], provider: OrtEp) -> Mapp
     Args:
         model: the model; it is not changed, and its weights are not read.
     """
-    known: dict[Hashable, str] = {}
+    remedy_of: dict[Hashable, str] = {}
     for node in nodes:
         kind = kind_of(node)
-        if kind not in known:
-            known[kind] = _remedy(model, node, provider)
-    return {node: known[kind_of(node)] for node in nodes if known[kind_of(node)]}
+        if kind not in remedy_of:
+            remedy_of[kind] = _remedy(model, node, provider)
+    return {node: remedy_of[kind_of(node)] for node in nodes if remedy_of[kind_of(node)]}
 
 
 def _remedy(model: ir.Model, node: ir.Node, provider: OrtEp) -> str:
@@ -241,7 +243,7 @@ def _remedy(model: ir.Model, node: ir.Node, provider: OrtEp) -> str:
         for old, new in () if _takes_file(path, provider) else _changes(node):
             if _retype(path, old, new) and _takes_file(path.with_stem("retyped"), provider):
                 return (
-                    f"another data type: {provider.name} says that it takes it with "
+                    f"another data type: {provider.name} says that it takes this node with "
                     f"{new.name.lower()} in place of {old.name.lower()}"
                 )
         if _inline(path, node) and _takes_file(path.with_stem("inlined"), provider):
@@ -291,10 +293,10 @@ def _inline(path: Path, node: ir.Node) -> bool:
     """Write a copy of the model with the node expanded to its ONNX function body. False if it has
     none.
     """
-    known = node.version or onnx.defs.onnx_opset_version()
-    if not onnx.defs.has(node.op_type, known, node.domain):
+    version = node.version or onnx.defs.onnx_opset_version()
+    if not onnx.defs.has(node.op_type, version, node.domain):
         return False
-    if not _bodies(onnx.defs.get_schema(node.op_type, known, node.domain)):
+    if not _bodies(onnx.defs.get_schema(node.op_type, version, node.domain)):
         return False
     named = [(node.domain, node.op_type)]
     try:
@@ -339,7 +341,7 @@ def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
                 node=name_of(node),
                 why=soundness.words(error.reason),
                 remedy="give `dimensions` and `shapes` that all branches fit, or export the model "
-                "with the branch alone that they are for",
+                "with only the branch that these sizes are for",
             ) from error
 
 
@@ -402,8 +404,8 @@ def part_of(node: ir.Node) -> Partition:
 
 
 def _made_in(graph: ir.Graph) -> list[ir.Value]:
-    made = [value for node in graph for value in node.outputs]
-    return [*made, *graph.inputs, *graph.initializers.values()]
+    values = [value for node in graph for value in node.outputs]
+    return [*values, *graph.inputs, *graph.initializers.values()]
 
 
 def _leave_out_weights(model: ir.Model, folder: Path) -> None:

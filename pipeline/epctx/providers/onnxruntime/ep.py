@@ -85,7 +85,7 @@ class OrtEp(ExecutionProvider):
     ) -> Sequence[Kernel]:
         """Raise an error, since onnxruntime runs the EP's nodes (`native`)."""
         raise EpctxError(
-            f"{self.name} was asked for kernels, but onnxruntime runs its nodes",
+            f"{self.name} cannot make kernels, since onnxruntime runs its nodes",
             remedy="report it as a bug of epctx",
         )
 
@@ -123,7 +123,7 @@ class OrtEp(ExecutionProvider):
         """End a sharing group whose last session was never made. The current folder is scratch."""
 
     def refuse_prefix(self, *, several_graphs: bool) -> str | None:
-        """Return why `node_name_prefix` cannot be carried out; None if it can."""
+        """Return why `node_name_prefix` cannot be applied; None if it can."""
         return None
 
     def place_prefix(self, node: ir.Node, prefix: str) -> None:

@@ -101,9 +101,9 @@ def write_model(model: ir.Model, path: Path) -> None:
     except CompileError as error:
         raise ModelError(
             error.what,
-            why="as the execution provider must get it",
-            remedy="with `optimize: basic`, constants in nodes become initializers, which may be "
-            "larger; where sharing needs the weights inside the model, do not share",
+            why="epctx must write this model for the execution provider",
+            remedy="set `optimize: basic`, which turns constants in nodes into initializers, which "
+            "may be larger; if sharing needs the weights inside the model, do not share",
         ) from error
     with path.open("wb") as stream:
         for piece in pieces:
@@ -188,7 +188,7 @@ def read_fragment(
             raise CompileError(
                 f"EPContext node {node.name!r} has the source {source!r}",
                 where=f"{provider}, {path.name}",
-                why=f"this execution provider's are {', '.join(sorted(sources))}",
+                why=f"this execution provider's sources are {', '.join(sorted(sources))}",
                 remedy=_REPORT,
             )
     return model
@@ -205,9 +205,9 @@ def _take_source_tensors(model: ir.Model, partition: Partition) -> None:
     So the weights of nodes that stay on the CPU are references again, and ONNX Runtime's external
     file is no longer needed.
     """
-    known = {value.name: value.const_value for value in partition.initializers}
+    originals = {value.name: value.const_value for value in partition.initializers}
     for name, value in model.graph.initializers.items():
-        tensor = known.get(name)
+        tensor = originals.get(name)
         copy = value.const_value
         if (
             tensor is not None
@@ -221,16 +221,16 @@ def _describe_outputs(model: ir.Model, partition: Partition, *, provider: str) -
     """Set the type and shape of every output; those of an EPContext node are required
     (section 14).
     """
-    source: Mapping[str | None, ir.Value] = {
+    originals: Mapping[str | None, ir.Value] = {
         value.name: value for node in partition.nodes for value in node.outputs
     }
     for node in model.graph:
         for value in node.outputs:
-            known = source.get(value.name)
-            if value.type is None and known is not None:
-                value.type = known.type
-            if value.shape is None and known is not None and known.shape is not None:
-                value.shape = known.shape.copy()
+            original = originals.get(value.name)
+            if value.type is None and original is not None:
+                value.type = original.type
+            if value.shape is None and original is not None and original.shape is not None:
+                value.shape = original.shape.copy()
             bare = value.name and (value.type is None or value.shape is None)
             if bare and epcontext.is_epcontext(node):
                 raise CompileError(
@@ -261,12 +261,12 @@ def nodes_of_context(model: ir.Model, main: ir.Node) -> list[ir.Node]:
     main node.
     """
     nodes = context_nodes(model)
-    found = [main]
+    members = [main]
     for node in nodes[nodes.index(main) + 1 :]:
         if epcontext.EPContextNode.from_ir(node).main_context:
             break
-        found.append(node)
-    return found
+        members.append(node)
+    return members
 
 
 def left_on_cpu(model: ir.Model, nodes: Iterable[ir.Node]) -> Sequence[ir.Node]:
@@ -276,11 +276,11 @@ def left_on_cpu(model: ir.Model, nodes: Iterable[ir.Node]) -> Sequence[ir.Node]:
     """
     stayed = [node for node in model.graph if not epcontext.is_epcontext(node)]
     names = {node.name for node in stayed}
-    made = {value.name for node in stayed for value in node.outputs if value.name}
+    outputs = {value.name for node in stayed for value in node.outputs if value.name}
     return [
         node
         for node in nodes
-        if (node.name in names if node.name else any(v.name in made for v in node.outputs))
+        if (node.name in names if node.name else any(v.name in outputs for v in node.outputs))
     ]
 
 
@@ -303,20 +303,20 @@ class Binaries:
         self.graphs: list[Mapping[str, Sequence[BinaryGraph]]] = []
         self._written: dict[str, str] = {}  # final name to the name given by the EP
 
-    def name(self, made: ir.Model) -> None:
+    def name(self, fragment: ir.Model) -> None:
         """Rename the binaries that a fragment refers to, inside the fragment, to their final names.
 
         The first binary becomes `[first model]_[ep].bin`, with or without a prefix by the EP;
         further binaries get a number. The files are renamed when they are written out. The EPs find
         a renamed binary (real-eps.md section 14).
         """
-        known = {written: final for final, written in self._written.items()}
-        for written in binaries_of(made):
-            if written not in known:
-                ending = f"_{len(known)}" if known else ""
-                known[written] = f"{self._first}{ending}_{self._provider.label}.bin"
-                self._written[known[written]] = written
-        rename_binaries(made, known)
+        final_names = {written: final for final, written in self._written.items()}
+        for written in binaries_of(fragment):
+            if written not in final_names:
+                ending = f"_{len(final_names)}" if final_names else ""
+                final_names[written] = f"{self._first}{ending}_{self._provider.label}.bin"
+                self._written[final_names[written]] = written
+        rename_binaries(fragment, final_names)
 
     def collect(self, fragments: Sequence[ir.Model], *, shared: bool) -> list[ContextBinary]:
         """Return all binaries, each checked against the nodes that refer to it.
@@ -330,9 +330,9 @@ class Binaries:
                 model.
         """
         nodes: dict[str, list[ir.Node]] = {}
-        for made in fragments:
-            for name in binaries_of(made):
-                nodes.setdefault(name, []).extend(context_nodes(made))
+        for fragment in fragments:
+            for name in binaries_of(fragment):
+                nodes.setdefault(name, []).extend(context_nodes(fragment))
         self._require_files(list(nodes), shared=shared)
         for name in nodes:
             self._provider.canonicalize(self._path(name))
@@ -350,8 +350,8 @@ class Binaries:
         Raises:
             CompileError: a context does not match its nodes.
         """
-        for number, made in enumerate(fragments):
-            for node in context_nodes(made):
+        for number, fragment in enumerate(fragments):
+            for node in context_nodes(fragment):
                 context = EPContextNode.from_ir(node)
                 if context.main_context and context.ep_cache_context:
                     path = self._folder / f"{number}.embedded"
@@ -361,7 +361,7 @@ class Binaries:
                         node.attributes["ep_cache_context"] = ir.Attr(
                             "ep_cache_context", ir.AttributeType.STRING, payload
                         )
-                    self._check(path, nodes_of_context(made, node))
+                    self._check(path, nodes_of_context(fragment, node))
 
     def _check(self, path: Path, nodes: Sequence[ir.Node]) -> None:
         self._provider.check_binary(path, nodes)
@@ -373,7 +373,10 @@ class Binaries:
             if not path.is_file() or not path.stat().st_size:
                 raise self._wrong(f"a model refers to {path.name}, which is missing or empty")
         if shared and len(names) != 1:
-            raise self._wrong(f"the sessions that share refer to {', '.join(names) or 'none'}")
+            raise self._wrong(
+                "sessions that share one context must refer to one binary, not "
+                + (", ".join(names) or "none")
+            )
         stray = {path.name for path in self._folder.glob("*.bin")} - set(self._written.values())
         if stray:
             raise self._wrong(f"no model refers to {', '.join(sorted(stray))}")
@@ -383,7 +386,7 @@ class Binaries:
 
     def _wrong(self, why: str) -> CompileError:
         return CompileError(
-            f"{self._provider.name} did not write the context binaries that it owes",
+            f"{self._provider.name} did not write the expected context binaries",
             where=f"session group of model {self._first}",
             why=why,
             remedy="report it with the models and the versions of onnxruntime and of the EP",

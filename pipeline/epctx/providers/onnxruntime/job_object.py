@@ -158,7 +158,7 @@ class JobObject:
                 raise failure
 
     def _of(self, handle: int | None) -> int:
-        if handle is None:  # what ctypes makes of NULL
+        if handle is None:  # ctypes turns NULL into None
             raise self._system.failure()
         return handle
 

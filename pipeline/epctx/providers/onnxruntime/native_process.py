@@ -24,7 +24,7 @@ _LIKELY: Final = {
     "SIGABRT": "an assertion of the SDK, or an exception that nobody caught",
     "SIGFPE": "an integer division by zero: does a tensor have a dimension of 0?",
     "SIGILL": "an instruction that this CPU does not have",
-    "SIGKILL": "by the system, which does so when memory runs out",
+    "SIGKILL": "which the system sends when memory runs out",
     "SIGSEGV": "an invalid memory access",
     "SIGBUS": "a mapped file that became shorter, or a full disk",
 }
@@ -41,7 +41,7 @@ _WINDOWS: Final = {
 
 
 def describe_end(code: int) -> str | None:
-    """Describe a crash, as in `ended by SIGFPE (an integer division by zero: ...)`; None for a
+    """Describe a crash, as in `ended by SIGFPE, an integer division by zero: ...`; None for a
     normal exit.
 
     Args:
@@ -148,8 +148,8 @@ class NativeProcess(subprocess.Popen[bytes]):
         self.end_rest()
 
     def end_rest(self) -> None:
-        """End the processes that this process left behind. Call soon after its end: its id may be
-        reused.
+        """End the processes that this process left behind. Call this soon after its end, before its
+        id is reused.
 
         On Windows these are the processes of its job; elsewhere those of its process group, which
         exists if `apart` is set.
@@ -189,9 +189,9 @@ def run(
     )
     with process:
         try:
-            printed, told = process.communicate(timeout=timeout)
+            output, errors = process.communicate(timeout=timeout)
         except BaseException:
             process.end()
             raise
         process.end_rest()
-    return subprocess.CompletedProcess(process.args, process.returncode, printed, told)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)

@@ -62,7 +62,7 @@ def find(distribution: str, module: str, *, install: str) -> Package:
     if spec is None or spec.origin is None or version is None or not folders:
         raise ProviderUnavailable(
             f"the package {distribution} is not installed",
-            why="only remnants of it are there" if spec or version else None,
+            why="only remnants of it remain" if spec or version else None,
             remedy=f"run `{install}`",
             code=Code.NOT_INSTALLED,
         )
@@ -78,7 +78,8 @@ def onnxruntime() -> Package:
     owners = tuple(onnxruntimes())
     if len(owners) > 1:
         raise ProviderUnavailable(
-            f"{' and '.join(owners)} both own the package onnxruntime; the last one installed wins",
+            f"{' and '.join(owners)} both provide the package onnxruntime; the last one "
+            "installed wins",
             remedy=f"run `pip uninstall {' '.join(owners)}`, then install one of them",
             code=Code.PACKAGES_CLASH,
         )
@@ -98,8 +99,8 @@ def distributions(prefix: str) -> dict[str, str]:
     """Return the installed distributions whose names begin with a prefix, sorted, with their
     versions.
     """
-    found = importlib.metadata.distributions()
-    return dict(sorted((d.name, d.version) for d in found if d.name.startswith(prefix)))
+    installed = importlib.metadata.distributions()
+    return dict(sorted((d.name, d.version) for d in installed if d.name.startswith(prefix)))
 
 
 def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
@@ -109,36 +110,37 @@ def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
     package is not imported, so naming a package in a manifest runs no code of the package.
 
     Raises:
-        ProviderUnavailable: no installed distribution brings the package.
+        ProviderUnavailable: no installed distribution provides the package.
         ManifestError: the package contains no library of a plugin EP, or several.
     """
     owners = _owners(tuple(sys.path)).get(module, [])
     if not owners:
         raise ProviderUnavailable(
-            f"plugin.package is {module!r}, which no installed distribution brings",
+            f"plugin.package is {module!r}, which no installed distribution provides",
             remedy=f"install the EP's package, which may be called {module.replace('_', '-')}, and "
-            "name what of it is imported",
+            "write the name under which Python imports it",
             code=Code.NOT_INSTALLED,
         )
     distribution = importlib.metadata.distribution(owners[0])
     folder = Path(str(distribution.locate_file(module)))
     package = Package(distribution=owners[0], version=distribution.version, folder=folder)
-    found: dict[str, Path] = {}
+    plugins: dict[str, Path] = {}
     for path in libraries(package):  # libx.so and libx.so.1 are the same library: use the first
-        if path.name.partition(".")[0] not in found and _makes_eps(path):
-            found[path.name.partition(".")[0]] = path
-    if len(found) != 1:
+        if path.name.partition(".")[0] not in plugins and _makes_eps(path):
+            plugins[path.name.partition(".")[0]] = path
+    if len(plugins) != 1:
         raise ManifestError(
-            f"plugin.package is {module!r}, which has {len(found) or 'no'} libraries of plugin EPs",
-            why=", ".join(found) or f"none exports {_FACTORIES.decode()}",
+            f"plugin.package is {module!r}, which has {len(plugins) or 'no'} libraries of "
+            "plugin EPs",
+            why=", ".join(plugins) or f"none exports {_FACTORIES.decode()}",
             remedy="name the package of an EP, or the library itself as plugin.library",
         )
-    return next(iter(found.values())), {module: distribution.version}
+    return next(iter(plugins.values())), {module: distribution.version}
 
 
 @functools.lru_cache(maxsize=8)
 def _owners(path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return the distributions that bring each package on `path`, the import path of this
+    """Return the distributions that provide each package on `path`, the import path of this
     process.
     """
     return importlib.metadata.packages_distributions()
@@ -185,7 +187,7 @@ def path_from(module: str, function: str, *, remedy: str) -> Path:
         return Path(getattr(importlib.import_module(module), function)())
     except (ImportError, AttributeError, OSError) as error:
         raise ProviderUnavailable(
-            f"the package {module} gives no path by {function}",
+            f"the package {module} returns no path from {function}()",
             why=f"{type(error).__name__}: {error}",
             remedy=remedy,
         ) from error

@@ -77,15 +77,14 @@ class Plugin(Struct, frozen=True, kw_only=True):
                 raise ProviderUnavailable(
                     f"the library of {self.provider} needs {lacking[1]}, which this host lacks",
                     file=str(self.library),
-                    remedy=f"install what brings {lacking[1]}: the device's driver, or a package "
-                    "that the EP needs",
+                    remedy=f"install the device driver or the package that contains {lacking[1]}",
                     code=Code.NOT_INSTALLED,
                 ) from error
             raise ProviderUnavailable(
-                f"onnxruntime {ort.__version__} does not take the library of {self.provider}",
+                f"onnxruntime {ort.__version__} refuses the library of {self.provider}",
                 file=str(self.library),
                 why=" ".join(str(error).split())[:400],
-                remedy="install the versions of onnxruntime and of the EP that belong together",
+                remedy="install versions of onnxruntime and of the EP that work together",
                 code=Code.PACKAGES_CLASH,
             ) from error
         _REGISTERED[self.registration] = self.library
@@ -110,9 +109,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
         Raises:
             ProviderUnavailable: this host has no matching device.
         """
-        found = [device for device in devices if self._fits(device)]
-        if self.index < len(found):
-            return found[self.index]
+        matching = [device for device in devices if self._fits(device)]
+        if self.index < len(matching):
+            return matching[self.index]
         have = "; ".join(describe(device) for device in devices)
         raise ProviderUnavailable(
             f"{provider} has no device {self._words()} on this host",
@@ -154,10 +153,10 @@ def hidden_error(provider: str) -> ProviderUnavailable | None:
     if provider not in hidden():
         return None
     return ProviderUnavailable(
-        f"its devices are hidden by {HIDE}",
+        f"{HIDE} hides its devices",
         where=provider,
-        remedy=f"unset {HIDE}; with it, `epctx build --only GROUP@TARGET` builds what does not "
-        f"need {provider}",
+        remedy=f"unset {HIDE}; with it, `epctx build --only GROUP@TARGET` builds groups that do "
+        f"not need {provider}",
         code=Code.NO_DEVICE,
     )
 

@@ -38,7 +38,7 @@ class OrtProvider(OrtEp):
         """Open the generating sessions of one session group.
 
         Raises:
-            ManifestError: the prefix cannot be carried out.
+            ManifestError: the prefix cannot be applied.
             ProviderUnavailable: this host cannot compile for the EP.
         """
         from epctx.providers.onnxruntime.workspace import OrtWorkspace

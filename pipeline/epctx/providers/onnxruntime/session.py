@@ -47,7 +47,7 @@ class Mark(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def here(cls) -> Mark:
-        """The log's present end."""
+        """Return a mark at the log's current end."""
         path = _path()
         return cls(path=path, position=path.stat().st_size if path else 0)
 
@@ -64,8 +64,8 @@ class Mark(Struct, frozen=True, kw_only=True):
         """Return the errors that ONNX Runtime and its EPs logged since this mark, each once,
         without time.
         """
-        found = (match["words"].strip() for match in _ERROR.finditer(self.text()))
-        return list(dict.fromkeys(words for words in found if words))
+        messages = (match["words"].strip() for match in _ERROR.finditer(self.text()))
+        return list(dict.fromkeys(words for words in messages if words))
 
 
 def _path() -> Path | None:
@@ -128,7 +128,7 @@ _CODE: Final = re.compile(r"\[ONNXRuntimeError\] : \d+ : (?P<code>\w+) : ")
 _PLACE: Final = re.compile(r"/onnxruntime_src/\S+:\d+ [^(]*\([^)]*\)(?: const)? ")
 """Place in ONNX Runtime where an error was thrown: file, line, signature."""
 _RELAY: Final = re.compile(r"Exception from \S+:\d+:$")
-"""Place in OpenVINO that an exception passed; the reason is in the lines after it."""
+"""Place in OpenVINO that passed an exception on; the reason is in the lines after it."""
 
 
 class Generated(Struct, frozen=True, kw_only=True, eq=False):
@@ -193,7 +193,7 @@ def generates(options: ort.SessionOptions) -> bool:
     """
     try:
         return str(options.get_session_config_entry(_GENERATE)) == "1"
-    except RuntimeError:  # how onnxruntime says that it is not set
+    except RuntimeError:  # the entry is not set
         return False
 
 
@@ -222,7 +222,7 @@ def _ask(name: str, provider: OrtEp, *, severity: int) -> tuple[bool, Mark]:
     begins.
     """
     log = Mark.here()
-    # QNN 2.7.0 takes a list of chips where a context is generated only; nothing is written.
+    # QNN 2.7.0 takes a list of chips only to generate a context. Nothing is written here.
     entries = {"session.disable_model_compile": "1", _GENERATE: "1", _INTO: "asked_ctx.onnx"}
     options = session_options(entries)
     options.log_severity_level = severity
@@ -250,13 +250,13 @@ def create(
         return ort.InferenceSession(name, options, enable_fallback=0)
     except Exception as error:
         # ONNX Runtime's own classes derive from Exception; an EP that cannot be made is a
-        # RuntimeError; OpenVINO's text that is not UTF-8 a UnicodeDecodeError.
-        said = _message(error)
-        logged = [line for line in log.errors() if line not in said and not _RELAY.search(line)]
+        # RuntimeError; a text by OpenVINO that is not UTF-8 is a UnicodeDecodeError.
+        message = _message(error)
+        logged = [line for line in log.errors() if line not in message and not _RELAY.search(line)]
         raise CompileError(
             f"{provider} cannot compile it",
             where=name,
-            why="; ".join([said, *logged[:3]]),
+            why="; ".join([message, *logged[:3]]),
             remedy="let `epctx bisect` find the nodes to keep off the EP (`partition: {exclude: "
             "{nodes: [...]}}`; its log may name some), or change the provider's options",
         ) from error

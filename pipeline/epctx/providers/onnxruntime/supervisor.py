@@ -85,8 +85,8 @@ if sys.platform == "linux":
             return
 
         refused: set[int] = set()
-        while found := set(_children()) - refused:
-            for child in found:
+        while children := set(_children()) - refused:
+            for child in children:
                 try:
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)

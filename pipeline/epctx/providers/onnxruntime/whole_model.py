@@ -83,29 +83,29 @@ class GeneratingModel:
         Raises:
             CompileError: a session cannot run (from `run_partition`).
         """
-        known: dict[str, ort.OrtValue] = {}
+        values: dict[str, ort.OrtValue] = {}
         for name, default in self._inputs.items():
             if default is not None:
-                known[name or ""] = ort.OrtValue.ortvalue_from_numpy(default.numpy())
+                values[name or ""] = ort.OrtValue.ortvalue_from_numpy(default.numpy())
         for name, constant in self._constants.items():
-            known[name] = ort.OrtValue.ortvalue_from_numpy(constant.numpy())
-        known.update(feeds)
+            values[name] = ort.OrtValue.ortvalue_from_numpy(constant.numpy())
+        values.update(feeds)
         lists: dict[str, list[object]] = {}
         for piece in self._pieces:
             names = [value.name or "" for value in piece.partition.inputs]
-            given = {name: known[name] for name in names}
+            given = {name: values[name] for name in names}
             if piece.model is None:
-                known.update(run_partition(piece.partition, given))
+                values.update(run_partition(piece.partition, given))
             else:
                 session = self._session(piece, given)
                 outputs = [output.name for output in session.get_outputs()]
-                known.update(zip(outputs, _run(session, outputs, given), strict=True))
+                values.update(zip(outputs, _run(session, outputs, given), strict=True))
                 lists |= {
                     output.name: session.run([output.name], given)[0]  # no OrtValue
                     for output in session.get_outputs()
                     if output.type.startswith(("seq(", "map(")) and output.name in self._outputs
                 }
-        return {name: lists.get(name, known[name]) for name in self._outputs}
+        return {name: lists.get(name, values[name]) for name in self._outputs}
 
     def _session(self, piece: Piece, given: Values) -> ort.InferenceSession:
         """Open the session of a piece. An input without a type gets the type of its given value."""
@@ -130,8 +130,8 @@ def _run(session: ort.InferenceSession, outputs: Sequence[str], given: Values) -
     OrtValue stay as they are.
     """
     if all(isinstance(value, ort.OrtValue) for value in given.values()):
-        found: Sequence[Any] = session.run_with_ort_values(outputs, given)
-        return found
+        results: Sequence[Any] = session.run_with_ort_values(outputs, given)
+        return results
     return [
         ort.OrtValue.ortvalue_from_numpy(value)
         if isinstance(value, np.ndarray) and value.dtype.kind != "O"

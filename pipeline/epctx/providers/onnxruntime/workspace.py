@@ -70,7 +70,7 @@ class OrtWorkspace(Workspace):
     interfere. It is the current folder of the process during a compile.
 
     Raises:
-        ManifestError: the prefix cannot be carried out.
+        ManifestError: the prefix cannot be applied.
     """
 
     def __init__(self, provider: OrtEp, spec: SessionGroupSpec) -> None:
@@ -136,9 +136,9 @@ class OrtWorkspace(Workspace):
             return ()
         if self._sharing and not self._stopped:
             raise CompileError(
-                f"no session wrote the shared context: {self._provider.name} took nothing of "
-                f"model {self._spec.models[-1]}, the last one",
-                remedy="take that model out of the sharing group, or put another one last",
+                f"no session wrote the shared context: {self._provider.name} took no node of "
+                f"the last model, {self._spec.models[-1]}",
+                remedy="take that model out of the sharing group, or put another model last",
                 code=Code.NOTHING_COMPILED,
             )
         self._host.close()
@@ -218,15 +218,15 @@ class OrtWorkspace(Workspace):
         self._drop_alone()
         provider = self._provider.variants()[variant]
         folder = Path(f"alone_{self.variants().index(variant)}")
-        found: list[BinaryGraph] = []
+        alone: list[BinaryGraph] = []
         with chdir(self._folder), provider.compiling():
             for part in self._parts:
                 if part.fragment is not None:
                     self._alone[part.stem] = _alone(part, provider, self._spec, folder / part.stem)
                     for binary in sorted((folder / part.stem).glob("*.bin")):
-                        found.extend(provider.graphs(binary)[variant])
+                        alone.extend(provider.graphs(binary)[variant])
         joint = [graph for each in self._binaries.graphs for graph in each[variant]]
-        return None if found == joint else _difference(joint, found)
+        return None if alone == joint else _difference(joint, alone)
 
     def _drop_alone(self) -> None:
         while self._alone:
@@ -238,25 +238,29 @@ class OrtWorkspace(Workspace):
 
         May ask the EP once more with a verbose log; nothing is compiled.
         """
-        found: dict[ir.Node, str | Refusal] = {}
+        reasons: dict[ir.Node, str | Refusal] = {}
         for part in self._parts:
             if part.model == model:
-                found.update(self._left_out(part))
-        return found
+                reasons.update(self._left_out(part))
+        return reasons
 
     def _left_out(self, part: Part) -> Mapping[ir.Node, str | Refusal]:
         nodes = part.partition.nodes
-        left = nodes if part.fragment is None else exchange.left_on_cpu(part.fragment, nodes)
-        known = {node: self._provider.why_left(node) for node in left}
-        if None not in known.values():
-            return {node: why or "" for node, why in known.items()}
+        left_nodes = nodes if part.fragment is None else exchange.left_on_cpu(part.fragment, nodes)
+        reason_of = {node: self._provider.why_left(node) for node in left_nodes}
+        if None not in reason_of.values():
+            return {node: why or "" for node, why in reason_of.items()}
         with chdir(self._folder):
             log = session.ask_verbosely(f"{part.stem}.onnx", self._provider)
         reasons = self._provider.reasons(log)
-        if sum(not node.name for node in left) > 1:
-            reasons = {name: why for name, why in reasons.items() if name}  # unnamed: ambiguous
+        if sum(not node.name for node in left_nodes) > 1:
+            reasons = {
+                name: why for name, why in reasons.items() if name
+            }  # an empty name is ambiguous
         silent = f"{self._provider.name} did not take it, and does not say why"
-        return {node: reasons.get(node.name or "", why or silent) for node, why in known.items()}
+        return {
+            node: reasons.get(node.name or "", why or silent) for node, why in reason_of.items()
+        }
 
     def _make_folder(self) -> None:
         try:
@@ -312,28 +316,32 @@ class OrtWorkspace(Workspace):
         except CompileError as error:
             refusal = soundness.refusal_of_file(Path(f"{stem}.onnx"), Path())
             if refusal is not None and soundness.unknown_op(refusal) is None:
-                what = f"ONNX Runtime refuses what epctx wrote for {self._provider.name}"
+                what = f"ONNX Runtime refuses the model that epctx wrote for {self._provider.name}"
                 why = soundness.words(refusal)
-                raise EpctxError(what, model=model, why=why, remedy="report it") from error
+                raise EpctxError(
+                    what, model=model, why=why, remedy="report it as a bug of epctx"
+                ) from error
             error.model = model
-            known = self._provider.failed_remedy(error.why or "")
-            error.remedy = known or _shape_remedy(partition) or error.remedy
+            remedy = self._provider.failed_remedy(error.why or "")
+            error.remedy = remedy or _shape_remedy(partition) or error.remedy
             raise
-        made = None
+        fragment = None
         if generated.model is not None:
-            made = exchange.read_fragment(
+            fragment = exchange.read_fragment(
                 generated.model, partition, self._provider.sources, provider=self._provider.name
             )
-            if exchange.context_nodes(made):
-                self._binaries.name(made)
+            if exchange.context_nodes(fragment):
+                self._binaries.name(fragment)
                 if epcontext.OVERRIDES in self._provider.extra_attributes:
-                    for node in exchange.context_nodes(made):
+                    for node in exchange.context_nodes(fragment):
                         node.meta[epcontext.ENDS] = epcontext.ends(node)
             else:
-                made = None
-        self._stopped = self._stopped or (stop and made is not None)
+                fragment = None
+        self._stopped = self._stopped or (stop and fragment is not None)
         self._parts.append(
-            Part(model=model, partition=partition, stem=stem, generated=generated, fragment=made)
+            Part(
+                model=model, partition=partition, stem=stem, generated=generated, fragment=fragment
+            )
         )
 
     def _require_one_embedded(self, parts: Sequence[Part]) -> None:
@@ -343,8 +351,8 @@ class OrtWorkspace(Workspace):
             raise CompileError(
                 f"{self._provider.name} loads no model with several embedded contexts",
                 model=parts[0].model,
-                why=f"what is kept off it cuts the model into {compiled} parts, each of which "
-                "has a context",
+                why=f"the nodes kept off it cut the model into {compiled} parts, each with a "
+                "context of its own",
                 remedy="set `embed_mode: 0`, or keep no nodes off it in the middle of the model",
             )
 
@@ -372,13 +380,13 @@ class OrtWorkspace(Workspace):
         with chdir(self._folder):
             for name, alone in self._provider.variants().items():
                 if not any(session.needs_compilation(f"{p.stem}.onnx", alone) for p in parts):
-                    yield f"for {name} alone it takes nothing either"
+                    yield f"it takes no node for {name} alone either"
 
     def _refuse_prefix(self, *, several_graphs: bool, error: type[EpctxError]) -> None:
         why = self._provider.refuse_prefix(several_graphs=several_graphs)
         if why is not None:
             raise error(
-                f"node_name_prefix {self._spec.node_name_prefix!r} cannot be carried out",
+                f"node_name_prefix {self._spec.node_name_prefix!r} cannot be applied",
                 where=f"models {', '.join(self._spec.models)}",
                 why=why,
                 remedy="leave node_name_prefix out of this model group, or build the models in "
@@ -388,7 +396,7 @@ class OrtWorkspace(Workspace):
     def _place_prefix(self, parts: Sequence[Part]) -> None:
         prefix = self._spec.node_name_prefix
         fragments = [part.fragment for part in parts if part.fragment is not None]
-        nodes = [node for made in fragments for node in exchange.context_nodes(made)]
+        nodes = [node for fragment in fragments for node in exchange.context_nodes(fragment)]
         self._refuse_prefix(several_graphs=len(nodes) > 1, error=CompileError)
         for node in nodes:
             self._provider.place_prefix(node, prefix)
@@ -411,8 +419,10 @@ def _alone(part: Part, provider: OrtEp, spec: SessionGroupSpec, into: Path) -> P
             code=Code.NOTHING_COMPILED,
         )
     sources = provider.sources
-    made = exchange.read_fragment(generated.model, part.partition, sources, provider=provider.name)
-    return replace(part, generated=generated, fragment=made)
+    fragment = exchange.read_fragment(
+        generated.model, part.partition, sources, provider=provider.name
+    )
+    return replace(part, generated=generated, fragment=fragment)
 
 
 def _difference(joint: Sequence[BinaryGraph], alone: Sequence[BinaryGraph]) -> str:
@@ -423,8 +433,8 @@ def _difference(joint: Sequence[BinaryGraph], alone: Sequence[BinaryGraph]) -> s
     return f"there are {len(joint)} graphs, alone {len(alone)}"
 
 
-def _boundaries(live: ort.InferenceSession, made: ir.Model) -> Iterator[Boundary]:
-    known = {
+def _boundaries(live: ort.InferenceSession, fragment: ir.Model) -> Iterator[Boundary]:
+    ports_by_name = {
         arg.name: Port(
             name=arg.name,
             type=arg.type,
@@ -432,13 +442,16 @@ def _boundaries(live: ort.InferenceSession, made: ir.Model) -> Iterator[Boundary
         )
         for arg in (*live.get_inputs(), *live.get_outputs())
     }
-    for node in exchange.context_nodes(made):
-        read = EPContextNode.from_ir(node)
+    for node in exchange.context_nodes(fragment):
+        context = EPContextNode.from_ir(node)
         ports = [
-            [replace(known.get(n, _UNKNOWN), name=read.own_names.get(n, n)) for n in names]
-            for names in (read.inputs, read.outputs)
+            [
+                replace(ports_by_name.get(n, _UNKNOWN), name=context.own_names.get(n, n))
+                for n in names
+            ]
+            for names in (context.inputs, context.outputs)
         ]
-        yield Boundary(node=read.name, inputs=tuple(ports[0]), outputs=tuple(ports[1]))
+        yield Boundary(node=context.name, inputs=tuple(ports[0]), outputs=tuple(ports[1]))
 
 
 def _weight(partition: Partition) -> int:

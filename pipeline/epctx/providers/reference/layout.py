@@ -70,7 +70,7 @@ NO_CHECKSUM: Final = bytes(32)
 
 
 class Meta(Toolchain, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """META: the toolchain that made the binary and the one that it needs, as in `options`.
+    """META: the toolchain that made the binary and that it needs, as in `options`.
 
     Attributes:
         source: the EP's key, which is the `source` of the nodes that refer to the binary.
@@ -140,7 +140,7 @@ def pack_json(value: object) -> bytes:
 
 
 def pack_tensors(entries: Sequence[TensorEntry]) -> bytes:
-    """TENS."""
+    """Pack TENS."""
     return b"".join(TENSOR.pack(e.offset, e.length, raw(e.digest)) for e in entries)
 
 

@@ -8,13 +8,12 @@ copy the buffer. Measured on onnxruntime 1.31.1:
 
 - The initializer in the graph must be external, and name a file that exists. ONNX Runtime's
   optimizers read *that file*, not the OrtValue (a wrong file gives wrong numbers, no error), so the
-  initializer names the context binary itself, with an offset. After loading, epctx checks that the
-  file was not replaced.
+  initializer names the context binary itself, with an offset. After the session is made, epctx
+  checks that the file was not replaced.
 - Prepacking copies every MatMul weight into anonymous memory, so prepacking is off, unless numbers
   depend on it (`graph.prepacking`).
-- Optimizations are on: without ONNX Runtime's layouts a Conv differs from a plain session by up to
-  6e-5 of the output's largest magnitude (ResNet-50), with them by 5e-6 (VGG-19). The optimizations
-  copy Conv weights into the layout of this CPU.
+- Optimizations are off, except for blockwise weights (`_options`). Without ONNX Runtime's layouts a
+  Conv differs from a plain session by up to 6e-5 of the output's largest magnitude (ResNet-50).
 - Spinning is off, since spinning threads of one kernel take the cores from the next.
 
 `misfits` tells whether a context binary belongs to a model's nodes, without running the model.
@@ -79,8 +78,8 @@ class ReferenceKernel(Struct, frozen=True, kw_only=True, eq=False):
     def compute(self, inputs: Sequence[ort.OrtValue]) -> Sequence[ort.OrtValue]:
         """Run the graph. Thread-safe and stateless."""
         feeds = dict(zip(self.inputs, inputs, strict=True))
-        found: Sequence[ort.OrtValue] = self.session.run_with_ort_values(self.outputs, feeds)
-        return found
+        outputs: Sequence[ort.OrtValue] = self.session.run_with_ort_values(self.outputs, feeds)
+        return outputs
 
 
 def create_kernel(context: Context, graph: LoadedGraph, node: EPContextNode) -> ReferenceKernel:
@@ -96,14 +95,16 @@ def create_kernel(context: Context, graph: LoadedGraph, node: EPContextNode) -> 
     outputs = tuple(value.name for value in model.graph.output)
     if len(inputs) != len(node.inputs) or len(outputs) != len(node.outputs):
         own = f"has {len(inputs)} inputs and {len(outputs)} outputs"
-        raise _unusable(f"{own}, its node {len(node.inputs)} and {len(node.outputs)}", where)
+        raise _unusable(
+            f"{own}, but its node has {len(node.inputs)} and {len(node.outputs)}", where
+        )
     bound = [
         (tensor, _entry(context, tensor, where))
         for tensor in model.graph.initializer
         if tensor.data_location == onnx.TensorProto.EXTERNAL
     ]
     if sum({e.offset: e.length for _, e in bound}.values()) != graph.entry.weights:
-        raise _unusable("does not use the weights that its table entry says", where)
+        raise _unusable("does not use as many bytes of weights as its table entry says", where)
     _refuse_other_files(model, len(bound), where)
     options = _options(model)
     weights = _bind(context, bound, options)
@@ -140,7 +141,7 @@ def _entry(context: Context, tensor: onnx.TensorProto, where: str) -> TensorEntr
     except ModelError as error:
         raise InvalidGraph.of(error.failure, remedy=_BUILD_AGAIN) from error
     if entry is None or len(keys) != 1 or entry.length != size:
-        what = f"tensor {tensor.name!r} is not in the table of tensors, or of another size"
+        what = f"tensor {tensor.name!r} is not in the table of tensors, or has another size"
         raise _unusable(what, where)
     return entry
 
@@ -154,7 +155,7 @@ def _options(model: onnx.ModelProto) -> ort.SessionOptions:
     options.graph_optimization_level = (
         level.ORT_ENABLE_ALL if numerics.dequantizes_in_blocks(model) else level.ORT_DISABLE_ALL
     )
-    options.log_severity_level = 3  # warnings concern the model's style, not its users
+    options.log_severity_level = 3  # errors only: warnings are about the model's style
     for key, value in _SESSION_CONFIG.items():
         options.add_session_config_entry(key, value)
     if not numerics.depends_on_prepacking(model):
@@ -213,7 +214,7 @@ def _refuse_other_files(model: onnx.ModelProto, bound: int, where: str) -> None:
     sparse = (part for t in protos.sparse_tensors(model) for part in (t.values, t.indices))
     tensors = (*protos.tensors(model), *sparse)
     if sum(t.data_location == onnx.TensorProto.EXTERNAL for t in tensors) != bound:
-        raise _unusable("a tensor that is no initializer of it refers to a file", where)
+        raise _unusable("a tensor that is not an initializer refers to a file", where)
 
 
 def _session(
@@ -229,9 +230,9 @@ def _session(
         raise _unusable("is refused by ONNX Runtime", where, error) from error
     if context.file is not None and context.file.changed():
         raise InvalidGraph(
-            "was exchanged or written to while it was loaded",
+            "was replaced or changed while it was loaded",
             where=context.where,
-            remedy="load it when nothing writes to it",
+            remedy="load it when no process writes to it",
         )
     return session
 
@@ -249,8 +250,8 @@ def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
     except InvalidGraph as error:
         yield f"{error.where}: {error.reason}"
         return
-    for node, found in zip(nodes, contexts, strict=True):
-        graph = parse_graph(context.graphs[found.partition_name or ""], path.name).graph
+    for node, context_node in zip(nodes, contexts, strict=True):
+        graph = parse_graph(context.graphs[context_node.partition_name or ""], path.name).graph
         for kind, values, own in (
             ("input", node.inputs, graph.input),
             ("output", node.outputs, graph.output),
@@ -258,10 +259,13 @@ def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
             if len(values) != len(own):
                 yield f"node {node.name!r} has {len(values)} {kind}s, its graph {len(own)}"
             for value, info in zip(values, own, strict=False):
-                said = _sizes(value)
-                is_ = _sizes(ir.serde.deserialize_value_info_proto(info, None))
-                if said is not None and not _same_sizes(said, is_):
-                    yield f"{kind} {info.name!r} has {is_}, in the model it has {said}"
+                model_sizes = _sizes(value)
+                graph_sizes = _sizes(ir.serde.deserialize_value_info_proto(info, None))
+                if model_sizes is not None and not _same_sizes(model_sizes, graph_sizes):
+                    yield (
+                        f"{kind} {info.name!r} has the shape {graph_sizes}, "
+                        f"but {model_sizes} in the model"
+                    )
 
 
 def _sizes(value: ir.Value | None) -> list[int | None] | None:
@@ -372,13 +376,13 @@ def _absent(node: EPContextNode, seen: Sequence[Mapping[str, _Located]]) -> Inva
 def _agree(node: EPContextNode, place: _Located) -> None:
     """Check that the node's attributes match its graph and context. An absent attribute matches."""
     meta, entry = place.context.meta, place.graph.entry
-    said = {
+    attributes = {
         "source": (node.source, meta.source),
         "ep_sdk_version": (node.ep_sdk_version, meta.sdk_version),
         "hardware_architecture": (node.hardware_architecture, meta.hardware_architecture),
         "onnx_model_filename": (node.onnx_model_filename, entry.model),
     }
-    for name, (own, other) in said.items():
+    for name, (own, other) in attributes.items():
         if own is not None and own != other:
             raise _disagree(node, place, f"{name} is {own!r}, its context binary says {other!r}")
     if 0 < node.max_size < entry.weights:

@@ -136,11 +136,11 @@ class ReferenceOptions(Struct, frozen=True, kw_only=True):
         Raises:
             ManifestError: a name is unknown, or a value has the wrong type.
         """
-        known = cls.__struct_fields__
+        fields = cls.__struct_fields__
         values: dict[str, str | tuple[str, ...]] = {}
         for name, value in options.items():
-            if name not in known:
-                raise _refused(name, "there is no such option", did_you_mean(name, known))
+            if name not in fields:
+                raise _refused(name, "there is no such option", did_you_mean(name, fields))
             values[name] = _ops(name, value) if name.endswith("ops") else _text(name, value)
         return cls(**values)  # type: ignore[arg-type]
 

@@ -164,13 +164,20 @@ class ReferenceExecutionProvider(ExecutionProvider):
         if reason is not None:
             remedy = "build it with the `hardware_architecture` and `sdk_version` that it is for"
             return [Verdict(outcome="fail", message=reason, remedy=remedy)]
-        made = {f"SDK {node.ep_sdk_version} for {node.hardware_architecture}" for node in nodes}
-        return [Verdict(outcome="pass", message=f"made by {', '.join(sorted(made))}, as asked")]
+        toolchains = {
+            f"SDK {node.ep_sdk_version} for {node.hardware_architecture}" for node in nodes
+        }
+        return [
+            Verdict(
+                outcome="pass",
+                message=f"made by {', '.join(sorted(toolchains))}, as the options require",
+            )
+        ]
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
         """Return limits for ONNX Runtime's own numbers, computed in parts. Fusions do not cross the
-        parts' borders, which moved a ResNet-50 in 50 parts by 1.3e-5 of the largest magnitude
-        (onnxruntime 1.31.1).
+        borders of parts. This moved the output of a ResNet-50 in 50 parts by 1.3e-5 of its largest
+        magnitude (onnxruntime 1.31.1).
         """
         if not dtype.startswith(("float", "bfloat")):
             return Tolerance()
@@ -185,7 +192,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
         for domain, op_type in sorted(ops - functions):
             if not registered(domain, op_type):
                 raise ManifestError(
-                    f"option {option!r} names {op_type!r}, which is no operator of the domain "
+                    f"option {option!r} names {op_type!r}, which is not an operator of domain "
                     f"{domain or 'ai.onnx'!r}",
                     where=NAME,
                     remedy=_near(op_type, domain),
@@ -213,6 +220,6 @@ def _left_out(
 def _near(op_type: str, domain: str) -> str:
     import onnx
 
-    known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
-    near = nearest(op_type, known)
+    op_types = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
+    near = nearest(op_type, op_types)
     return f'did you mean "{near}"?' if near else "write it as `Op` or `domain::Op`"

@@ -124,7 +124,7 @@ def _sections(view: memoryview) -> dict[bytes, Section]:
         raise _Unsound(f"it is cut short: {len(view)} bytes")
     magic, version, count, size, zeros, checksum = HEADER.unpack(view[: HEADER.size])
     if magic != MAGIC:
-        raise _Unsound("it does not start as one")
+        raise _Unsound("it does not begin with the magic bytes")
     if version != FORMAT_VERSION:
         raise _Unsound(f"format version {version}, this epctx reads {FORMAT_VERSION}")
     if size != len(view):
@@ -184,7 +184,7 @@ def _graphs(
     graphs: dict[str, LoadedGraph] = {}
     for entry in entries:
         if entry.offset != end or entry.length <= 0:
-            raise _Unsound(f"graph {entry.name!r} is not where it must be")
+            raise _Unsound(f"graph {entry.name!r} is at the wrong offset")
         if entry.name in graphs:
             raise _Unsound(f"two graphs are called {entry.name!r}")
         end += entry.length
@@ -199,7 +199,7 @@ def _graphs(
 
 def _tensors(view: memoryview, table: Section, data: Section) -> dict[Digest, TensorEntry]:
     if table.length % TENSOR.size:
-        raise _Unsound("section TENS is no table of tensors")
+        raise _Unsound("section TENS is not a table of tensors")
     end = data.offset
     tensors: dict[Digest, TensorEntry] = {}
     for offset, length, digest in TENSOR.iter_unpack(_bytes(view, table)):

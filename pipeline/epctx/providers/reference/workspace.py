@@ -3,9 +3,9 @@
 Source: spec/ep-context-design.md, "Implementation Guidelines for EPContext Model Generation with
 Weight Sharing" and "EP Context Cache Model Generation Guidelines".
 
-`lower` makes a partition a graph of the context binary: it takes the weights out, by content.
+`lower` turns a partition into a graph of the context binary, and takes its weights out.
 
-Small tensors stay in the graph, and tensors that ONNX Runtime may read before weights are bound
+Small tensors stay in the graph, as do tensors that ONNX Runtime may read before weights are bound
 (shapes, axes, splits). Weights inside control-flow bodies and Constant nodes are taken out too.
 """
 
@@ -296,9 +296,9 @@ class ReferenceWorkspace(Workspace):
         return lower(subgraph, name=name, model=f"{model.name}.onnx")
 
     def _add(self, graphs: Sequence[Graph]) -> None:
-        known = {graph.name for graph in self._writer.graphs}
+        taken = {graph.name for graph in self._writer.graphs}
         for graph in graphs:
-            if graph.name in known:
+            if graph.name in taken:
                 raise CompileError(
                     f"the context already has a graph called {graph.name!r}",
                     where=graph.model,

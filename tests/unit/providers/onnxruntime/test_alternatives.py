@@ -44,8 +44,8 @@ def test_another_type_is_proposed_where_the_ep_takes_it(asked: list[set[int]]) -
         " { [one] y = Mul(x, k) [two] w = Mul(z, k) }"
     )
     said = (
-        "another data type: SomeExecutionProvider says that it takes it with float in place of "
-        "double"
+        "another data type: SomeExecutionProvider says that it takes this node with float in place "
+        "of double"
     )
     assert found == {"one": said, "two": said}
     assert asked == [{int(ir.DataType.DOUBLE)}, {int(ir.DataType.FLOAT)}]

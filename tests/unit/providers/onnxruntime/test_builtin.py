@@ -44,7 +44,11 @@ def test_its_fingerprint_is_onnxruntimes() -> None:
     ("options", "error", "words"),
     [
         ({"plugin.libary": "/x"}, ManifestError, "unknown option plugin.libary"),
-        ({"plugin.device_type": "CPU"}, ManifestError, "needs plugin.library or plugin.package"),
+        (
+            {"plugin.device_type": "CPU"},
+            ManifestError,
+            "needs either plugin.library or plugin.package",
+        ),
         ({"plugin.library": "x.so"}, ManifestError, "the path is relative"),
         ({"plugin.library": "/nowhere/x.so"}, ManifestError, "there is no such file"),
         ({"plugin.package": "no_such_package"}, ProviderUnavailable, "no installed distribution"),
@@ -85,7 +89,7 @@ def test_a_plugin_is_fingerprinted_by_its_library(tmp_path: Path) -> None:
 def test_a_library_that_onnxruntime_does_not_take(tmp_path: Path) -> None:
     import onnxruntime as ort
 
-    with pytest.raises(ProviderUnavailable, match="does not take the library of Acme"):
+    with pytest.raises(ProviderUnavailable, match="refuses the library of Acme"):
         plugin(tmp_path).add_to(ort.SessionOptions())
 
 

@@ -40,7 +40,7 @@ def test_two_owners_of_one_import(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(ProviderUnavailable) as caught:
         packages.onnxruntime()
-    assert "onnxruntime and onnxruntime-gpu both own" in str(caught.value)
+    assert "onnxruntime and onnxruntime-gpu both provide" in str(caught.value)
     assert "pip uninstall onnxruntime onnxruntime-gpu" in str(caught.value)
 
 
@@ -80,7 +80,7 @@ def test_no_other_module_is_a_plugins_package(
     monkeypatch.chdir(site.parent)
     (site.parent / "here").mkdir()
     (site.parent / "here" / "__init__.py").write_text("raise AssertionError('imported')")
-    with pytest.raises(ProviderUnavailable, match="which no installed distribution brings"):
+    with pytest.raises(ProviderUnavailable, match="which no installed distribution provides"):
         packages.plugin_library(name)
 
 

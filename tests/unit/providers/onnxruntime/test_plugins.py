@@ -90,7 +90,7 @@ def test_hidden_devices_are_not_listed(
     assert plugins.hidden() == ("AcmeEP", "ThirdEP")
     assert plugins.listed("AcmeEP") == ()
     assert plugins.listed("OtherEP") == (offered[1],)
-    assert "AcmeEP: its devices are hidden" in str(plugins.hidden_error("AcmeEP"))
+    assert "AcmeEP: EPCTX_HIDE_DEVICES hides its devices" in str(plugins.hidden_error("AcmeEP"))
 
 
 def test_devices_are_listed_in_one_place() -> None:

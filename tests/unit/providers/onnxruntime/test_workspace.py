@@ -267,7 +267,7 @@ def test_a_prefix_that_the_ep_cannot_carry_out(
         def refuse_prefix(self, *, several_graphs: bool) -> str | None:
             return "it will not"
 
-    with pytest.raises(ManifestError, match="'eye_' cannot be carried out: it will not"):
+    with pytest.raises(ManifestError, match="'eye_' cannot be applied: it will not"):
         open_(Stubborn(), tmp_path, monkeypatch, "m", prefix="eye_")
 
 
@@ -403,5 +403,5 @@ def test_devices_for_which_nothing_is_taken_are_named(
     monkeypatch.setattr(session, "needs_compilation", lambda _, asked: asked is able)
     with pytest.raises(CompileError) as caught:
         compile_(opened, partitioned("m", "a b c"))
-    assert "for B alone it takes nothing either" in str(caught.value)
+    assert "it takes no node for B alone either" in str(caught.value)
     assert "for A" not in str(caught.value)

@@ -157,7 +157,7 @@ FIRST = WHOLE.index(A)
         (section(4, offset=8192), "not at"),
         (section(4, length=4096), "bytes follow its last section"),
         (text(b'"name":"two"', b'"name":"one"'), "two graphs are called 'one'"),
-        (text(b'"offset":0,', b'"offset":1,'), "not where it must be"),
+        (text(b'"offset":0,', b'"offset":1,'), "is at the wrong offset"),
         (text(b'"offset":0,', b'"offset": ,'), "GRPH"),
         (text(b'"length":12,', b'"length":99,'), "reaches beyond its section"),
         (text(b'"sdk_version"', b'"sdk_versiom"'), "META"),

@@ -510,7 +510,7 @@ def test_a_file_that_fits_no_model_is_an_error(case: Case) -> None:
     file = case.tmp / "case.npz"
     np.savez(file, xx=np.ones((1, 4), np.float32))
     case.verify = {"inputs": VerifyInputs(files=(file,))}
-    with pytest.raises(ManifestError, match='names "xx", which is no input'):
+    with pytest.raises(ManifestError, match='names "xx", which is not an input'):
         case.report()
     file.unlink()
     with pytest.raises(ModelError, match=r"case\.npz: does not exist"):

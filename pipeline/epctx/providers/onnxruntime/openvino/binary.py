@@ -3,8 +3,8 @@
     bytes 0-7    OVEP_BIN
     8-15         format version, 1
     16-23        size of this header, 40
-    24-31        where a BSON document begins
-    32-39        its size
+    24-31        offset of a BSON document
+    32-39        size of the document
     then         the document: producer, version, blob_metadata_map: {name: {data_offset, size}}
     then         the blobs, each the serialized model of one EPContext node
 
@@ -44,7 +44,7 @@ class Blob(Struct, frozen=True, kw_only=True):
 
 
 class OpenVinoBinary(Struct, frozen=True, kw_only=True):
-    """A context binary. `producer`: the plugin and its version; `version`: of the document."""
+    """A context binary. `producer`: plugin and its version; `version`: version of the document."""
 
     producer: str
     version: str
@@ -157,16 +157,16 @@ def _string(text: str) -> bytes:
 
 
 def _blobs(table: object, size: int) -> list[Blob]:
-    found = []
+    blobs = []
     for name, entry in table.items() if isinstance(table, Mapping) else ():
         match entry:
             case {"data_offset": int(offset), "size": int(length)}:
                 if offset < 0 or length < 0 or offset + length > size:
                     raise Malformed(f"blob {name} reaches to byte {offset + length} of {size}")
-                found.append(Blob(name=name, offset=offset, size=length))
+                blobs.append(Blob(name=name, offset=offset, size=length))
             case _:
                 raise Malformed(f"blob {name} has no place in the file")
-    return found
+    return blobs
 
 
 class _Reader:
@@ -181,13 +181,13 @@ class _Reader:
             raise Malformed("its table is nested too deeply")
         start = self._position
         (length,) = self._unpack("<i")
-        found: dict[str, Bson | str | int | float | bool | bytes | None] = {}
+        elements: dict[str, Bson | str | int | float | bool | bytes | None] = {}
         while kind := self._take(1)[0]:
             name = self._name()
-            found[name] = self._value(kind, depth)
+            elements[name] = self._value(kind, depth)
         if self._position - start != length:
             raise Malformed("its table is broken")
-        return found
+        return elements
 
     def _value(self, kind: int, depth: int) -> Bson | str | int | float | bool | bytes | None:
         match kind:

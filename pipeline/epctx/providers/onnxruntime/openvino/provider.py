@@ -1,7 +1,7 @@
 """Intel's OpenVINO plugin EP, with all facts that epctx knows about it.
 
 Measured on onnxruntime-ep-openvino 1.8.1 (OpenVINO 2026.4.1) with onnxruntime 1.31.1, Linux x86-64,
-CPU device (real-eps.md). Further facts: the plugin offers virtual NPUs when its registration name
+CPU device (real-eps.md). Further facts: the plugin offers virtual NPUs if its registration name
 ends with `.virtual` (platforms 4000, 5010, 5020, 6010), but they compile only where the NPU
 compiler is installed, and the Linux wheel lacks it. With `ep.share_ep_contexts` and external
 weights it writes the weights' locations (file, offset) into the binary instead of the weights, and
@@ -78,7 +78,7 @@ def config_of(inline: str | None, file: str | None) -> Mapping[str, Mapping[str,
     except (ValueError, RecursionError) as error:
         raise _bad_config(where, str(error)) from error
     if not isinstance(config, dict) or not all(isinstance(v, dict) for v in config.values()):
-        raise _bad_config(where, "it is no object of objects")
+        raise _bad_config(where, "it is not an object of objects")
     return config
 
 
@@ -100,7 +100,8 @@ def properties_of(config: Mapping[str, Mapping[str, object]], device: str) -> Ma
         if "CACHE_DIR" in properties:
             raise ManifestError(
                 "load_config sets CACHE_DIR",
-                why="epctx has its own cache; OpenVINO's would decide what the build is",
+                why="epctx has its own cache, and OpenVINO's cache would change the result of the "
+                "build",
                 remedy="leave CACHE_DIR out",
                 code=Code.OWNED_SETTING,
             )
@@ -109,7 +110,7 @@ def properties_of(config: Mapping[str, Mapping[str, object]], device: str) -> Ma
 
 def _bad_config(where: str, why: str) -> ManifestError:
     return ManifestError(
-        f"{where} is no configuration of OpenVINO",
+        f"{where} is not an OpenVINO configuration",
         why=why,
         remedy='write JSON like {"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}',
     )
@@ -243,10 +244,10 @@ class OpenVINOExecutionProvider(OrtProvider):
     def _refused(self) -> ProviderUnavailable:
         """Make the error for a CPU of another vendor, which the plugin silently ignores."""
         return ProviderUnavailable(
-            f"its plugin {self._package.version} {_OFFERS}, this one is {_vendor()}",
+            f"its plugin {self._package.version} {_OFFERS}, but this CPU is {_vendor()}",
             where=self.name,
-            remedy="build and run what needs it on a host with an Intel CPU; here "
-            "`epctx build --only GROUP@TARGET` builds the rest",
+            remedy="build and run groups that need it on a host with an Intel CPU; here "
+            "`epctx build --only GROUP@TARGET` builds the other groups",
             code=Code.NO_DEVICE,
         )
 
@@ -263,7 +264,7 @@ class OpenVINOExecutionProvider(OrtProvider):
                     "this OpenVINO plugin has no NPU compiler",
                     file=str(self._package.folder),
                     why="the Linux wheel does not ship it",
-                    remedy="build on Windows, or where the NPU's driver brings it; or set "
+                    remedy="build on Windows, or where the NPU's driver contains it; or set "
                     "device_type to CPU or GPU",
                     code=Code.NO_DEVICE,
                 )
@@ -329,10 +330,10 @@ class OpenVINOExecutionProvider(OrtProvider):
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         """Check that each node's partition is a blob of the binary."""
         try:
-            found = openvino_binary.read(binary)
+            content = openvino_binary.read(binary)
         except openvino_binary.Malformed as error:
             raise _misfit(binary, str(error)) from error
-        blobs = {blob.name for blob in found.blobs}
+        blobs = {blob.name for blob in content.blobs}
         names = {node.attributes["partition_name"].as_string() for node in nodes}
         if blobs != names:
             why = f"it holds {', '.join(sorted(blobs))}; the nodes are {', '.join(sorted(names))}"
@@ -353,7 +354,7 @@ class OpenVINOExecutionProvider(OrtProvider):
             yield from openvino_binary.merge(binaries)
         except openvino_binary.Malformed as error:
             raise InvalidGraph(
-                "the context binaries cannot become one",
+                "the context binaries cannot be merged into one",
                 where=", ".join(path.name for path in binaries),
                 why=str(error),
                 remedy="build the models in one group, sharing one context: `sharing_groups`",
@@ -361,16 +362,16 @@ class OpenVINOExecutionProvider(OrtProvider):
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
         """Describe the blobs of a context binary."""
-        found = _read(path)
+        content = _read(path)
         return BinaryInfo(
             kind="OpenVINO context binary",
-            properties={"made by": found.producer, "table version": found.version},
+            properties={"made by": content.producer, "table version": content.version},
             graphs=tuple(
                 BinaryGraph(
                     name=blob.name,
                     properties={"bytes": str(blob.size), "offset": str(blob.offset)},
                 )
-                for blob in found.blobs
+                for blob in content.blobs
             ),
         )
 
@@ -498,8 +499,8 @@ def _read(path: Path) -> openvino_binary.OpenVinoBinary:
 
 def _misfit(binary: Path, why: str) -> CompileError:
     return CompileError(
-        "OpenVINO did not write the context binary of these models",
+        "the context binary that OpenVINO wrote does not match its models",
         file=binary.name,
         why=why,
-        remedy="build again; if it stays, report it with the models",
+        remedy="build again; if the error stays, report it with the models",
     )

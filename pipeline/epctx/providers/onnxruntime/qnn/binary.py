@@ -74,41 +74,41 @@ def read(library: Path, binary: Path) -> QnnBinary:
         InvalidGraph: the file is not a QNN context binary, or is broken.
         ProviderUnavailable: the library cannot be loaded.
     """
-    return _known(library, binary, _asked)
+    return _memoized(library, binary, _read_apart)
 
 
 def read_here(library: Path, binary: Path) -> QnnBinary:
     """Read `binary` in this process. Only for files that QNN has just written in this process,
     where its libraries are loaded already.
     """
-    return _known(library, binary, _read_here)
+    return _memoized(library, binary, _read_here)
 
 
-_KNOWN: Final[dict[tuple[Path, int, int, int, int], QnnBinary]] = {}
+_MEMO: Final[dict[tuple[Path, int, int, int, int], QnnBinary]] = {}
 
 
-def _known(library: Path, binary: Path, ask: Callable[[Path, Path], QnnBinary]) -> QnnBinary:
+def _memoized(library: Path, binary: Path, ask: Callable[[Path, Path], QnnBinary]) -> QnnBinary:
     try:
         name = (library, *of_content(binary.stat()))
     except OSError as error:
         raise _broken(binary, error.strerror or str(error)) from error
-    known = _KNOWN.get(name)
-    if known is None:
-        known = _KNOWN[name] = ask(library, binary)
-    return known
+    content = _MEMO.get(name)
+    if content is None:
+        content = _MEMO[name] = ask(library, binary)
+    return content
 
 
 def _read_here(library: Path, binary: Path) -> QnnBinary:
     try:
-        found = binary_reader.contents(str(library), str(binary))
+        content = binary_reader.contents(str(library), str(binary))
     except binary_reader.Unusable as error:
         raise _unusable(library, str(error)) from error
     except binary_reader.Refused as error:
         raise _broken(binary, str(error)) from error
-    return msgspec.convert(found, QnnBinary)
+    return msgspec.convert(content, QnnBinary)
 
 
-def _asked(library: Path, binary: Path) -> QnnBinary:
+def _read_apart(library: Path, binary: Path) -> QnnBinary:
     seconds = limits.READ_BINARY_SECONDS.value
     command = [sys.executable, "-P", "-m", binary_reader.__name__, str(library)]
     path = os.fsencode(binary.absolute())
@@ -138,7 +138,7 @@ def _unusable(library: Path, why: str) -> ProviderUnavailable:
 
 def _broken(binary: Path, why: str) -> InvalidGraph:
     return InvalidGraph(
-        "is no QNN context binary, or a broken one",
+        "is not a QNN context binary, or is broken",
         file=str(binary),
         why=why,
         remedy="copy it again from where it was built, or build it again",

@@ -1,8 +1,8 @@
 """Print a context binary's content, as QNN's system library reads it, as JSON.
 
 Run as `python -m epctx.providers.onnxruntime.qnn.binary_reader LIBRARY`, with the binary's path on
-stdin. It is a process of its own because the library may crash, and imports only the standard
-library to stay small. In a flexible binary (`dlc`) it reads the context binary of each chip.
+stdin. It runs in a process of its own, since the library may crash. It imports only the standard
+library, and so stays small. In a flexible binary (`dlc`) it reads the context binary of each chip.
 
 The layouts are those of QNN's C headers (System/QnnSystemInterface.h, System/QnnSystemContext.h,
 QnnTypes.h, API 2.21 and later), on 64-bit systems. Tried with QAIRT 2.51.0.
@@ -181,10 +181,10 @@ def _read(interface: _Interface, stream: IO[bytes]) -> dict[str, object]:
     parts = dlc.entries(stream)
     caches = [part for part in parts if part.name.startswith(dlc.CACHE)]
     contexts = [_parse(interface, mapped, part.offset, part.size) for part in caches]
-    told = dlc.chips(stream, parts)
-    found = {part.name: each["soc_model"] for part, each in zip(caches, contexts, strict=True)}
-    if told != found or not found:
-        raise Refused(f"it says that its caches are {told}, and they are {found}")
+    declared = dlc.chips(stream, parts)
+    actual = {part.name: each["soc_model"] for part, each in zip(caches, contexts, strict=True)}
+    if declared != actual or not actual:
+        raise Refused(f"its metadata lists the caches {declared}, but it holds {actual}")
     shared = sum(part.size for part in parts if part.name.startswith(dlc.WEIGHTS))
     return {"contexts": contexts, "shared": shared}
 
@@ -193,15 +193,15 @@ def _parse(interface: _Interface, mapped: mmap.mmap, offset: int, size: int) -> 
     data = (ctypes.c_char * size).from_buffer(mapped, offset)
     handle = _Handle()
     if error := interface.create(ctypes.byref(handle)):
-        raise Refused(f"no context to read it with: error {error}")
-    found = ctypes.POINTER(_Binary)()
+        raise Refused(f"the QNN system library cannot create a context to read it: error {error}")
+    info = ctypes.POINTER(_Binary)()
     length = ctypes.c_uint64()
     error = interface.get_binary_info(
-        handle, ctypes.addressof(data), len(data), ctypes.byref(found), ctypes.byref(length)
+        handle, ctypes.addressof(data), len(data), ctypes.byref(info), ctypes.byref(length)
     )
-    if error or not found:
+    if error or not info:
         raise Refused(f"the QNN system library refuses it: error {error}")
-    binary = found.contents
+    binary = info.contents
     if binary.version not in (1, 2, 3):
         raise Refused(f"its tables have version {binary.version}; 1 to 3 are known")
     table = binary.u.v3 if binary.version == 3 else binary.u.v1

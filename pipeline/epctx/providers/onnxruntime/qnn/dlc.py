@@ -1,7 +1,7 @@
 """QNN's flexible context binary, one file for several chips, in DLC format (a ZIP).
 
-Measured with QAIRT 2.51: its entries are stored as they are (nothing is compressed), each at a
-multiple of 4096. `htp.cache.<chip>.0` is a context binary for one chip, which the system library
+Measured with QAIRT 2.51: its entries are stored without compression, each at a multiple of
+4096 bytes. `htp.cache.<chip>.0` is a context binary for one chip, which the system library
 can read alone, without its weights. The weights are stored once, in `htp.shared.weights.<hash>`.
 `dlc.metadata` is JSON with the chip of each cache, by which a loader chooses.
 
@@ -49,30 +49,30 @@ def entries(stream: IO[bytes]) -> list[Entry]:
     """Return the entries of a DLC, in the order of its table.
 
     Raises:
-        ValueError: the file is not a ZIP, is broken, or is not stored as QNN stores it.
+        ValueError: the file is not a ZIP, is broken, or is compressed.
         OSError: the file cannot be read.
     """
     try:
         with zipfile.ZipFile(stream) as archive:
-            found = archive.infolist()
+            infos = archive.infolist()
     # zipfile raises NotImplementedError for versions of ZIP that it does not know.
     except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error) as error:
         raise ValueError(f"its table cannot be read: {error}") from None
     end = stream.seek(0, 2)
-    return [_entry(stream, each, end) for each in found]
+    return [_entry(stream, each, end) for each in infos]
 
 
-def _entry(stream: IO[bytes], found: zipfile.ZipInfo, end: int) -> Entry:
-    stream.seek(found.header_offset)
+def _entry(stream: IO[bytes], info: zipfile.ZipInfo, end: int) -> Entry:
+    stream.seek(info.header_offset)
     header = stream.read(_HEADER.size)
-    if len(header) < _HEADER.size or found.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"its entry {found.filename} is not stored as it is")
+    if len(header) < _HEADER.size or info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"its entry {info.filename} is compressed or cut short")
     magic, length, extra = _HEADER.unpack(header)
     name = stream.read(length).decode(errors="replace")
-    offset = found.header_offset + _HEADER.size + length + extra
-    if (magic, name) != (MAGIC, found.orig_filename) or offset + found.file_size > end:
-        raise ValueError(f"its entry {found.filename} is cut short")
-    return Entry(name=found.filename, offset=offset, size=found.file_size, crc=found.CRC)
+    offset = info.header_offset + _HEADER.size + length + extra
+    if (magic, name) != (MAGIC, info.orig_filename) or offset + info.file_size > end:
+        raise ValueError(f"its entry {info.filename} is cut short")
+    return Entry(name=info.filename, offset=offset, size=info.file_size, crc=info.CRC)
 
 
 def chips(stream: IO[bytes], parts: Sequence[Entry]) -> Mapping[str, int]:
@@ -89,7 +89,9 @@ def chips(stream: IO[bytes], parts: Sequence[Entry]) -> Mapping[str, int]:
                 listed = json.loads(stream.read(part.size))["cacheList"]
                 return {str(each["cacheName"]): int(each["socModel"]) for each in listed}
             except (KeyError, TypeError) as error:
-                raise ValueError(f"{part.name} does not say what there is: {error}") from None
+                raise ValueError(
+                    f"{part.name} does not list the chips of the caches: {error}"
+                ) from None
     raise ValueError(f"it has no {_METADATA}")
 
 

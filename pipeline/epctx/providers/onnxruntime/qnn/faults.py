@@ -100,13 +100,13 @@ def _reached(
     nodes: Sequence[ir.Node], beside: Callable[[ir.Node], Iterable[ir.Node]]
 ) -> set[ir.Node]:
     """Return all nodes that can be reached from `nodes` through `beside`."""
-    found: set[ir.Node] = set()
-    left = list(nodes)
-    while left:
-        new = [each for each in beside(left.pop()) if each not in found]
-        found.update(new)
-        left += new
-    return found
+    reached: set[ir.Node] = set()
+    pending = list(nodes)
+    while pending:
+        new = [each for each in beside(pending.pop()) if each not in reached]
+        reached.update(new)
+        pending += new
+    return reached
 
 
 def why_unstable(nodes: Sequence[ir.Node]) -> str | None:
@@ -184,19 +184,19 @@ def refusals(log: str) -> Mapping[str, Refusal]:
     """Return the reasons why nodes are left, by node name, each with the QNN op that was
     refused.
     """
-    found: dict[str, Refusal] = {}
+    refusal_of: dict[str, Refusal] = {}
     before = 0
     for verdict in _VERDICT.finditer(log):
         if verdict["nodes"] is not None:
             refusal = _refusal(verdict["why"], log[before : verdict.start()])
-            found.update(dict.fromkeys(_NODE.findall(verdict["nodes"]), refusal))
+            refusal_of.update(dict.fromkeys(_NODE.findall(verdict["nodes"]), refusal))
         before = verdict.end()
-    return found
+    return refusal_of
 
 
-def _refusal(said: str, trial: str) -> Refusal:
+def _refusal(reason: str, trial: str) -> Refusal:
     # The log joins sentences without a space; the first has the reason.
-    why = _SENTENCES.split(said.strip())[0].rstrip(".")
+    why = _SENTENCES.split(reason.strip())[0].rstrip(".")
     failed = [each["op"] for each in _FAILED.finditer(trial)]
     tried = [each for each in _TRIED.finditer(trial) if each["op"] in failed[-1:]]
     return Refusal(
@@ -209,10 +209,10 @@ def _refusal(said: str, trial: str) -> Refusal:
 
 def _tensors(listed: str) -> str:
     """List types and sizes of tensors, as in `BOOL_8[2,8], INT_32[2,1,8,8,2]`."""
-    found = _TENSOR.findall(listed)
-    return ", ".join(f"{kind}[{','.join(sizes.split())}]" for kind, sizes in found)
+    tensors = _TENSOR.findall(listed)
+    return ", ".join(f"{kind}[{','.join(sizes.split())}]" for kind, sizes in tensors)
 
 
-def _remedy(said: str) -> str:
-    matches = ((re.match(pattern, said), remedy) for pattern, remedy in _REMEDIES)
+def _remedy(reason: str) -> str:
+    matches = ((re.match(pattern, reason), remedy) for pattern, remedy in _REMEDIES)
     return next((match.expand(remedy) for match, remedy in matches if match is not None), "")

@@ -47,14 +47,17 @@ def require(
     Raises:
         CompileError: a graph, input, output or chip is missing or differs.
     """
-    there = [each.soc_model for each in binary.contexts if each.soc_model is not None]
-    if chips and there and sorted(there) != sorted(chips):
-        wrong = f"it is for soc_model {socs.listed(there)}, not {socs.listed(chips)}"
+    contained = [each.soc_model for each in binary.contexts if each.soc_model is not None]
+    if chips and contained and sorted(contained) != sorted(chips):
+        wrong = f"it is for soc_model {socs.listed(contained)}, not {socs.listed(chips)}"
         raise _misfit(wrong, where)
     for node in nodes:
         flag = node.attributes.get(FLEXIBLE)
         if binary.flexible != bool(flag is not None and flag.as_int()):
-            wrong = f"it holds {len(binary.contexts)} chips; node {node.name} has {flag}"
+            wrong = (
+                f"it is for {len(binary.contexts)} chip(s); {FLEXIBLE} of node {node.name} "
+                "disagrees"
+            )
             raise _misfit(wrong, where)
     for context in binary.contexts:
         _require_graphs(context, nodes, where, all_nodes=all_nodes)
@@ -110,10 +113,10 @@ def _same_size(tensor: BinaryTensor, value: ir.Value) -> bool:
 
 def _misfit(why: str, where: str) -> CompileError:
     return CompileError(
-        "the context binary is not the one of these models",
+        "the context binary does not match its models",
         where=where,
         why=why,
-        remedy="build again; if it stays, report it with the models",
+        remedy="build again; if the error stays, report it with the models",
     )
 
 
@@ -158,18 +161,21 @@ def compatibility_verdict(info: str | None, options: QnnOptions, *, key: str) ->
             message=f"it has no {key}",
             remedy="build it again; onnxruntime-qnn 2 and later write it",
         )
-    found = Compatibility.parse(info)
-    if found is None:
-        return Verdict(outcome="not checkable", message=f"{info!r} is of an unknown form")
-    words = f"it is for soc_model {socs.listed(found.chips)}, made by QAIRT {found.qairt}"
-    asked = {
-        "soc_model": (sorted(found.chips), sorted(options.chips)),
-        "htp_arch": (sorted({*found.archs}), [] if options.arch is None else [options.arch]),
-        "vtcm_mb": (sorted({*found.vtcms}), [] if options.vtcm is None else [options.vtcm]),
+    stated = Compatibility.parse(info)
+    if stated is None:
+        return Verdict(outcome="not checkable", message=f"{info!r} has an unknown form")
+    words = f"it is for soc_model {socs.listed(stated.chips)}, made by QAIRT {stated.qairt}"
+    settings = {
+        "soc_model": (sorted(stated.chips), sorted(options.chips)),
+        "htp_arch": (
+            sorted({*stated.archs}),
+            [] if options.arch is None else [options.arch],
+        ),
+        "vtcm_mb": (sorted({*stated.vtcms}), [] if options.vtcm is None else [options.vtcm]),
     }
     wrong = [
         f"{option} is {_listed_words(have)}, not {_listed_words(want)}"
-        for option, (have, want) in asked.items()
+        for option, (have, want) in settings.items()
         if want and have != want
     ]
     if not wrong:
@@ -177,7 +183,7 @@ def compatibility_verdict(info: str | None, options: QnnOptions, *, key: str) ->
     return Verdict(
         outcome="fail",
         message=f"{words}: {', '.join(wrong)}",
-        remedy="build it again with the options that it is to have",
+        remedy="build it again with these options",
     )
 
 

@@ -80,19 +80,19 @@ def _chips(given: OptionValue | None) -> tuple[int, ...]:
 
 
 def _refuse_combinations(options: Mapping[str, str], chips: Sequence[int]) -> None:
-    """Refuse options that are allowed alone and not together."""
+    """Refuse options that are allowed alone but not together."""
     if chips and "htp_arch" in options:
         raise ManifestError(
             "soc_model and htp_arch are both given",
-            why="QNN compiles for the soc_model, and writes the htp_arch into the compatibility "
-            "string all the same",
+            why="QNN compiles for the soc_model, and still writes the htp_arch into the "
+            "compatibility string",
             remedy="leave htp_arch out",
             code=Code.OPTIONS_DISAGREE,
         )
     if len(chips) > 1 and options.get("partition_binaries") == "one":
         raise ManifestError(
-            "partition_binaries is one, and soc_model a list",
-            why="QNN shares no context for several chips, of parts neither",
+            "partition_binaries is one, but soc_model is a list",
+            why="QNN cannot share a context for several chips, not even among parts of one model",
             remedy="leave partition_binaries out: each part gets a file of its own",
             code=Code.OPTIONS_DISAGREE,
         )
@@ -117,13 +117,13 @@ def _refuse_backend(path: Path) -> None:
     if not path.is_file():
         raise ManifestError(
             f"backend_path is {path}: there is no such file",
-            remedy="write the path of libQnnHtp.so (QnnHtp.dll), or leave it out for the one of "
-            "onnxruntime-qnn",
+            remedy="write the path of libQnnHtp.so (QnnHtp.dll), or leave it out to use the "
+            "library of onnxruntime-qnn",
             code=Code.WRONG_OPTION_VALUE,
         )
     if not re.fullmatch(r"(lib)?QnnHtp\.(so|dll)", path.name):
         raise ManifestError(
-            f"backend_path is {path}, which is no HTP backend",
+            f"backend_path is {path}, which is not an HTP backend",
             why="QNN makes contexts with its HTP backend only; with the CPU, IR and saver "
             "backends it compiles nothing, without an error",
             remedy="write the path of libQnnHtp.so (QnnHtp.dll)",

@@ -128,7 +128,7 @@ class QNNExecutionProvider(OrtProvider):
     faults = FAULTS
     foresees = True
     unstable = (
-        "QAIRT 2.51 writes memory that it has not set beside some constants: for Mul and Div by a "
+        "QAIRT 2.51 writes uninitialized memory beside some constants: for Mul and Div by a "
         "constant of the other operand's shape (norms written as nodes), for Expand, for "
         "constant attention masks, and for weights in blocks (`weight_only`, MatMulNBits) whose "
         "columns are not a multiple of 32; fold the weights of norms into the layers after them, "
@@ -189,7 +189,7 @@ class QNNExecutionProvider(OrtProvider):
             return None
         return (
             "QNN ignores it, and in a context binary with several graphs it finds each graph by "
-            "the name that it gave to the node: another name cannot be loaded"
+            "the name that it gave to the node, so it cannot load a node with another name"
         )
 
     def place_prefix(self, node: ir.Node, prefix: str) -> None:
@@ -216,26 +216,29 @@ class QNNExecutionProvider(OrtProvider):
             CompileError: the model is float, but the chip computes integers only. QNN would
                 silently compile only small nodes that compute nothing.
         """
-        known = qairt().startswith(f"{socs.MEASURED}.")
+        measured = qairt().startswith(f"{socs.MEASURED}.")
         integers = [chip for chip in self._options.chips or (0,) if chip not in socs.FLOAT]
         float_ = not any(node.op_type in _QUANTIZERS for node in model.graph)
-        if known and integers and float_:
+        if measured and integers and float_:
             raise CompileError(
                 f"for soc_model {socs.listed(integers)} QAIRT {qairt()} compiles quantized models "
-                "only, and this one is not",
-                remedy="choose another chip, or quantize it: `epctx init --quantize` writes how",
+                "only, and this model is not quantized",
+                remedy="choose another chip, or quantize the model: `epctx init --quantize` writes "
+                "such a manifest",
             )
-        found = super().get_capability(model)
-        off = kept_off(found.nodes)
-        nodes = [node for node in found.nodes if node not in off]
-        return Capability(nodes=nodes, declined={**found.declined, **dict.fromkeys(off, KEPT_OFF)})
+        capability = super().get_capability(model)
+        off = kept_off(capability.nodes)
+        nodes = [node for node in capability.nodes if node not in off]
+        return Capability(
+            nodes=nodes, declined={**capability.declined, **dict.fromkeys(off, KEPT_OFF)}
+        )
 
     def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
         """Name the nodes for which QAIRT 2.51 writes uninitialized memory."""
         return why_unstable(nodes)
 
     def device_kind(self) -> DeviceKind:
-        """Return NPU: the HTP is the NPU of a Snapdragon."""
+        """Return NPU, since the HTP is the NPU of a Snapdragon."""
         return "npu"
 
     def chips(self) -> str:
@@ -271,7 +274,7 @@ class QNNExecutionProvider(OrtProvider):
         if _NO_MEMORY not in why or (chips and chips.isdisjoint(old)):
             return None
         remedy = (
-            "keep what the oldest chips do not compute in floating point off QNN (2.7.0: "
+            "keep ops that the oldest chips cannot compute in floating point off QNN (2.7.0: "
             "HardSigmoid, and Where of a mask): `partition: {exclude: {op_types: [Where]}}`"
         )
         anyones = "set `soc_model`, without which the context is for any chip; or "
@@ -322,15 +325,15 @@ class QNNExecutionProvider(OrtProvider):
         to it.
         """
         try:
-            found = qnn_binary.read_here(self._system_library(), binary)
+            content = qnn_binary.read_here(self._system_library(), binary)
         except InvalidGraph as error:
             raise CompileError(
-                "QNN wrote a context binary that its own system library does not read",
+                "QNN wrote a context binary that its own system library cannot read",
                 file=binary.name,
                 why=error.why,
-                remedy="build again; if it stays, report it with the model",
+                remedy="build again; if the error stays, report it with the model",
             ) from error
-        match.require(found, nodes, chips=self._options.chips, where=binary.name)
+        match.require(content, nodes, chips=self._options.chips, where=binary.name)
 
     def variants(self) -> Mapping[str, QNNExecutionProvider]:
         """Return the chips of a flexible binary, which the x86 simulator cannot load (2.7.0)."""
@@ -349,12 +352,12 @@ class QNNExecutionProvider(OrtProvider):
         words = f"QNN compiles each model for {count} chips"
         if not numbers:
             return words
-        return f"{words}, and for its numbers again and runs it, for each of them alone"
+        return f"{words}; to check numbers, it compiles and runs each model again for each chip"
 
     def graphs(self, binary: Path) -> Mapping[str, Sequence[BinaryGraph]]:
         """Return the graphs of a binary for each chip."""
-        found = qnn_binary.read(self._system_library(), binary)
-        return {_words(each.soc_model): each.graphs for each in found.contexts}
+        content = qnn_binary.read(self._system_library(), binary)
+        return {_words(each.soc_model): each.graphs for each in content.contexts}
 
     def recognizes(self, head: bytes) -> bool:
         """Tell whether a file is a QNN context binary. It begins with two small big-endian numbers,
@@ -371,34 +374,34 @@ class QNNExecutionProvider(OrtProvider):
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
         """Ask the system library, in a process of its own."""
-        found = qnn_binary.read(self._system_library(), path)
-        first = found.contexts[0]
+        content = qnn_binary.read(self._system_library(), path)
+        first = content.contexts[0]
         properties = {"SDK": first.build_id, "core API": first.api, "HTP blob": first.blob}
-        if not found.flexible:
+        if not content.flexible:
             if first.soc_model is not None:
                 properties["SoC"] = socs.words(first.soc_model)
             return BinaryInfo(kind="QNN context binary", properties=properties, graphs=first.graphs)
-        for each in found.contexts:
+        for each in content.contexts:
             properties[_words(each.soc_model)] = f"{each.size:,} bytes"
         return BinaryInfo(
             kind="QNN flexible context binary, weights stored once for all chips",
             properties=properties,
             graphs=tuple(
                 replace(graph, properties={"SoC": socs.words(each.soc_model or 0)})
-                for each in found.contexts
+                for each in content.contexts
                 for graph in each.graphs
             ),
-            stored=found.shared,
+            stored=content.shared,
         )
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
         """Yield each difference in graphs, inputs, outputs and chips between a binary and the
         nodes.
         """
-        found = qnn_binary.read(self._system_library(), path)
+        content = qnn_binary.read(self._system_library(), path)
         chips = self._options.chips
         try:
-            match.require(found, nodes, chips=chips, where=path.name, all_nodes=False)
+            match.require(content, nodes, chips=chips, where=path.name, all_nodes=False)
         except CompileError as error:
             yield f"{error.what}: {error.why}"
 
@@ -417,13 +420,13 @@ class QNNExecutionProvider(OrtProvider):
         sharing: bool,
     ) -> str | None:
         """Refuse contexts that the x86 simulator cannot load: a shared context crashes it with
-        SIGSEGV (real-eps.md section 6), and in a context for several chips it finds no chip of its
-        own.
+        SIGSEGV (real-eps.md section 6), and it finds no chip of its own in a context for several
+        chips.
         """
         if self._simulated() and any(node.unknown.get(match.FLEXIBLE) == 1 for node in nodes):
             return (
-                "its context is for several chips, of which QNN's x86 simulator loads none; a host "
-                "with one of them can"
+                "its context is for several chips, and QNN's x86 simulator loads none of them; a "
+                "host with one of these chips can"
             )
         if self._simulated() and (sharing or self._is_shared(nodes, folder)):
             return (
@@ -433,8 +436,8 @@ class QNNExecutionProvider(OrtProvider):
         return None
 
     def runs_apart(self, beside: Collection[str]) -> str | None:
-        """Ask for a session apart from OpenVINO on the x86 simulator: every run of a common session
-        fails.
+        """Require separate sessions for QNN and OpenVINO on the x86 simulator, since every run of a
+        common session fails.
 
         QNN takes OpenVINO's memory for its own: "No HTP or DX12 allocation found" (real-eps.md
         section 11). Separate sessions in one process compute the right numbers.
@@ -465,10 +468,10 @@ class QNNExecutionProvider(OrtProvider):
         if len(mains) != 1 or not (folder / mains[0]).is_file():
             return False
         try:
-            found = qnn_binary.read(self._system_library(), folder / mains[0])
+            content = qnn_binary.read(self._system_library(), folder / mains[0])
         except (InvalidGraph, ProviderUnavailable):
             return False  # the load reports the fault
-        return len(found.contexts[0].graphs) != len(nodes)
+        return len(content.contexts[0].graphs) != len(nodes)
 
     def _simulated(self) -> bool:
         return all(device.device.type.name != "NPU" for device in self.ep_devices())

@@ -88,20 +88,20 @@ def number(text: str, *, qairt: str) -> int:
         ManifestError: the chip does not exist.
     """
     if text.isdecimal():
-        found = int(text)
-        if qairt.startswith(f"{MEASURED}.") and found not in KNOWN:
-            near = sorted(NAMED.values(), key=lambda soc: abs(soc.number - found))[:_NEAR]
+        chip = int(text)
+        if qairt.startswith(f"{MEASURED}.") and chip not in KNOWN:
+            near = sorted(NAMED.values(), key=lambda soc: abs(soc.number - chip))[:_NEAR]
             listed = ", ".join(f"{soc.number} ({soc.name})" for soc in near)
             raise ManifestError(
                 f"soc_model is {text}, a chip that QAIRT {qairt} does not know",
                 remedy=f"write another number or a name; the nearest are {listed}",
                 code=Code.UNKNOWN_SOC,
             )
-        return found
+        return chip
     soc = NAMED.get(text.lower())
     if soc is None:
         raise ManifestError(
-            f"soc_model is {text!r}, which is no chip with an HTP that epctx knows",
+            f"soc_model is {text!r}, which is not the name of a chip that epctx knows",
             remedy=f"{did_you_mean(text, NAMED)} (or write its number in QNN)",
             code=Code.UNKNOWN_SOC,
         )
@@ -114,24 +114,24 @@ def numbers(names: Sequence[str], *, qairt: str) -> tuple[int, ...]:
     Raises:
         ManifestError: a chip does not exist, or is named twice.
     """
-    found: dict[int, str] = {}
+    names_of: dict[int, str] = {}
     for name in names:
         chip = number(name, qairt=qairt)
-        if chip in found:
+        if chip in names_of:
             raise ManifestError(
-                f"soc_model names one chip twice: {found[chip]} and {name} are {words(chip)}",
+                f"soc_model names one chip twice: {names_of[chip]} and {name} are {words(chip)}",
                 remedy="keep one of them; QNN would write its cache twice",
                 code=Code.UNKNOWN_SOC,
             )
         if chip == 0 and len(names) > 1:
             raise ManifestError(
-                "soc_model lists 0, which stands for no chip",
+                "soc_model lists 0, which stands for any chip",
                 why="a device looks in the file for its own chip",
                 remedy="leave 0 out of the list",
                 code=Code.UNKNOWN_SOC,
             )
-        found[chip] = name
-    return tuple(found)
+        names_of[chip] = name
+    return tuple(names_of)
 
 
 def listed(chips: Iterable[int]) -> str:
@@ -139,9 +139,9 @@ def listed(chips: Iterable[int]) -> str:
     return ", ".join(map(words, chips))
 
 
-def words(found: int) -> str:
+def words(chip: int) -> str:
     """Describe a chip by its number and known facts: `60 (sc8380xp, v73)`."""
-    if found == 0:
+    if chip == 0:
         return "0 (any chip)"
-    soc = _BY_NUMBER.get(found)
-    return f"{found} ({soc.name}, v{soc.arch})" if soc else str(found)
+    soc = _BY_NUMBER.get(chip)
+    return f"{chip} ({soc.name}, v{soc.arch})" if soc else str(chip)

@@ -25,10 +25,10 @@ def test_properties_come_from_the_text_or_from_a_file(tmp_path: Path) -> None:
     [
         (BF16, "config.json", "both given"),
         (None, "no/such.json", "cannot be read"),
-        ("{bad", None, "no configuration of OpenVINO"),
-        ("[" * 100_000, None, "no configuration of OpenVINO"),
-        ('{"CPU": 1}', None, "no configuration of OpenVINO"),
-        ("[]", None, "no configuration of OpenVINO"),
+        ("{bad", None, "is not an OpenVINO configuration"),
+        ("[" * 100_000, None, "is not an OpenVINO configuration"),
+        ('{"CPU": 1}', None, "is not an OpenVINO configuration"),
+        ("[]", None, "is not an OpenVINO configuration"),
     ],
 )
 def test_what_is_no_configuration_is_refused(

@@ -46,9 +46,9 @@ def test_another_vendors_cpu_is_told_before_the_library_is_loaded(
     error = OpenVINOExecutionProvider({}).unavailable()
     assert error is not None
     assert str(error).splitlines() == [
-        f"{NAME}: its plugin 1.8.1 offers devices on Intel CPUs only, this one is {words}",
-        "  -> build and run what needs it on a host with an Intel CPU; here "
-        "`epctx build --only GROUP@TARGET` builds the rest",
+        f"{NAME}: its plugin 1.8.1 offers devices on Intel CPUs only, but this CPU is {words}",
+        "  -> build and run groups that need it on a host with an Intel CPU; here "
+        "`epctx build --only GROUP@TARGET` builds the other groups",
     ]
 
 
@@ -84,7 +84,7 @@ def test_a_device_that_the_cpu_does_not_exclude_is_asked_for(
 def test_what_is_hidden_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     vendor(monkeypatch, "AuthenticAMD")
     monkeypatch.setenv(plugins.HIDE, NAME)
-    with pytest.raises(ProviderUnavailable, match="its devices are hidden by EPCTX_HIDE_DEVICES"):
+    with pytest.raises(ProviderUnavailable, match="EPCTX_HIDE_DEVICES hides its devices"):
         OpenVINOExecutionProvider({}).add_to(ort.SessionOptions())
 
 

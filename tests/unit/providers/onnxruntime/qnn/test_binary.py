@@ -1,4 +1,4 @@
-"""Reading what is no QNN context binary; real ones are read in tests/integration/test_qnn.py."""
+"""Reading what is not a QNN context binary; real ones are read in tests/integration/test_qnn.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def system_library() -> Path:
 def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(data)
-    with pytest.raises(InvalidGraph, match="is no QNN context binary"):
+    with pytest.raises(InvalidGraph, match="is not a QNN context binary"):
         qnn_binary.read(system_library(), path)
 
 
@@ -53,7 +53,7 @@ def test_a_binary_is_asked_about_once_until_it_is_written_to(
         asked.append(binary.name)
         return qnn_binary.QnnBinary(contexts=(), shared=None)
 
-    monkeypatch.setattr(qnn_binary, "_asked", answer)
+    monkeypatch.setattr(qnn_binary, "_read_apart", answer)
     path = tmp_path / "scratch.bin"
     path.write_bytes(b"a context")
     first = qnn_binary.read(tmp_path / "lib.so", path)
@@ -71,7 +71,7 @@ def test_in_this_process_is_said_what_a_process_of_its_own_says(tmp_path: Path) 
     path.write_bytes(b"text")
     said = []
     for read in (qnn_binary.read, qnn_binary.read_here):
-        with pytest.raises(InvalidGraph, match="is no QNN context binary") as refused:
+        with pytest.raises(InvalidGraph, match="is not a QNN context binary") as refused:
             read(system_library(), path)
         said.append(refused.value.why)
     assert said[0] == said[1]

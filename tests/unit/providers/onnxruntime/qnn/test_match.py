@@ -108,7 +108,7 @@ def test_a_binary_for_several_chips() -> None:
     [
         (graph("a", {"x": (1, 4)}, {"y": (1, 4)}), 1, [60, 69], "57 (sm8650, v75), not 60"),
         (graph("a", {"x": (1, 4)}, {"y": (1, 4)}), 1, [60], "57 (sm8650, v75), not 60"),
-        (graph("a", {"x": (1, 4)}, {"y": (1, 4)}), 0, [60, 57], "it holds 2 chips"),
+        (graph("a", {"x": (1, 4)}, {"y": (1, 4)}), 0, [60, 57], "it is for 2 chip(s)"),
         (graph("a", {"x": (1, 8)}, {"y": (1, 4)}), 1, [60, 57], "x of graph a has the shape"),
         (graph("a", {"z": (1, 4)}, {"y": (1, 4)}), 1, [60, 57], "has the inputs z"),
     ],

@@ -34,7 +34,7 @@ def test_options_become_what_qnn_takes() -> None:
 def test_a_backend_that_makes_no_context_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.touch()
-    with pytest.raises(ManifestError, match="which is no HTP backend"):
+    with pytest.raises(ManifestError, match="which is not an HTP backend"):
         QnnOptions.parse({"backend_path": str(path)})
 
 
@@ -56,7 +56,7 @@ def test_several_chips_are_one_option() -> None:
         (("60", "60"), {}, "60 and 60 are 60 (sc8380xp, v73)"),
         (("60", "SC8380XP"), {}, "60 and SC8380XP are 60 (sc8380xp, v73)"),
         (("60", "060"), {}, "60 and 060 are 60 (sc8380xp, v73)"),
-        (("60", "sm9999"), {}, "'sm9999', which is no chip"),
+        (("60", "sm9999"), {}, "'sm9999', which is not the name of a chip"),
         (("60", "0"), {}, "soc_model lists 0"),
         (("60", "57"), {"htp_arch": "73"}, "soc_model and htp_arch are both given"),
         (("60", "57"), {"partition_binaries": "one"}, "partition_binaries is one"),
