@@ -434,7 +434,7 @@ def verify(
             *group_folders.reported(sorted(known), releases.uncovered),
             *group_folders.reported(sorted({*survey.byproducts} - {*rest}), releases.byproduct),
         )
-        return fetched.told(replace(done, folders=(*done.folders, *uncovered)))
+        return fetched.with_references(replace(done, folders=(*done.folders, *uncovered)))
 
 
 def kit(
@@ -773,7 +773,7 @@ def worker(
     """
     from epctx.commands import worker as command
 
-    command.serve(scheduler, tls or Tls(), name=name, jobs=jobs or 0, told=notify)
+    command.serve(scheduler, tls or Tls(), name=name, jobs=jobs or 0, notify=notify)
 
 
 def push(

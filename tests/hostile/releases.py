@@ -133,7 +133,7 @@ for _what, _option, _value in (
         edited(partial(_set_option, name=_option, value=_value)),
         _option,
     )
-_package("an asset that is not what its name says", lambda f: _asset(f), "holds what is")
+_package("an asset that is not what its name says", lambda f: _asset(f), "content has the digest")
 for _name in ("../x", "\n::error::owned", "x" * 100_000):
     _package(
         f"a component called {_name[:20]!r}, which is no path",

@@ -76,7 +76,7 @@ changed(
 changed("nodes of no operator", lambda d: _outline(d).update(op_types=[]), "has no operator")
 changed("nodes of no partition", lambda d: _model(d).update(partitions=[]), "in no partition")
 changed("a cycle", lambda d: _outline(d)["predecessors"].__setitem__(0, [9]), "topological order")
-changed("fewer names than nodes", lambda d: _outline(d)["names"].pop(), "of several lengths")
+changed("fewer names than nodes", lambda d: _outline(d)["names"].pop(), "different lengths")
 
 
 def _group(document: dict[str, Any]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_what_does_not_compile_is_found_by_halves_and_kept_off(tmp_path: Path) -
     bisected = command_line.epctx("bisect", "epctx.yaml", "g", "net", cwd=tmp_path)
     assert bisected.returncode == 7 and "Traceback" not in bisected.stderr
     assert "30 of 61 nodes kept off" in bisected.stderr
-    assert "it does not without 'hard' (HardSigmoid)" in bisected.stdout
+    assert "the build passes without 'hard' (HardSigmoid)" in bisected.stdout
     assert "tried: partition.exclude of 'hard': its numbers pass" in bisected.stdout
     repair = yaml.safe_load(
         bisected.stdout[bisected.stdout.index("model_groups:") :].split("page:")[0]

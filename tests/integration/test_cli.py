@@ -110,7 +110,7 @@ FAILURES: dict[str, tuple[int, str, str, Callable[[Path], None]]] = {
     "an unknown option": (2, "build m.yaml --key-going", "--keep-going", nothing),
     "an unknown command": (2, "bild m.yaml", 'did you mean "build"?', nothing),
     "no argument": (2, "inspect", "missing argument 'FILE'", nothing),
-    "no manifest anywhere": (2, "build", "no manifest is named", nothing),
+    "no manifest anywhere": (2, "build", "no manifest was named", nothing),
     "a number that is none": (2, "build m.yaml -j many", "valid int", nothing),
     "a group that there is not": (2, "build m.yaml --only gg", 'did you mean "g"?', nothing),
     "a file that is there": (2, "init m.onnx --out m.yaml", "--force", nothing),

@@ -105,7 +105,7 @@ def test_a_build_and_a_lock(built: tuple[Path, Path]) -> None:
     assert told(found, "source") and not told(found, "node")
     assert found.not_compared == (
         f"partitions: {(new / 'm.lock.yaml').as_posix()} has no report",
-        f"nodes and attributes: the files of {(new / 'm.lock.yaml').as_posix()} are not here",
+        f"nodes and attributes: the files of {(new / 'm.lock.yaml').as_posix()} are missing",
     )
 
 
@@ -151,7 +151,7 @@ def test_the_command_line(built: tuple[Path, Path]) -> None:
     ("name", "words", "error"),
     [
         ("nothing", "does not exist", UsageError),
-        (".", "has no build in it", UsageError),
+        (".", "contains no build", UsageError),
         ("several", "has the builds of several manifests", UsageError),
         ("m.yaml", "is no lock|has lock_version", LockError),
     ],

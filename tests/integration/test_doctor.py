@@ -48,7 +48,7 @@ def test_a_real_ep_with_its_devices_and_limits(here: Diagnosis) -> None:
     assert set(qnn.versions) == {"onnxruntime", "onnxruntime-qnn"}
     assert qnn.devices and qnn.tried is not None
     if not any(device.startswith("NPU") for device in qnn.devices):
-        assert "a model that shares cannot be loaded here" in qnn.limits[0]
+        assert "models that share a context cannot be loaded here" in qnn.limits[0]
 
 
 def test_more_is_told_when_asked() -> None:

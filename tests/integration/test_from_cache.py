@@ -183,7 +183,7 @@ def test_a_folder_without_a_report_of_the_manifest(gathering: Gathering) -> None
     with pytest.raises(UsageError, match="has no build report of 'm'"):
         gather(gathering, reports=gathering.reports)
     (gathering.reports / "m.build.json").write_text("{")
-    with pytest.raises(UsageError, match="is no build report"):
+    with pytest.raises(UsageError, match="is not a build report"):
         gather(gathering, reports=gathering.reports)
 
 

@@ -147,12 +147,12 @@ def test_a_wrong_number_is_told(kit: Callable[..., Path]) -> None:
 def test_another_driver_is_told_there_and_here(kit: Callable[..., Path], tmp_path: Path) -> None:
     made = kit("alone")
     ran = kits.check(made, "--expect-driver", "31.0.5")
-    assert f"the driver of {QNN} is not told, expected is 31.0.5" in ran.stderr
+    assert f"the driver of {QNN} is unknown, but it should be 31.0.5" in ran.stderr
     (tmp_path / "sitecustomize.py").write_text(DRIVER)
     ran = kits.check(made, "--expect-driver", "31.0.5", PYTHONPATH=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     ran = kits.check(made, "--expect-driver", "30.0", PYTHONPATH=str(tmp_path))
-    told = f"the driver of {QNN} is os_driver_version 31.0.5, expected is 30.0"
+    told = f"the driver of {QNN} is os_driver_version 31.0.5, but it should be 30.0"
     assert ran.returncode == 1 and told in ran.stderr
     said = command_line.inside("verify", "dist/m", "--device-results", "device.json", cwd=tmp_path)
     assert said.returncode == 7 and told in said.stdout
@@ -162,7 +162,7 @@ def test_another_driver_is_told_there_and_here(kit: Callable[..., Path], tmp_pat
     ("what", "told"),
     [
         ("os.abort()", "its process ended with signal 6 while loading default/alone/solo"),
-        ("__import__('time').sleep(300)", "it did not end in 4 s while loading default/alone"),
+        ("__import__('time').sleep(300)", "it did not end within 4 s while loading default/alone"),
         ("os._exit(9)", "its process ended with exit code 0x9 while loading default/alone/solo"),
         ("raise RuntimeError('no')", "default/alone/solo cannot be loaded: no"),
     ],
@@ -192,7 +192,7 @@ def test_a_process_that_dies_when_all_is_done_is_told(
 
 def test_results_go_into_a_folder_that_is_there(kit: Callable[..., Path]) -> None:
     ran = kits.check(kit("cpu"), "--out", "nowhere/device.json")
-    assert ran.returncode == 2 and "there is no folder nowhere" in ran.stderr
+    assert ran.returncode == 2 and "the folder nowhere does not exist" in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_results_go_into_a_folder_that_is_there(kit: Callable[..., Path]) -> Non
             {"model": {"file": "../x.onnx", "files": ["../x.onnx"]}},
             "../x.onnx is not in SHA256SUMS",
         ),
-        ({"eps": [{"ep": QNN, "registration": "x", "module": "os"}]}, "which is no EP's"),
+        ({"eps": [{"ep": QNN, "registration": "x", "module": "os"}]}, "not a function of an EP"),
         ({"eps": [{"ep": "Nobody"}]}, "Nobody needs a device"),
         ({"eps": [{"ep": "N", "registration": "x"}]}, "Say --library N=PATH"),
         ({"model": 5}, "copy the kit again"),

@@ -275,7 +275,7 @@ def test_what_is_needed_is_not_where_the_package_goes(tmp_path: Path) -> None:
     package(project)
     inside = made(project) / "one" / "g" / "readme.txt"
     project.section("package")["files"] = {"readme.txt": inside.relative_to(tmp_path).as_posix()}
-    with pytest.raises(UsageError, match="lies where the package replaces everything"):
+    with pytest.raises(UsageError, match="lies in the folder that the package replaces"):
         package(project)
     assert inside.is_file()
 
@@ -284,7 +284,7 @@ def test_a_folder_that_is_no_package_is_not_replaced(tmp_path: Path) -> None:
     project = projects.make(tmp_path, {"g": ["a"]})
     made(project).mkdir(parents=True)
     (made(project) / "letters.txt").write_text("dear", encoding="utf-8")
-    with pytest.raises(UsageError, match="is no model package"):
+    with pytest.raises(UsageError, match="is not a model package"):
         package(project)
     assert tree(made(project)) == {"letters.txt"}
 

@@ -181,12 +181,12 @@ def test_a_lock_of_an_older_epctx_says_how_to_get_one(
 ) -> None:
     old = replace(lock, package=None)
     (fault,) = faults(made(project), old)
-    assert "says nothing of a package" in fault.message and "epctx build" in fault.remedy
+    assert "has no entry for a package" in fault.message and "epctx build" in fault.remedy
     copy = Project(folder=tmp_path / "copy", document=project.document)
     shutil.copytree(project.folder, copy.folder)
     copy.lock.write_text(locks.text(old), encoding="utf-8")
     copy.build(locked=True)  # it says enough for that
-    with pytest.raises(LockError, match="says nothing of a package"):
+    with pytest.raises(LockError, match="has no entry for a package"):
         api.package(copy.manifest, out=copy.folder / "dist", locked=True)
     copy.build()
     assert locks.read(copy.lock) == replace(lock, oci={})

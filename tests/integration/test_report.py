@@ -49,7 +49,7 @@ def test_what_sharing_saved_is_that_of_the_binary(project: Project) -> None:
     report = project.build()
     (row,) = sections.contexts(report, project.folder / "dist")
     assert row.models == ("a", "b") and row.file.name == "a_reference.bin"
-    info = row.found.info if row.found else None
+    info = row.binary.info if row.binary else None
     assert info is not None and info.stored is not None
     assert row.saved == info.stored and row.separate == 2 * info.stored
     assert sections.saved_bytes((row,)) == row.saved
@@ -73,7 +73,7 @@ def test_a_binary_that_was_changed_since_is_not_read(project: Project, tmp_path:
     (name,) = (file.name for file in group.files if file.name.endswith(".bin"))
     (folder / name).write_bytes(b"another")
     (row,) = sections.contexts(report, tmp_path)
-    assert row.found is None and row.saved is None
+    assert row.binary is None and row.saved is None
 
 
 def test_a_manifest_that_was_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,11 +167,11 @@ def test_usage(tmp_path: Path) -> None:
     manifest = write(tmp_path / "p", "nothing")
     run = reproduce(manifest, "--vary", "umsk")
     assert run.returncode == 2
-    assert '"umsk" is nothing that can be varied' in run.stderr
+    assert '"umsk" is not a variation' in run.stderr
     assert 'did you mean "umask"' in run.stderr
     run = reproduce(manifest, "--out", ".")
     assert run.returncode == 2
-    assert "is there already, and has something in it" in run.stderr
+    assert "already exists, and is not empty" in run.stderr
 
 
 def test_the_lock_beside_the_manifest_is_held_to(tmp_path: Path) -> None:

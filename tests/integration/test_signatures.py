@@ -48,7 +48,7 @@ def verified(package: Path, *options: str) -> tuple[int, str]:
 def test_a_package_is_verified_by_its_signature_where_it_was_copied_to(package: Path) -> None:
     code, told = verified(package, "--trusted-key", "k.pub", "-v")
     assert code == 0, told
-    assert "ok: model.sig: is by the key " in told and "those that were signed" in told
+    assert "ok: model.sig: is by the key " in told and "as they were signed" in told
     assert verified(package)[0] == 0, "nobody asks whose it is"
     assert verified(package, "--strict")[0] == 7
 

@@ -280,7 +280,7 @@ def test_a_group_that_is_not_there(built: Path) -> None:
     shutil.rmtree(pair(built))
     report = api.verify(built / "dist", manifest=built / "demo.yaml")
     (failed,) = report.findings("fail")
-    assert failed.message == "the manifest demo.yaml has pair@default, and it is not there"
+    assert failed.message == "the manifest demo.yaml lists pair@default, but it does not exist"
     with pytest.raises(UsageError, match="does not exist"):
         api.verify(pair(built))
 

@@ -146,7 +146,7 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
         "conformance/unreferenced",
         "nothing in the package refers to it",
     ),
-    "asset renamed": (rename_asset, "integrity/assets", "not what its name says"),
+    "asset renamed": (rename_asset, "integrity/assets", "not the one in its name"),
     "asset of nobody": (add_asset, "conformance/unreferenced", "nothing in the package"),
     "link": (link, "conformance/paths", "is a link"),
     "version": (edit(lambda d: d.update(schema_version="2.0")), "conformance/manifest", "2.0"),
@@ -155,7 +155,7 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "no folder": (vary(variant_directory="three/g"), "conformance/paths", "does not exist"),
     "outside": (vary(variant_directory="../x"), "conformance/paths", "it has `..`"),
     "absolute": (vary(variant_directory="/x"), "conformance/paths", "it is absolute"),
-    "short name": (vary(ep="Reference"), "conformance/selectable", "no whole name"),
+    "short name": (vary(ep="Reference"), "conformance/selectable", "not a full name"),
     "no EP": (vary(ep=None), "conformance/selectable", "no EP"),
     "other EP": (vary(ep="QNNExecutionProvider"), "compatibility/variant", "is said to be for QNN"),
     "device of the CPU EP": (vary(ep=CPU, device="cpu"), "conformance/selectable", "1.31 selects"),
@@ -175,7 +175,7 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "files anywhere": (
         options(**{"session.moe.offload.derived_cache_dir": "/tmp"}),
         "conformance/manifest",
-        "reads or writes files anywhere",
+        "read or write any file",
     ),
     "number": (
         edit(lambda d: ort(d, "one").update(session_options={"a": 1})),

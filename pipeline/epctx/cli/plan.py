@@ -162,7 +162,7 @@ def _left(preview: GroupPreview, *, every: bool) -> Iterator[Table]:
     rows = [
         (
             *(str(row.count), model.name * several, row.names[0], row.op_type, row.location),
-            *(row.ep, row.said.why, row.said.op, row.said.operands, row.said.remedy),
+            *(row.ep, row.refusal.why, row.refusal.op, row.refusal.operands, row.refusal.remedy),
         )
         for model in preview.models
         for row in figures.left_rows(model, every=every)

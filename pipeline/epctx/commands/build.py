@@ -71,8 +71,8 @@ def run(
     """
     planned = plan.read(manifest, only=only, allow_outside=allow_outside)
     refuse(planned)
-    told = replace(shared or Shared(), jobs=on is not None)
-    cache = build.open_cache(listener, told, options) if cached else None
+    shared_settings = replace(shared or Shared(), jobs=on is not None)
+    cache = build.open_cache(listener, shared_settings, options) if cached else None
     with _machines(on, manifest) as machines:
         report, failure = build.run(
             planned, options, listener=listener, machines=machines, cache=cache
@@ -99,5 +99,7 @@ def _decides(manifest: Path) -> Callable[[ProviderRecord], bool]:
     except (EpctxError, OSError):
         return lambda record: False
     views = hosts.views(lock)
-    known = [(ep.toolchain, ep.host) for each in views for ep in each.execution_providers.values()]
-    return lambda record: (record.toolchain, record.host) in known
+    locked_eps = [
+        (ep.toolchain, ep.host) for each in views for ep in each.execution_providers.values()
+    ]
+    return lambda record: (record.toolchain, record.host) in locked_eps

@@ -57,14 +57,14 @@ def explain(code: str) -> Explanation:
 
 def text(code: str) -> str:
     """Markdown page of a code. Raises as `explain` does."""
-    known = code.upper()
-    if known not in set(Code):
+    normalized = code.upper()
+    if normalized not in set(Code):
         raise UsageError(
-            f'there is no error "{code}"',
-            remedy=f"{did_you_mean(known, Code)}; `epctx explain` lists them",
+            f'there is no error code "{code}"',
+            remedy=f"{did_you_mean(normalized, Code)}; `epctx explain` lists them",
             code=Code.NO_SUCH_CHOICE,
         )
-    return (root() / f"{known}.md").read_text(encoding="utf-8")
+    return (root() / f"{normalized}.md").read_text(encoding="utf-8")
 
 
 def everything() -> Iterator[Explanation]:

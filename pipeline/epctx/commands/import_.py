@@ -61,23 +61,23 @@ def parse(line: str) -> Flags:
     """
     words = _words(line)
     try:
-        found, rest = getopt.gnu_getopt(words, _FLAGS)
+        flags, arguments = getopt.gnu_getopt(words, _FLAGS)
     except getopt.GetoptError as error:
         raise _wrong(
             f"there is no flag -{error.opt}" if "recognized" in error.msg else error.msg,
             remedy="-e, -p, -i, -C and -v are known, and one list of models",
         ) from error
-    told = {flag: text for flag, text in found if flag not in ("-i", "-C")}
-    if "-h" in told:
-        raise _wrong("-h asks for help, and builds nothing", remedy="leave it away")
+    values = {flag: text for flag, text in flags if flag not in ("-i", "-C")}
+    if "-h" in values:
+        raise _wrong("-h only prints help", remedy="remove it")
     return Flags(
         words=tuple(words),
-        provider=_provider(told.get("-e", "qnn")),
-        plugin=Path(told["-p"]) if "-p" in told else None,
-        options={key: value for flag, key, value in _pairs(found) if flag == "-i"},
-        entries=_entries(found),
-        verbose="-v" in told,
-        models=_models(rest),
+        provider=_provider(values.get("-e", "qnn")),
+        plugin=Path(values["-p"]) if "-p" in values else None,
+        options={key: value for flag, key, value in _pairs(flags) if flag == "-i"},
+        entries=_entries(flags),
+        verbose="-v" in values,
+        models=_models(arguments),
     )
 
 
@@ -89,8 +89,8 @@ def _words(line: str) -> list[str]:
         words = list(lexer)
     except ValueError as error:
         raise _wrong(
-            "a quotation mark has no second one",
-            remedy="put what has spaces in quotation marks, and the whole in the other kind",
+            "a quotation mark is not closed",
+            remedy="quote words with spaces, and the whole line with the other quotation marks",
         ) from error
     return words[1:] if words and _is_tool(words[0]) else words
 
@@ -102,37 +102,45 @@ def _is_tool(word: str) -> bool:
 
 def _provider(name: str) -> str:
     if name not in _PROVIDERS:
-        known = ", ".join(_PROVIDERS)
-        raise _wrong(f"-e {name} is no EP of {TOOL}", remedy=f"it has {known}; a plugin is -p")
+        names = ", ".join(_PROVIDERS)
+        raise _wrong(
+            f"-e {name} is not an EP of {TOOL}", remedy=f"use one of {names}; for a plugin use -p"
+        )
     return _PROVIDERS[name]
 
 
-def _pairs(found: list[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-    for flag, text in found:
+def _pairs(flags: list[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    for flag, text in flags:
         for token in text.split() if flag in ("-i", "-C") else ():
             key, separator, value = token.partition("|")
             if not key or not separator:
-                raise _wrong(f"{flag}: {token!r} is no pair", remedy='write "key|value key|value"')
+                raise _wrong(
+                    f"{flag}: {token!r} is not a pair", remedy='write "key|value key|value"'
+                )
             yield flag, key, value
 
 
-def _entries(found: list[tuple[str, str]]) -> dict[str, str]:
+def _entries(flags: list[tuple[str, str]]) -> dict[str, str]:
     entries: dict[str, str] = {}
-    for flag, key, value in _pairs(found):
+    for flag, key, value in _pairs(flags):
         if flag == "-C" and key in entries:
-            raise _wrong(f"-C: {key} is there twice", remedy="leave one of them")
+            raise _wrong(f"-C: {key} is given twice", remedy="remove one of them")
         if flag == "-C":
             entries[key] = value
     return entries
 
 
-def _models(rest: list[str]) -> tuple[str, ...]:
-    if len(rest) != 1:
-        what = f"{' '.join(rest)!r} are {len(rest)} words" if rest else "no model is named"
+def _models(arguments: list[str]) -> tuple[str, ...]:
+    if len(arguments) != 1:
+        what = (
+            f"{' '.join(arguments)!r} are {len(arguments)} words"
+            if arguments
+            else "no model is named"
+        )
         raise _wrong(what, remedy="name the models in one word, with commas: a.onnx,b.onnx")
-    models = tuple(rest[0].split(","))
+    models = tuple(arguments[0].split(","))
     if not all(models):
-        raise _wrong(f"{rest[0]!r} has a comma too many", remedy="remove it")
+        raise _wrong(f"{arguments[0]!r} has a comma too many", remedy="remove it")
     return models
 
 
@@ -171,7 +179,7 @@ class _Plugin(Struct, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
+class _Translated:
     """Manifest entries made from the flags, and the dropped flags with the reasons."""
 
     provider: str
@@ -188,9 +196,9 @@ def write(line: str, path: Path | None = None, *, force: bool = False) -> Path:
     for model in models:
         if not model.is_file():
             raise UsageError(
-                "there is no such model",
+                "the model does not exist",
                 file=model.as_posix(),
-                remedy="run this where the command line is run, or name its models by path",
+                remedy="run this in the folder of the command line, or name its models by path",
                 code=Code.NO_SUCH_PATH,
             )
     path = path or manifests.folder(models) / manifests.NAME
@@ -202,10 +210,12 @@ def write(line: str, path: Path | None = None, *, force: bool = False) -> Path:
 
 
 def _text(flags: Flags, models: list[Path], path: Path) -> Iterator[str]:
-    told = _grouped(_plugged(flags, path) if flags.plugin else _given(flags), flags.entries)
-    keys, alias = manifests.model_names(models), manifests.alias(told.provider)
+    translated = _with_entries(
+        _from_plugin(flags, path) if flags.plugin else _from_flags(flags), flags.entries
+    )
+    keys, alias = manifests.model_names(models), manifests.alias(translated.provider)
     yield f"# From: {TOOL} {_shown(flags.words)}"
-    yield from (f"#   {_printable(reason)}" for reason in told.dropped)
+    yield from (f"#   {_printable(reason)}" for reason in translated.dropped)
     if flags.verbose:
         yield "#   -v: it is `epctx build -v`"
     yield from manifests.HEAD
@@ -214,8 +224,8 @@ def _text(flags: Flags, models: list[Path], path: Path) -> Iterator[str]:
     yield from manifests.model_lines(models, path)
     yield ""
     yield "execution_providers:"
-    yield from manifests.provider_lines(told.provider, told.options)
-    if told.unknown:
+    yield from manifests.provider_lines(translated.provider, translated.options)
+    if translated.unknown:
         yield "    allow_unknown_options: true    # epctx knows nothing of this EP's options"
     yield ""
     yield "model_groups:"
@@ -223,13 +233,13 @@ def _text(flags: Flags, models: list[Path], path: Path) -> Iterator[str]:
     yield f"    models: [{', '.join(keys)}]"
     yield f"    execution_providers: [{alias}]"
     yield from manifests.sharing_lines(keys, len(keys) > 1)
-    yield from told.group
+    yield from translated.group
 
 
-def _given(flags: Flags) -> _Told:
+def _from_flags(flags: Flags) -> _Translated:
     """Take the EP of `-e` and its options, without options that a manifest does not need."""
     reasons = {key: _needless(key, value) for key, value in flags.options.items()}
-    return _Told(
+    return _Translated(
         provider=flags.provider,
         options={key: value for key, value in flags.options.items() if not reasons[key]},
         dropped=tuple(f"-i {key}: {reason}" for key, reason in reasons.items() if reason),
@@ -241,9 +251,9 @@ def _needless(key: str, value: str) -> str:
     if key == "backend_path":
         if "htp" not in PureWindowsPath(value).name.lower():
             raise UsageError(
-                f"{value!r} is no HTP library",
+                f"{value!r} is not an HTP library",
                 where=f"{TOOL}: -i {key}",
-                remedy="leave it away: contexts are compiled for the HTP, QNN's NPU",
+                remedy="remove it: contexts are compiled for the HTP, QNN's NPU",
             )
         return "the HTP library of the installed onnxruntime-qnn is taken"
     if key == "enable_htp_weight_sharing":
@@ -253,31 +263,31 @@ def _needless(key: str, value: str) -> str:
     return ""
 
 
-def _plugged(flags: Flags, path: Path) -> _Told:
+def _from_plugin(flags: Flags, path: Path) -> _Translated:
     """Take the EP from the JSON file of `-p`. `-i` is ignored beside `-p`, as in the tool."""
     plugin = _read(flags)
     if not plugin.selected_ep_name:
         raise UsageError(
-            "the plugin's EP has no name",
+            "the plugin's JSON file does not name its EP",
             file=f"{flags.plugin}",
             why="selected_ep_device_indices are places in a list that differs between hosts",
-            remedy="give selected_ep_name in their place",
+            remedy="set selected_ep_name instead",
         )
-    told = replace(_given(replace(flags, options=plugin.default_ep_options)), dropped=())
-    told = replace(told, provider=plugin.selected_ep_name)
+    translated = replace(_from_flags(replace(flags, options=plugin.default_ep_options)), dropped=())
+    translated = replace(translated, provider=plugin.selected_ep_name)
     ignored = tuple(f"-i {key}: {TOOL} passes it over beside -p" for key in flags.options)
     if providers.find(plugin.selected_ep_name) is not None:
         installed = f"ep_library_path: the installed library of {plugin.selected_ep_name} is taken"
-        return replace(told, dropped=(installed, *ignored))
+        return replace(translated, dropped=(installed, *ignored))
     library = manifests.relative(Path(plugin.ep_library_path), path)
     options = {"plugin.library": library, **plugin.default_ep_options}
-    return replace(told, options=options, unknown=True, dropped=ignored)
+    return replace(translated, options=options, unknown=True, dropped=ignored)
 
 
 def _read(flags: Flags) -> _Plugin:
     assert flags.plugin is not None
     file = flags.plugin.as_posix()
-    remedy = "-p takes the JSON file that the tool takes"
+    remedy = "give -p the same JSON file as the tool"
     with UsageError.if_refused("cannot be read", file=file, remedy=remedy):
         large = flags.plugin.stat().st_size > _LARGEST
         content = b"" if large else flags.plugin.read_bytes()
@@ -285,30 +295,32 @@ def _read(flags: Flags) -> _Plugin:
         return msgspec.json.decode(content, type=_Plugin)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = f"it is larger than {_LARGEST:,} bytes" if large else str(error)
-        raise UsageError("is no plugin's JSON file", file=file, why=why, remedy=remedy) from error
+        raise UsageError(
+            "is not a plugin's JSON file", file=file, why=why, remedy=remedy
+        ) from error
 
 
-def _grouped(told: _Told, entries: Mapping[str, str]) -> _Told:
+def _with_entries(translated: _Translated, entries: Mapping[str, str]) -> _Translated:
     """Add the session entries of `-C` as keys of the group."""
-    ignored = {_PREFIX: "QNN 2.7 names its nodes itself"} if told.provider == _QNN else {}
-    left = {key: value for key, value in entries.items() if key not in _OWN}
+    ignored = {_PREFIX: "QNN 2.7 names its nodes itself"} if translated.provider == _QNN else {}
+    remaining = {key: value for key, value in entries.items() if key not in _OWN}
     lines = []
-    prefix = left.pop(_PREFIX, "")
+    prefix = remaining.pop(_PREFIX, "")
     if prefix and not ignored:
         lines.append(f"    node_name_prefix: {manifests.scalar(prefix)}")
-    if file := left.pop(_INITIALIZERS, ""):
+    if file := remaining.pop(_INITIALIZERS, ""):
         lines.append("    # A file for each model: in one, the second would overwrite the first.")
         name = manifests.quoted(f"{{model}}_{file}")
         lines.append(f"    external_initializers: {{file: {name}, size_threshold: 0}}")
-    if left.pop(_NO_FALLBACK, "0") == "1":
+    if remaining.pop(_NO_FALLBACK, "0") == "1":
         lines.append(f"    partition: {{require_coverage: 1}}    # {_NO_FALLBACK}")
-    if left:
+    if remaining:
         lines.append("    session_options:")
-    for key, value in left.items():
+    for key, value in remaining.items():
         lines.append(f"      {manifests.scalar(key)}: {manifests.quoted(value)}")
-    own = {**_OWN, **ignored}
-    dropped = tuple(f"-C {key}: {reason}" for key, reason in own.items() if key in entries)
-    return replace(told, group=tuple(lines), dropped=(*told.dropped, *dropped))
+    reasons = {**_OWN, **ignored}
+    dropped = tuple(f"-C {key}: {reason}" for key, reason in reasons.items() if key in entries)
+    return replace(translated, group=tuple(lines), dropped=(*translated.dropped, *dropped))
 
 
 def _shown(words: tuple[str, ...]) -> str:
@@ -324,7 +336,7 @@ def _printable(text: str) -> str:
 def _refusal(violation: Violation) -> EpctxError:
     remedy = violation.remedy
     if violation.code == Code.SHARING:
-        remedy = "name one model, or write a manifest of models that share nothing: `epctx init`"
+        remedy = "name one model, or write a manifest without sharing: `epctx init`"
     where = f"{TOOL}: {_flag(violation.path)}"
     return ManifestError(violation.what, where=where, remedy=remedy, code=violation.code)
 
@@ -332,6 +344,6 @@ def _refusal(violation: Violation) -> EpctxError:
 def _flag(path: str) -> str:
     """Flag that produced a place in the manifest."""
     for flag, pattern in _KEYS:
-        if found := pattern.fullmatch(path):
-            return f"{flag} {found[1].strip('[]').strip(chr(34))}".rstrip()
+        if match := pattern.fullmatch(path):
+            return f"{flag} {match[1].strip('[]').strip(chr(34))}".rstrip()
     return path

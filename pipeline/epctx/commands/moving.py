@@ -54,22 +54,22 @@ class Moving:
 
         The callback raises StoreError after another file has failed.
         """
-        told = 0.0
-        self._tell(path, f"0 of {size_words(blob.size)}")
+        last_report = 0.0
+        self._report(path, f"0 of {size_words(blob.size)}")
 
         def moved(done: int) -> None:
-            nonlocal told
+            nonlocal last_report
             if self._over.is_set():
                 raise StoreError("another file failed")
             if done >= blob.size:
-                self._tell(path, None)
-            elif time.monotonic() - told > _PAUSE:
-                told = time.monotonic()
-                self._tell(path, f"{size_words(done)} of {size_words(blob.size)}")
+                self._report(path, None)
+            elif time.monotonic() - last_report > _PAUSE:
+                last_report = time.monotonic()
+                self._report(path, f"{size_words(done)} of {size_words(blob.size)}")
 
         return moved
 
-    def _tell(self, path: str, detail: str | None) -> None:
+    def _report(self, path: str, detail: str | None) -> None:
         """Report the progress of a file; `detail` is None when it is done."""
         event = Event(
             group=self._name,

@@ -120,13 +120,13 @@ def located(manifest: AnyPath | None) -> Path:
         return manifests[0]
     if not manifests:
         raise UsageError(
-            "no manifest is named, and there is no epctx.yaml here, nor one in manifests/",
+            "no manifest was named, and there is none: neither epctx.yaml nor in manifests/",
             remedy="name one, or write one: `epctx init MODEL.onnx`",
             code=Code.COMMAND_LINE,
         )
     names = [path.as_posix() for path in manifests]
     raise UsageError(
-        "no manifest is named, and manifests/ has several",
+        "no manifest was named, and manifests/ has several",
         why=", ".join(names[:5]) + (", ..." if len(names) > 5 else ""),
         remedy=f"name one, such as {names[0]}",
         code=Code.COMMAND_LINE,

@@ -66,12 +66,12 @@ def plan(
     place = OutputPaths(out=out.resolve(), name=planned.manifest.name)
     lookup = Lookup(cache, cache.digests, numbers=numbers, ranges=ranges.of(planned.manifest))
     memo = Memo(lookup, place, planned.manifest.path)
-    known = {each.label: _look(memo, each) for each in planned.groups}
+    states = {each.label: _look(memo, each) for each in planned.groups}
     cache.digests.flush()
-    found = [explain(each, memo) for each in known.values()]
-    found += [explain_composition(each, known, memo, place) for each in planned.compositions]
+    plans = [explain(each, memo) for each in states.values()]
+    plans += [explain_composition(each, states, memo, place) for each in planned.compositions]
     remote = None if cache.remote is None else cache.remote.report
-    return PlanReport(name=planned.manifest.name, groups=tuple(found), remote=remote)
+    return PlanReport(name=planned.manifest.name, groups=tuple(plans), remote=remote)
 
 
 def _look(memo: Memo, planned: PlannedGroup) -> GroupState:
@@ -133,60 +133,64 @@ def matrix(plan: Plan, *, shards: int = 0) -> Matrix:
             if the groups need more kinds of host. 0 for one shard per group.
     """
     lock = _lock(plan.manifest.path)
-    known = {group.label: _shard([group], lock) for group in plan.groups}
+    by_label = {group.label: _shard([group], lock) for group in plan.groups}
     alike: dict[tuple[str, ...], list[PlannedGroup]] = {}
     for group in plan.groups:
-        each = known[group.label]
-        wants = (each.os, each.machine, each.cpu, each.eps, each.extras)
+        shard = by_label[group.label]
+        wants = (shard.os, shard.machine, shard.cpu, shard.eps, shard.extras)
         alike.setdefault(wants, []).append(group)
     if not shards:
-        return Matrix(include=tuple(known.values()))
+        return Matrix(include=tuple(by_label.values()))
     parts = _shares([len(groups) for groups in alike.values()], shards)
     dealt = zip(alike.values(), parts, strict=True)
-    made = [_shard(groups[n::count], lock) for groups, count in dealt for n in range(count)]
-    return Matrix(include=tuple(made))
+    combined = [_shard(groups[n::count], lock) for groups, count in dealt for n in range(count)]
+    return Matrix(include=tuple(combined))
 
 
 def _shares(sizes: Sequence[int], most: int) -> list[int]:
     """Distribute shards over sets of groups: one each, the rest to the fullest sets."""
-    given = [1 for _ in sizes]
-    while sum(given) < min(most, sum(sizes)):
-        fullest = max(range(len(sizes)), key=lambda n: sizes[n] / given[n])
-        given[fullest] += 1
-    return given
+    counts = [1 for _ in sizes]
+    while sum(counts) < min(most, sum(sizes)):
+        fullest = max(range(len(sizes)), key=lambda n: sizes[n] / counts[n])
+        counts[fullest] += 1
+    return counts
 
 
 def _shard(groups: Sequence[PlannedGroup], lock: Lock | None) -> Shard:
     first = groups[0]
     names = list(dict.fromkeys(spec.provider for spec in first.group.execution_providers))
-    known = [_known(name) for name in names]
+    requirements = [_compiles_on(name) for name in names]
     facts = [] if lock is None else [kind for kind in hosts.kinds(lock) if kind]
     locked = {n: [kind[n] for kind in facts if n in kind] for n in names}
-    vendors = [each.cpu for each in known if each.cpu]
+    vendors = [each.cpu for each in requirements if each.cpu]
     cpus = [_cpu(fact) for name in names for fact in locked[name]] or vendors
-    systems = _common([each.systems for each in known])
+    systems = _common([each.systems for each in requirements])
     return Shard(
         name=first.label if len(groups) == 1 else f"{first.label} and {len(groups) - 1} more",
         group=_list(group.group.name for group in groups),
         target=_list(group.target for group in groups),
         only=_list(group.label for group in groups),
         os=_list(_of_lock(lock, names) or systems) or ANY,
-        machine=_list(_common([each.machines for each in known])) or ANY,
+        machine=_list(_common([each.machines for each in requirements])) or ANY,
         cpu=" or ".join(dict.fromkeys(filter(None, cpus))) or ANY,
         eps=_list(names),
-        extras=_list(each.extra for each in known if each.extra),
+        extras=_list(each.extra for each in requirements if each.extra),
     )
 
 
-def _known(name: str) -> providers.CompilesOn:
+def _compiles_on(name: str) -> providers.CompilesOn:
     schema = providers.find(name)
     return providers.CompilesOn() if schema is None else schema.knowledge.compiles_on
 
 
-def _common(each: Iterable[Sequence[str]]) -> list[str]:
+def _common(lists: Iterable[Sequence[str]]) -> list[str]:
     """Values that all non-empty lists have in common, in the order of the first."""
-    said = [names for names in each if names]
-    return [name for name in said[0] if all(name in names for names in said)] if said else []
+    nonempty = [names for names in lists if names]
+    return (
+        [name for name in nonempty[0] if all(name in names for names in nonempty)]
+        if nonempty
+        else []
+    )
 
 
 def _of_lock(lock: Lock | None, names: Iterable[str]) -> list[str]:
@@ -207,10 +211,10 @@ def _of_lock(lock: Lock | None, names: Iterable[str]) -> list[str]:
 
 def _cpu(facts: Mapping[str, str]) -> str:
     vendor = facts.get("cpu vendor", "")
-    said = [
+    parts = [
         f"{name} {facts[f'cpu {name}']}" for name in ("family", "model") if f"cpu {name}" in facts
     ]
-    return " ".join(filter(None, [vendor, *said]))
+    return " ".join(filter(None, [vendor, *parts]))
 
 
 def _list(names: Iterable[str]) -> str:
@@ -246,21 +250,21 @@ def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
     Raises:
         EpctxError: a stage failed.
     """
-    known = ranges.of(plan.manifest)
+    calibrated = ranges.of(plan.manifest)
     with tempfile.TemporaryDirectory(prefix="epctx-plan-") as scratch:
         folder = Path(scratch)
         pool = Pool(work=folder / "work", logs=own_logs())
         with Scheduler(pool), load.located(plan.manifest.path):
             return tuple(
-                _group(pool, planned, folder / f"g{number}", known)
+                _group(pool, planned, folder / f"g{number}", calibrated)
                 for number, planned in enumerate(plan.groups)
             )
 
 
-def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> GroupPreview:
+def _group(pool: Pool, planned: PlannedGroup, folder: Path, calibrated: Ranges) -> GroupPreview:
     with pool.lease(None) as lease:
         group = quantize.again(
-            planned.group, known, FreshDigests(), folder / "q", lease, calibrate=True
+            planned.group, calibrated, FreshDigests(), folder / "q", lease, calibrate=True
         )
         optimized: dict[str, Path] = {}
         digests: dict[str, Digest] = {}
@@ -268,7 +272,7 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
             optimized[source.name] = folder / f"m{number}"
             job = Optimize.of(source, group.optimize, optimized[source.name])
             digests[source.name] = optimize.run(job, lambda job: one(lease, job)).digest
-        found = one(lease, Partition(group=group, optimized=optimized))
+        partitioned = one(lease, Partition(group=group, optimized=optimized))
         pieces: dict[str, tuple[PieceReport, ...]] = {}
         for number, session in enumerate(planned.session_groups if group.pieces else ()):
             names = [model.name for model in session.models]
@@ -286,11 +290,11 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
             except ManifestError as error:
                 raise of_group(error, group.name) from error
             pieces.update(zip(names, reports, strict=True))
-    models = (replace(model, pieces=pieces.get(model.name, ())) for model in found.models)
-    refuse_unmatched(found.unmatched, where=f"model group {group.name}")
+    models = (replace(model, pieces=pieces.get(model.name, ())) for model in partitioned.models)
+    refuse_unmatched(partitioned.unmatched, where=f"model group {group.name}")
     return GroupPreview(
         target=planned.target,
         group=group.name,
         models=aliased(models, group.execution_providers),
-        silent=found.silent,
+        silent=partitioned.silent,
     )

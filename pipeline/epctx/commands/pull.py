@@ -82,13 +82,13 @@ def fetch(repository: Repository, files: Mapping[str, Blob], work: Path, moving:
         StoreError: the registry does not deliver the content.
     """
     unique = {blob.digest: path for path, blob in files.items()}
-    there = sum(_size(_place(work, files[path])) for path in unique.values())
-    missing = sum(blob.size for blob in files.values()) - there
+    present = sum(_size(_place(work, files[path])) for path in unique.values())
+    missing_bytes = sum(blob.size for blob in files.values()) - present
     with outputs.writing(work):
         free = shutil.disk_usage(work).free
-    if missing > free:
+    if missing_bytes > free:
         raise StorageError(
-            f"has {size_words(free)} free, and {size_words(missing)} are to come",
+            f"has {size_words(free)} free, but {size_words(missing_bytes)} are needed",
             file=str(work.parent),
             remedy="free some space, or pull into another folder",
         )
@@ -97,12 +97,12 @@ def fetch(repository: Repository, files: Mapping[str, Blob], work: Path, moving:
         blob = files[path]
         moved = moving.begin(path, blob)
         place = _place(work, blob)
-        kept = _size(place)
+        resumed = _size(place)
         if not _complete(repository, blob, place, moved) and not (
             # The rest of an earlier pull may be damaged: download the whole file.
-            kept and _complete(repository, blob, place, moved)
+            resumed and _complete(repository, blob, place, moved)
         ):
-            raise Damaged(f"is not what its digest says: {path[:100]}")
+            raise Damaged(f"does not match its digest: {path[:100]}")
 
     moving.each(one, unique.values())
 
@@ -117,12 +117,12 @@ def arrange(files: Mapping[str, Blob], work: Path, extra: Mapping[str, bytes]) -
     with outputs.writing(tree):
         if tree.exists():
             shutil.rmtree(tree)
-        left = Counter(blob.digest for blob in files.values())
+        remaining = Counter(blob.digest for blob in files.values())
         for path, blob in files.items():
             target = tree / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            left[blob.digest] -= 1
-            if left[blob.digest]:
+            remaining[blob.digest] -= 1
+            if remaining[blob.digest]:
                 copying.copy(_place(work, blob), target)
             else:
                 _place(work, blob).rename(target)
@@ -157,11 +157,11 @@ def _complete(
                     stream.write(piece)
                     done += len(piece)
                     moved(done)
-        right = done == blob.size and hasher.hexdigest() == blob.digest.hex
-        if not right:
+        matches = done == blob.size and hasher.hexdigest() == blob.digest.hex
+        if not matches:
             place.unlink()
     moved(blob.size)
-    return right
+    return matches
 
 
 def _begun(stream: BinaryIO) -> tuple[hashlib._Hash, int]:
@@ -216,30 +216,30 @@ def run(reference: Reference, folder: Path, *, insecure: bool, listener: Listene
     with open_repository(reference, insecure=insecure) as repository:
         content = repository.manifest(reference.name)
         if content is None:
-            raise StoreError("it has nothing of that name")
-        own = digest.of_bytes(content, "sha256")
+            raise StoreError("it has no artifact of that name")
+        manifest_digest = digest.of_bytes(content, "sha256")
         files = artifact.files(artifact.read(content))
         unfit = filenames.not_on_windows(files)
         if unfit is not None and sys.platform == "win32":
-            raise Damaged(f"cannot be on Windows: {unfit}")
-        attached = _attached(repository, own)
-        there = _is_there(folder, files)
+            raise Damaged(f"cannot be stored on Windows: {unfit}")
+        attached = _attached(repository, manifest_digest)
+        up_to_date = _holds(folder, files)
         signature = {n: c for n, c in attached.items() if n == outputs.SIGNATURE and n not in files}
         beside = {folder.with_name(n): c for n, c in attached.items() if n != outputs.SIGNATURE}
-        for path, told in beside.items():
-            _refuse_other(path, told)
-        if not there:
+        for path, attachment in beside.items():
+            _refuse_other(path, attachment)
+        if not up_to_date:
             moving = Moving(reference.repository, "pull", listener)
             _pull(repository, folder, files, signature, moving)
-        for path, told in beside.items():
-            atomic.replace(path, told)
-        for name, told in signature.items() if there else ():
-            atomic.replace(folder / name, told)
+        for path, attachment in beside.items():
+            atomic.replace(path, attachment)
+        for name, attachment in signature.items() if up_to_date else ():
+            atomic.replace(folder / name, attachment)
     return PullReport(
         reference=str(reference),
         folder=folder.as_posix(),
-        digest=str(own),
-        state="up to date" if there else "pulled",
+        digest=str(manifest_digest),
+        state="up to date" if up_to_date else "pulled",
         files=len(files),
         size=sum({blob.digest: blob.size for blob in files.values()}.values()),
         attached=tuple(sorted(attached)),
@@ -269,26 +269,26 @@ def _attached(repository: Repository, subject: Digest) -> dict[str, bytes]:
 
     Raises StoreError and Damaged, as the repository does.
     """
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for each in repository.attached(subject):
         if each.artifactType in (ATTESTATION, SIGNATURE):
             content = repository.manifest(str(artifact.blob(each).digest))
             if content is None:
-                raise Damaged("lists what it does not have")
+                raise Damaged("lists a manifest that it does not have")
             file = artifact.attached(artifact.read(content), subject)
             if file is not None:
-                found[file[0]] = _small(repository, file[1])
-    return found
+                files[file[0]] = _small(repository, file[1])
+    return files
 
 
 def _small(repository: Repository, blob: Blob) -> bytes:
     content = b"".join(repository.stream(blob))
     if digest.of_bytes(content, "sha256") != blob.digest:
-        raise Damaged("is not what its digest says")
+        raise Damaged("does not match its digest")
     return content
 
 
-def _is_there(folder: Path, files: Mapping[str, Blob]) -> bool:
+def _holds(folder: Path, files: Mapping[str, Blob]) -> bool:
     """Tell whether a folder contains the package; False if it is missing or empty.
 
     Raises:
@@ -297,15 +297,15 @@ def _is_there(folder: Path, files: Mapping[str, Blob]) -> bool:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     try:
-        held = set(paths.entries(folder)) - ({outputs.SIGNATURE} - files.keys())
-        same = held == files.keys() and all(
+        entries = set(paths.entries(folder)) - ({outputs.SIGNATURE} - files.keys())
+        matches = entries == files.keys() and all(
             paths.missing(folder, path) is None
             and digest.of_file(folder / path, "sha256") == blob.digest
             for path, blob in files.items()
         )
     except OSError:
-        same = False
-    if not same:
+        matches = False
+    if not matches:
         raise _in_the_way(folder)
     return True
 
@@ -321,8 +321,8 @@ def _refuse_other(path: Path, content: bytes) -> None:
 
 def _in_the_way(path: Path) -> UsageError:
     return UsageError(
-        "is something else than what is to be pulled",
+        "already exists, and is not what is to be pulled",
         file=path.as_posix(),
-        remedy="pull into a folder that is not there, or move it away",
+        remedy="pull into a new folder, or move this away",
         code=Code.IN_THE_WAY,
     )

@@ -55,15 +55,15 @@ def files_to_push(folder: Path) -> dict[str, Blob]:
     """
     names = [name for name in paths.entries(folder) if name != outputs.SIGNATURE]
     expected = _expected(folder, names)
-    found = hashing.of_each(lambda name: _blob(folder / name), _regular(folder, names))
-    for name in sorted({*found, *expected}):
-        if name not in found:
-            raise _wrong(folder / name, f"is missing, and {outputs.SUMS} lists it")
+    blobs = hashing.of_each(lambda name: _blob(folder / name), _regular(folder, names))
+    for name in sorted({*blobs, *expected}):
+        if name not in blobs:
+            raise _wrong(folder / name, f"is missing, but {outputs.SUMS} lists it")
         if name not in expected and name.rpartition("/")[2] != outputs.SUMS:
-            raise _wrong(folder / name, f"is in no {outputs.SUMS}")
-        if name in expected and found[name].digest != expected[name]:
-            raise _wrong(folder / name, f"was changed: it is not what {outputs.SUMS} says")
-    return found
+            raise _wrong(folder / name, f"is not listed in any {outputs.SUMS}")
+        if name in expected and blobs[name].digest != expected[name]:
+            raise _wrong(folder / name, f"was changed: it does not match {outputs.SUMS}")
+    return blobs
 
 
 def package_name(folder: Path) -> str | None:
@@ -85,16 +85,16 @@ def attachments(folder: Path, content: Digest) -> Iterator[Attached]:
     stem = folder.name.removesuffix(PACKAGE)
     for place in (folder.with_name(f"{stem}{ending}") for ending in ATTESTATION_FILES):
         if place.is_file():
-            told = _read(place)
-            if place.suffix == ".json" and not names(told, content):
+            attestation = _read(place)
+            if place.suffix == ".json" and not names(attestation, content):
                 raise VerificationError(
-                    "is of another package, or of none",
+                    "does not name this package",
                     file=place.as_posix(),
                     why=f"none of its subjects is {content}",
-                    remedy="make it anew: `epctx package --attest`; or move it away",
+                    remedy="write it again with `epctx package --attest`, or move it away",
                     code=Code.INTEGRITY,
                 )
-            yield Attached(kind=ATTESTATION, name=place.name, content=told)
+            yield Attached(kind=ATTESTATION, name=place.name, content=attestation)
 
 
 def names(attestation: bytes, content: Digest) -> bool:
@@ -116,7 +116,7 @@ def _expected(folder: Path, names: Sequence[str]) -> Mapping[str, Digest]:
     ]
     if not sums:
         raise UsageError(
-            f"is no package, and has no group that was built: there is no {outputs.SUMS}",
+            f"is neither a package nor a folder with built groups: there is no {outputs.SUMS}",
             file=folder.as_posix(),
             remedy="name dist/<name>.ortpackage, which `epctx package` writes, or dist/<name>",
             code=Code.NO_SUCH_PATH,
@@ -134,9 +134,9 @@ def _expected(folder: Path, names: Sequence[str]) -> Mapping[str, Digest]:
 def _regular(folder: Path, names: Sequence[str]) -> Sequence[str]:
     for each in names:
         if (reason := paths.missing(folder, each)) is not None:
-            raise _wrong(folder / each, f"is no file of a package: {reason}")
+            raise _wrong(folder / each, f"cannot be a file of a package: {reason}")
         if not paths.is_plain(each):
-            raise _wrong(folder / each, "has a name that is none on every system")
+            raise _wrong(folder / each, "has a name that is not allowed on every system")
     return names
 
 
@@ -160,7 +160,7 @@ def _wrong(path: Path, what: str) -> VerificationError:
     return VerificationError(
         what,
         file=path.as_posix(),
-        remedy="push nothing that was changed: build it again; `epctx verify` says more",
+        remedy="do not push changed files: build again; `epctx verify` gives details",
         code=Code.INTEGRITY,
     )
 
@@ -216,56 +216,56 @@ def run(
         open_repository(reference, insecure=insecure) as repository,
     ):
         files = files_to_push(folder)
-        made = artifact.package(files, name=package_name(folder))
-        _refuse_another(made, reference)
-        attached = list(attachments(folder, made.digest))
-        came = Counter[str]()
-        new = repository.manifest(reference.name) != made.manifest
-        if new:
+        package = artifact.package(files, name=package_name(folder))
+        _refuse_another(package, reference)
+        attached = list(attachments(folder, package.digest))
+        transferred = Counter[str]()
+        is_new = repository.manifest(reference.name) != package.manifest
+        if is_new:
             moving = Moving(folder.name, "push", listener)
-            came = _upload(repository, folder, files, moving, mount)
-            repository.upload(artifact.blob_of(made.config), made.config, _silent, None)
-            repository.put_manifest(reference.name, made.manifest)
-        told = [each.name for each in attached if attach(repository, made, each)]
+            transferred = _upload(repository, folder, files, moving, mount)
+            repository.upload(artifact.blob_of(package.config), package.config, _silent, None)
+            repository.put_manifest(reference.name, package.manifest)
+        newly_attached = [each.name for each in attached if attach(repository, package, each)]
     unique = {blob.digest: blob.size for blob in files.values()}
     return PushReport(
         reference=str(reference),
-        digest=str(made.digest),
-        state="pushed" if new or told else "up to date",
+        digest=str(package.digest),
+        state="pushed" if is_new or newly_attached else "up to date",
         files=len(files),
         size=sum(unique.values()),
-        sent=came["sent"],
-        mounted=came["mounted"],
+        sent=transferred["sent"],
+        mounted=transferred["mounted"],
         attached=tuple(each.name for each in attached),
     )
 
 
-def attach(repository: Repository, made: Artifact, file: Attached) -> bool:
+def attach(repository: Repository, target: Artifact, file: Attached) -> bool:
     """Attach a file to an artifact; return False if it is attached already.
 
     Raises StoreError and Damaged, as the repository does.
     """
-    subject = artifact.descriptor(made.manifest)
-    own = artifact.referrer(file.kind, file.name, file.content, subject)
-    told = artifact.descriptor(own.manifest, artifact_type=file.kind, name=file.name)
-    known = repository.attached(made.digest)
-    if any(each.digest == told.digest for each in known):
+    subject = artifact.descriptor(target.manifest)
+    referrer = artifact.referrer(file.kind, file.name, file.content, subject)
+    descriptor = artifact.descriptor(referrer.manifest, artifact_type=file.kind, name=file.name)
+    attached = repository.attached(target.digest)
+    if any(each.digest == descriptor.digest for each in attached):
         return False
-    for content in (file.content, own.config):
+    for content in (file.content, referrer.config):
         repository.upload(artifact.blob_of(content), content, _silent, None)
-    if not repository.put_manifest(told.digest, own.manifest):
-        kept = [each for each in known if not artifact.replaces(told, each)]
-        tag = artifact.fallback(made.digest)
-        repository.put_manifest(tag, artifact.index([*kept, told]), artifact.INDEX)
+    if not repository.put_manifest(descriptor.digest, referrer.manifest):
+        others = [each for each in attached if not artifact.replaces(descriptor, each)]
+        tag = artifact.fallback(target.digest)
+        repository.put_manifest(tag, artifact.index([*others, descriptor]), artifact.INDEX)
     return True
 
 
-def _refuse_another(made: Artifact, reference: Reference) -> None:
-    if reference.digest not in (None, made.digest):
+def _refuse_another(package: Artifact, reference: Reference) -> None:
+    if reference.digest not in (None, package.digest):
         raise VerificationError(
-            f"is not what is to be pushed, which is {made.digest}",
+            f"does not match the package, whose digest is {package.digest}",
             where=str(reference),
-            remedy="leave the digest out, or build what it is of",
+            remedy="remove the digest, or build the package that has it",
             code=Code.INTEGRITY,
         )
 

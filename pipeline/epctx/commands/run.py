@@ -75,13 +75,15 @@ def run(
         raise UsageError(f"outputs cannot be saved as {save}", remedy="name a .npz file")
     for name, ends in (ranges or {}).items():
         if not all(map(math.isfinite, ends)):
-            raise UsageError(f"the range of {name} has no ends", remedy="give two finite numbers")
+            raise UsageError(f"the range of {name} is not finite", remedy="give two finite numbers")
     named = selection.pairs(providers, None)
     job = RunJob(
         folder=Path.cwd(),
         model=Path(model),
         inputs=tuple(map(Path, inputs)),
-        providers=None if named is None else tuple((name, dict(own)) for name, own in named),
+        providers=None
+        if named is None
+        else tuple((name, dict(options)) for name, options in named),
         seed=seed,
         count=count,
         ranges=dict(ranges or {}),
@@ -112,9 +114,9 @@ def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
         if error is told:
             raise
         raise VerificationError(
-            f"running it ended a process: {error.what}",
+            f"the process that ran it crashed: {error.what}",
             file=str(job.model),
             why=error.why,
             remedy="if it was compiled, its context may be damaged: run `epctx verify` on its "
-            "folder; else report it to who makes the EP",
+            "folder; else report it to the maker of the EP",
         ) from error

@@ -49,11 +49,11 @@ def run(folder: Path, signer: Signer, waiting: Callable[[], None]) -> SignReport
     place, shown = folder.resolve(), folder.as_posix()
     with undisturbed([folder], waiting):
         with UsageError.if_refused("cannot be read", file=shown, remedy="name a folder"):
-            found = oms.folder_digests(place)
-        files = {name: each.hex for name, each in found.items() if isinstance(each, Digest)}
-        for name, each in found.items():
+            digests = oms.folder_digests(place)
+        files = {name: each.hex for name, each in digests.items() if isinstance(each, Digest)}
+        for name, each in digests.items():
             if isinstance(each, str):
-                raise _refused(f"{shown}/{name}", each, "remove it: a signature is of files alone")
+                raise _refused(f"{shown}/{name}", each, "remove it: a signature only covers files")
         if not files:
             raise _refused(shown, "has no file to sign", "name what `epctx build` wrote")
         _refuse_changed(place, shown, files)
@@ -71,7 +71,7 @@ def _refuse_changed(place: Path, shown: str, files: Mapping[str, str]) -> None:
             raise _changed(f"{shown}/{sums}", fault)
         for each in listed:
             if files.get(base + each.name) != each.digest.hex:
-                raise _changed(f"{shown}/{base}{each.name}", f"is not the file that {SUMS} names")
+                raise _changed(f"{shown}/{base}{each.name}", f"does not match {SUMS}")
 
 
 def _changed(file: str, what: str) -> VerificationError:

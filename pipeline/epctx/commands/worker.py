@@ -13,13 +13,15 @@ from epctx.machines.portable import VARIABLE, shared
 from epctx.providers import registry
 
 
-def serve(url: str, tls: Tls, *, name: str | None, jobs: int, told: Callable[[str], None]) -> None:
+def serve(
+    url: str, tls: Tls, *, name: str | None, jobs: int, notify: Callable[[str], None]
+) -> None:
     """Serve the scheduler at `dask://HOST:PORT` until a signal ends it.
 
     Args:
         name: name of this machine in messages; None for the host name with the process id.
         jobs: number of jobs at a time; 0 for one per core.
-        told: receives messages for the user.
+        notify: receives messages for the user.
 
     Raises:
         UsageError: the address is invalid or would be used without encryption, or there is no
@@ -34,4 +36,4 @@ def serve(url: str, tls: Tls, *, name: str | None, jobs: int, told: Callable[[st
         failures = {each.name: each.failure for each in answers if each.failure is not None}
     from epctx.machines import serving
 
-    serving.serve(contact, security, store, failures=failures, name=name, jobs=jobs, notify=told)
+    serving.serve(contact, security, store, failures=failures, name=name, jobs=jobs, notify=notify)

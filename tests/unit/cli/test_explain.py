@@ -40,4 +40,4 @@ def test_all_are_listed() -> None:
 def test_an_unknown_code_is_a_usage_error() -> None:
     result = runner.invoke(app, ["explain", "E9999"])
     assert result.exit_code == 2
-    assert result.stderr.startswith('error[E0203]: there is no error "E9999"')
+    assert result.stderr.startswith('error[E0203]: there is no error code "E9999"')

@@ -35,7 +35,7 @@ def test_the_only_one_of_its_folder_is_taken_locks_and_other_files_apart() -> No
 
 
 def test_several_are_named_and_none_says_how_to_get_one() -> None:
-    with pytest.raises(UsageError, match="no manifest is named") as caught:
+    with pytest.raises(UsageError, match="no manifest was named") as caught:
         located(None)
     assert "epctx init" in caught.value.remedy
     put("manifests/a.yaml", "manifests/b.yaml")

@@ -6,7 +6,7 @@ from epctx.machines.address import Tls
 
 
 def serve(url: str) -> None:
-    worker.serve(url, Tls(), name=None, jobs=0, told=print)
+    worker.serve(url, Tls(), name=None, jobs=0, notify=print)
 
 
 def test_nothing_is_served_in_the_clear_or_without_a_shared_cache(

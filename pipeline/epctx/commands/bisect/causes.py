@@ -53,20 +53,22 @@ class Inquiry:
 
     def cause(self) -> Cause:
         """Determine the cause."""
-        about = {str(v.name): r for v in _values(self.node) if (r := self._range(v)) is not None}
+        ranges = {str(v.name): r for v in _values(self.node) if (r := self._range(v)) is not None}
         if self.quantizing:
-            found = [words for name in about if (words := self._misfit(name)) is not None]
-            if found:
-                return Cause(kind="quantization range", why="; ".join(found), ranges=about)
-            why = "the ranges about it fit its numbers on these inputs"
-            return Cause(kind="unknown", why=why, ranges=about)
-        for kind, words in _FLOAT16.items() if any(map(_in_halves, self.providers)) else ():
-            beyond = [name for name, found_ in about.items() if _beyond(found_, kind)]
+            misfits = [words for name in ranges if (words := self._misfit(name)) is not None]
+            if misfits:
+                return Cause(kind="quantization range", why="; ".join(misfits), ranges=ranges)
+            why = "the quantization ranges at the node fit its numbers on these inputs"
+            return Cause(kind="unknown", why=why, ranges=ranges)
+        for kind, words in _FLOAT16.items() if any(map(_uses_float16, self.providers)) else ():
+            beyond = [name for name, range_ in ranges.items() if _beyond(range_, kind)]
             if beyond:
-                return Cause(kind=kind, why=f"{words}: {_listed(beyond)}", ranges=about)
-        why = "no number about it is too large or too small, and no fault of the EP is known"
+                return Cause(kind=kind, why=f"{words}: {_listed(beyond)}", ranges=ranges)
+        why = (
+            "no number at the node is too large or too small, and the EP has no known fault for it"
+        )
         unknown = Cause(kind="unknown", why=why)
-        return replace(known_fault(self.node, self.providers) or unknown, ranges=about)
+        return replace(known_fault(self.node, self.providers) or unknown, ranges=ranges)
 
     def changes(self, cause: Cause) -> Iterator[Change]:
         """List changes that may repair the node, the smallest first."""
@@ -74,8 +76,12 @@ class Inquiry:
             for ranges in (cause.ranges, self.ranges):
                 misfits = [name for name in ranges if self._misfit(name) is not None]
                 if misfits:
-                    given = {n: tuple(float(f"{e:.6g}") for e in self.ranges[n]) for n in misfits}
-                    yield self._override({name: {"range": both} for name, both in given.items()})
+                    measured = {
+                        n: tuple(float(f"{e:.6g}") for e in self.ranges[n]) for n in misfits
+                    }
+                    yield self._override(
+                        {name: {"range": range_} for name, range_ in measured.items()}
+                    )
             yield from self._quantized_otherwise()
             return
         nodes = [self.node]
@@ -96,13 +102,15 @@ class Inquiry:
         self, names: Sequence[str], op_types: Sequence[str], key: Section = "partition"
     ) -> Change:
         """Keep nodes of these names and operators off the EPs, or in float if `key` is quantize."""
-        old = getattr(self.group, key)
-        nodes = tuple(dict.fromkeys((*old.exclude_nodes, *names)))
-        ops = tuple(dict.fromkeys((*old.exclude_op_types, *op_types)))
-        written = {each: list(all_) for each, all_ in (("nodes", nodes), ("op_types", ops)) if all_}
+        settings = getattr(self.group, key)
+        nodes = tuple(dict.fromkeys((*settings.exclude_nodes, *names)))
+        ops = tuple(dict.fromkeys((*settings.exclude_op_types, *op_types)))
+        patterns = {
+            kind: list(names_) for kind, names_ in (("nodes", nodes), ("op_types", ops)) if names_
+        }
         what = f"exclude of {_listed((*names, *op_types))}"
         fields = {"exclude_nodes": nodes, "exclude_op_types": ops}
-        return self._change(key, what, {"exclude": written}, **fields)
+        return self._change(key, what, {"exclude": patterns}, **fields)
 
     def _quantized_otherwise(self) -> Iterator[Change]:
         """Propose more bits for the node, float for it, more bits for all, float for its type."""
@@ -119,38 +127,38 @@ class Inquiry:
             yield self._change("quantize", f"activations {_WIDE}", wide, **wide)
         yield self.exclude([], [operator(self.node)], "quantize")
 
-    def _override(self, given: Mapping[str, Mapping[str, Any]]) -> Change:
+    def _override(self, changes: Mapping[str, Mapping[str, Any]]) -> Change:
         assert self.group.quantize is not None
-        every = dict(self.group.quantize.overrides)
-        for name, keys in given.items():
-            every[name] = replace(every.get(name, TensorOverride()), **keys)
-        written = {name: _plain(keys) for name, keys in given.items()}
-        what = f"overrides of {_listed(given)}"
-        return self._change("quantize", what, {"overrides": written}, overrides=every)
+        overrides = dict(self.group.quantize.overrides)
+        for name, keys in changes.items():
+            overrides[name] = replace(overrides.get(name, TensorOverride()), **keys)
+        manifest = {name: _plain(keys) for name, keys in changes.items()}
+        what = f"overrides of {_listed(changes)}"
+        return self._change("quantize", what, {"overrides": manifest}, overrides=overrides)
 
-    def _change(self, key: Section, what: str, written: Written, **fields: Any) -> Change:
+    def _change(self, key: Section, what: str, settings: Written, **fields: Any) -> Change:
         group = replace(self.group, **{key: replace(getattr(self.group, key), **fields)})
-        manifest = self._written({key: written})
+        manifest = self._in_manifest({key: settings})
         return Proposal(what=f"{key}.{what}", manifest=manifest), group
 
-    def _written(self, settings: Mapping[str, Written]) -> Written:
+    def _in_manifest(self, settings: Mapping[str, Written]) -> Written:
         """Place the group's settings in the manifest, under the target unless it is the default."""
         group = {"model_groups": {self.group.name: settings}}
         return group if self.target == DEFAULT_TARGET else {"targets": {self.target: group}}
 
     def _region(self, kind: Kind) -> list[ir.Node]:
         """The node, and all nodes connected to it by values beyond float16's range."""
-        found: dict[ir.Node, None] = {}
-        left = [self.node]
-        while left:
-            node = left.pop()
-            if node in found:
+        region: dict[ir.Node, None] = {}
+        pending = [self.node]
+        while pending:
+            node = pending.pop()
+            if node in region:
                 continue
-            found[node] = None
+            region[node] = None
             for value in _values(node):
                 if not value.is_initializer() and _beyond(self._range(value), kind):
-                    left += [*filter(None, [value.producer()]), *value.consumers()]
-        return list(found)
+                    pending += [*filter(None, [value.producer()]), *value.consumers()]
+        return list(region)
 
     def _range(self, value: ir.Value) -> tuple[float, float] | None:
         if value.const_value is None or not value.const_value.size:
@@ -166,9 +174,9 @@ class Inquiry:
         words = f"{name!r} is {least:.4g} to {greatest:.4g}, quantized from {low:.4g} to {high:.4g}"
         least, greatest = min(least, 0.0), max(greatest, 0.0)
         if least < low * _CLIPPED or greatest > high * _CLIPPED:
-            return f"{words}: what is beyond is clipped"
+            return f"{words}: numbers beyond the range are clipped"
         too_wide = high - low > _TOO_WIDE * (greatest - least)
-        return f"{words}: few steps are left for it" if too_wide else None
+        return f"{words}: the range leaves few steps for these numbers" if too_wide else None
 
 
 def known_fault(node: ir.Node, providers: Iterable[ExecutionProvider]) -> Cause | None:
@@ -184,15 +192,15 @@ def _plain(keys: Mapping[str, Any]) -> Written:
     return {key: list(v) if isinstance(v, tuple) else v for key, v in keys.items()}
 
 
-def _beyond(found: tuple[float, float] | None, kind: Kind) -> bool:
-    largest = max(map(abs, found or (0.0,)))
+def _beyond(range_: tuple[float, float] | None, kind: Kind) -> bool:
+    largest = max(map(abs, range_ or (0.0,)))
     return largest > FLOAT16_MAX if kind == "fp16 overflow" else 0 < largest < _FLOAT16_LEAST
 
 
-def _in_halves(provider: ExecutionProvider) -> bool:
+def _uses_float16(provider: ExecutionProvider) -> bool:
     """Tell whether the EP computes float32 in float16."""
-    own = provider.tolerance("float32", "float32")
-    return own is not None and own.saturates_at == FLOAT16_MAX
+    tolerance = provider.tolerance("float32", "float32")
+    return tolerance is not None and tolerance.saturates_at == FLOAT16_MAX
 
 
 def _values(node: ir.Node) -> Iterator[ir.Value]:

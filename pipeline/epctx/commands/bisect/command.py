@@ -35,22 +35,22 @@ from epctx.text import did_you_mean
 from epctx.verification.findings import OutputNumbers
 
 
-def write_result(found: Bisection, folder: Path) -> Path:
+def write_result(bisection: Bisection, folder: Path) -> Path:
     """Write the result and its page into the folder, and return the page. Raises StorageError."""
-    page = folder / f"{found.name}.{found.group}.{found.model}.bisect.html"
-    read = [
+    page = folder / f"{bisection.name}.{bisection.group}.{bisection.model}.bisect.html"
+    losses = [
         TensorLoss(name=each.value, op_type=each.op_type, sqnr=each.comparison.sqnr)
-        for each in found.readings
+        for each in bisection.readings
         if each.comparison.sqnr is not None
     ]
-    wrong = {each.value for each in found.readings if not each.passed}
+    wrong = {each.value for each in bisection.readings if not each.passed}
     text = report_page.document(
-        "bisect.html", found=found, drawn=sections.drawn_losses(read, wrong)
+        "bisect.html", found=bisection, drawn=sections.drawn_losses(losses, wrong)
     )
     remedy = "give another folder with --out"
     with StorageError.if_refused("cannot be written", file=page.as_posix(), remedy=remedy):
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.replace(page.with_suffix(".json"), codec.encode(found, indent=1))
+        atomic.replace(page.with_suffix(".json"), codec.encode(bisection, indent=1))
         atomic.replace(page, text.encode())
     return page
 
@@ -78,16 +78,16 @@ def bisect(
         what, near = f'the group has no model "{model}"', did_you_mean(model, planned)
         raise UsageError(what, where=group, remedy=near, code=Code.NO_SUCH_CHOICE)
     target, chosen = planned[model].target, planned[model].group
-    said = Bisection(name=plan.manifest.name, target=target, group=chosen.name, model=model)
+    initial = Bisection(name=plan.manifest.name, target=target, group=chosen.name, model=model)
     with tempfile.TemporaryDirectory(prefix="epctx-bisect-", ignore_cleanup_errors=True) as scratch:
         trials = Trials(
-            known=plan.manifest,
+            manifest=plan.manifest,
             target=target,
             folder=Path(scratch).resolve(),
             deadline=None if budget is None else begun + budget,
         )
-        found = _Search(trials, _alone(chosen, model), cuts, said, listener).run()
-        return replace(found, builds=trials.count, seconds=time.monotonic() - begun)
+        bisection = _Search(trials, _alone(chosen, model), cuts, initial, listener).run()
+        return replace(bisection, builds=trials.count, seconds=time.monotonic() - begun)
 
 
 def _alone(group: ModelGroup, model: str) -> ModelGroup:
@@ -104,25 +104,25 @@ class _Search:
     trials: Trials
     group: ModelGroup
     cuts: int
-    said: Bisection
+    result: Bisection
     listener: Listener
     readings: dict[str, Reading] = field(default_factory=dict)
 
     def run(self) -> Bisection:
-        self._tell("the model as it is")
+        self._notify("building the unchanged model")
         try:
             numbers = self.trials.build(self.group)
         except CompileError as error:
             return self._crashed(error)
         if not numbers:
-            what = "no number of it can be checked on this host"
-            remedy = "`epctx verify` says why; try on a host that can run it"
-            raise VerificationError(what, model=self.said.model, remedy=remedy, code=Code.NUMBERS)
+            what = "none of its outputs can be checked on this host"
+            remedy = "run `epctx verify` to see why, or bisect on a host that can run the model"
+            raise VerificationError(what, model=self.result.model, remedy=remedy, code=Code.NUMBERS)
         wrong = next((each for each in numbers if not each.passed), None)
         if wrong is None:
-            return self.said
-        self.said = replace(
-            self.said,
+            return self.result
+        self.result = replace(
+            self.result,
             sessions=wrong.sessions,
             input_set=wrong.input_set,
             inputs=_only(self.group.verify.inputs, wrong.input_set),
@@ -130,12 +130,12 @@ class _Search:
         )
         model = self._model()
         search = Search(model.layers, self.cuts)
-        self._hear(search, numbers)
+        self._record(search, numbers)
         ended = self._narrow(search, model)
         first = search.wrong
         values = () if first is None else first.values
-        self.said = replace(
-            self.said,
+        self.result = replace(
+            self.result,
             ended=ended,
             nodes=len(model.nodes),
             readings=tuple(sorted(self.readings.values(), key=lambda each: each.place)),
@@ -143,16 +143,16 @@ class _Search:
             suspects=len(search.suspects()),
         )
         if first is None or ended != "found":
-            return self.said
-        self._tell("the numbers of the source")
+            return self.result
+        self._notify("running the source model")
         inquiry = dataclasses.replace(
             self._inquiry(first.node),
             ranges=self._ranges(model),
             quantized=self.trials.calibrate(self.group),
-            quantizing=self.said.sessions == "quantized",
+            quantizing=self.result.sessions == "quantized",
         )
         cause = inquiry.cause()
-        return replace(self.said, cause=cause, tried=self._tried(inquiry.changes(cause)))
+        return replace(self.result, cause=cause, tried=self._tried(inquiry.changes(cause)))
 
     def _crashed(self, error: CompileError) -> Bisection:
         """Find the nodes that keep the model from compiling and running; try known faults first.
@@ -162,16 +162,16 @@ class _Search:
                 the EPs does not help.
         """
         nodes = self._model().nodes
-        self.said = replace(self.said, ended="crashed", nodes=len(nodes))
+        self.result = replace(self.result, ended="crashed", nodes=len(nodes))
         for node in nodes:
             inquiry = self._inquiry(node)
             cause = known_fault(node, inquiry.providers)
             if cause is not None:
-                cause = replace(cause, why=f"{cause.why}. As it is: {error.what}")
+                cause = replace(cause, why=f"{cause.why}. Without a change: {error.what}")
                 tried = self._tried(inquiry.changes(cause))
-                found = replace(self.said, cause=cause, tried=tried)
-                if found.repair is not None:
-                    return found
+                result = replace(self.result, cause=cause, tried=tried)
+                if result.repair is not None:
+                    return result
                 break
         if error.code not in (Code.COMPILE, Code.CRASHED):
             raise error
@@ -181,17 +181,17 @@ class _Search:
         listed = [f"{name_of(each)!r} ({operator(each)})" for each in culprits]
         listed[_LISTED:] = [f"{len(listed) - _LISTED} more"] if listed[_LISTED:] else []
         among = f"narrowed to {len(culprits)} of {len(nodes)} nodes:"
-        head = among if over else "it does not without"
+        head = among if over else "the build passes without"
         without = f"{head} {', '.join(listed)}" if listed else ""
         why = "; ".join(filter(None, (error.what, without)))
         cause = Cause(kind="compile failure", why=why)
         if over:
-            return replace(self.said, ended="budget", cause=cause, suspects=len(culprits))
+            return replace(self.result, ended="budget", cause=cause, suspects=len(culprits))
         inquiry, kinds = self._inquiry(culprits[0]), {*map(operator, culprits)}
         change = inquiry.without(culprits)
         if 1 < len(culprits) == sum(operator(node) in kinds for node in nodes):
             change = inquiry.exclude([], sorted(kinds))
-        return replace(self.said, cause=cause, tried=self._tried([change]))
+        return replace(self.result, cause=cause, tried=self._tried([change]))
 
     def _culprits(self, nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], bool]:
         """Return the fewest nodes to keep off the EPs, and whether the budget ran out.
@@ -206,7 +206,7 @@ class _Search:
 
         def passes(out: Sequence[ir.Node]) -> bool:
             nonlocal best
-            self._tell(f"{len(out)} of {len(nodes)} nodes kept off")
+            self._notify(f"{len(out)} of {len(nodes)} nodes kept off")
             inquiry = dataclasses.replace(self._inquiry(out[0]), group=group)
             passed = not self._fails(inquiry.without(out)[1])
             if passed and (not best or len(out) < len(best)):
@@ -236,15 +236,15 @@ class _Search:
 
     def _inquiry(self, node: ir.Node) -> Inquiry:
         providers = [registry.create(each) for each in self.group.execution_providers]
-        return Inquiry(node=node, target=self.said.target, group=self.group, providers=providers)
+        return Inquiry(node=node, target=self.result.target, group=self.group, providers=providers)
 
     def _narrow(self, search: Search, model: CutModel) -> Literal["found", "budget", "vanished"]:
         """Read values until the first wrong node is known."""
         rounds = 0
         while values := search.values():
-            rounds, left = rounds + 1, search.rounds()
+            rounds, remaining = rounds + 1, search.rounds()
             suspects = f"suspects: {len(search.suspects())}, read: {len(values)}"
-            self._tell(f"cut {rounds} of about {rounds + left - 1}, {suspects}")
+            self._notify(f"cut {rounds} of about {rounds + remaining - 1}, {suspects}")
             try:
                 numbers = self.trials.build(self._cut(model, values))
             except Spent:
@@ -254,7 +254,7 @@ class _Search:
                     raise
                 numbers = ()
             if any(self._counts(each) and not each.passed for each in numbers):
-                self._hear(search, numbers)
+                self._record(search, numbers)
             elif search.at_once == 1:
                 return "vanished"
             else:  # this many outputs change how the EP compiles
@@ -263,41 +263,41 @@ class _Search:
 
     def _cut(self, model: CutModel, values: Sequence[str]) -> ModelGroup:
         """Copy the group with a model that also outputs these values."""
-        (old,) = self.group.models
+        (original,) = self.group.models
         path = model.write(values)
-        source = replace(old, path=path, external_data_dir=None, dimensions={}, shapes={})
+        source = replace(original, path=path, external_data_dir=None, dimensions={}, shapes={})
         return replace(
             self.group,
             models=(source,),
             optimize=OptimizeSettings(level="none"),
             partition=replace(self.group.partition, require_coverage=None, max_partitions=None),
-            verify=replace(self.group.verify, inputs=self.said.inputs),
+            verify=replace(self.group.verify, inputs=self.result.inputs),
         )
 
-    def _hear(self, search: Search, numbers: Sequence[OutputNumbers]) -> None:
-        found = {each.output: each for each in numbers if self._counts(each)}
+    def _record(self, search: Search, numbers: Sequence[OutputNumbers]) -> None:
+        by_output = {each.output: each for each in numbers if self._counts(each)}
         for layer in search.layers:
-            for value in found.keys() & set(layer.values):
-                search.known.setdefault(value, found[value].passed)
-                read = Reading(
+            for value in by_output.keys() & set(layer.values):
+                search.passed.setdefault(value, by_output[value].passed)
+                reading = Reading(
                     place=layer.place,
                     node=layer.node.name or "",
                     op_type=layer.node.op_type,
                     value=value,
-                    passed=found[value].passed,
-                    comparison=found[value].comparison,
+                    passed=by_output[value].passed,
+                    comparison=by_output[value].comparison,
                 )
-                self.readings.setdefault(value, read)
+                self.readings.setdefault(value, reading)
 
     def _counts(self, numbers: OutputNumbers) -> bool:
-        said = self.said
-        return (numbers.sessions, numbers.input_set) == (said.sessions, said.input_set)
+        result = self.result
+        return (numbers.sessions, numbers.input_set) == (result.sessions, result.input_set)
 
     def _tried(self, changes: Iterable[Change]) -> tuple[Proposal, ...]:
         """Try changes, each in a build, until one repairs the model."""
         tried: list[Proposal] = []
         for proposal, group in changes:
-            self._tell(f"tried: {proposal.what}")
+            self._notify(f"trying: {proposal.what}")
             try:
                 failure = self.trials.run(group)[1]
             except Spent:
@@ -309,21 +309,21 @@ class _Search:
 
     def _ranges(self, model: CutModel) -> Ranges:
         """Lowest and highest number of each value of the source model."""
-        asked = self.said.inputs
+        inputs = self.result.inputs
         report = running.run(
             model.write([value for layer in model.layers for value in layer.values]),
-            inputs=asked.files,
-            seed=asked.seed,
-            count=asked.count,
-            ranges=asked.ranges,
-            dimensions={name: sizes[0] for name, sizes in asked.dimensions.items()},
+            inputs=inputs.files,
+            seed=inputs.seed,
+            count=inputs.count,
+            ranges=inputs.ranges,
+            dimensions={name: sizes[0] for name, sizes in inputs.dimensions.items()},
         )
         outputs = report.cases[-1].outputs
-        found = {each.name: (each.least, each.greatest) for each in outputs}
-        return {n: (a, b) for n, (a, b) in found.items() if a is not None and b is not None}
+        ends = {each.name: (each.least, each.greatest) for each in outputs}
+        return {n: (a, b) for n, (a, b) in ends.items() if a is not None and b is not None}
 
-    def _tell(self, detail: str) -> None:
-        label = f"{self.said.group}@{self.said.target}"
+    def _notify(self, detail: str) -> None:
+        label = f"{self.result.group}@{self.result.target}"
         self.listener(Event(group=label, state="notice", detail=detail))
 
 

@@ -93,23 +93,23 @@ class CutModel:
 
 
 def _layers(nodes: Iterable[ir.Node]) -> Iterator[Layer]:
-    made: dict[ir.Node, frozenset[int]] = {}
+    places: dict[ir.Node, frozenset[int]] = {}
     count = 0
     for node in nodes:
-        used = (*(v for v in node.inputs if v is not None), *dataflow.captured(node))
-        producers = (value.producer() for value in used)
-        parents = frozenset[int]().union(*(made.get(p, ()) for p in producers if p is not None))
+        inputs = (*(v for v in node.inputs if v is not None), *dataflow.captured(node))
+        producers = (value.producer() for value in inputs)
+        parents = frozenset[int]().union(*(places.get(p, ()) for p in producers if p is not None))
         values = tuple(str(value.name) for value in node.outputs if _readable(value))
-        made[node] = parents
+        places[node] = parents
         if values:
             yield Layer(place=count, node=node, values=values, parents=parents)
-            made[node] = frozenset({count})
+            places[node] = frozenset({count})
             count += 1
 
 
 def _readable(value: ir.Value) -> bool:
-    known = value.dtype in _FLOATS and value.shape is not None
-    return bool(value.name) and (value.is_graph_output() or known)
+    comparable = value.dtype in _FLOATS and value.shape is not None
+    return bool(value.name) and (value.is_graph_output() or comparable)
 
 
 T = TypeVar("T")
@@ -124,12 +124,12 @@ class Search:
     Attributes:
         layers: layers of the model, in topological order.
         at_once: number of layers read in one build.
-        known: values that were read; True for a right value.
+        passed: values that were read; True for a right value.
     """
 
     layers: Sequence[Layer]
     at_once: int
-    known: dict[str, bool] = field(default_factory=dict)
+    passed: dict[str, bool] = field(default_factory=dict)
 
     @property
     def wrong(self) -> Layer | None:
@@ -149,37 +149,39 @@ class Search:
         cleared = self._before(each.place for each in self.layers if self._right(each))
         unknown = [place for place in sorted(before) if self._right(self.layers[place]) is None]
         likely = [place for place in unknown if place not in cleared]
-        left = likely or [place for place in unknown if place in wrong.parents]
-        return [self.layers[place] for place in left]
+        suspects = likely or [place for place in unknown if place in wrong.parents]
+        return [self.layers[place] for place in suspects]
 
     def values(self) -> tuple[str, ...]:
         """Values of the layers to read next; empty if the first wrong layer is known."""
-        left, most = self.suspects(), self.at_once
-        if len(left) > most:
-            left = [left[(number + 1) * len(left) // (most + 1)] for number in range(most)]
-        return tuple(value for layer in left for value in layer.values)
+        suspects, most = self.suspects(), self.at_once
+        if len(suspects) > most:
+            suspects = [
+                suspects[(number + 1) * len(suspects) // (most + 1)] for number in range(most)
+            ]
+        return tuple(value for layer in suspects for value in layer.values)
 
     def rounds(self) -> int:
         """Estimate how many rounds of reading remain; each round leaves one stretch of suspects."""
-        left, count = len(self.suspects()), 0
-        while left:
-            left, count = left // (self.at_once + 1), count + 1
+        remaining, count = len(self.suspects()), 0
+        while remaining:
+            remaining, count = remaining // (self.at_once + 1), count + 1
         return count
 
     def _right(self, layer: Layer) -> bool | None:
-        found = [self.known.get(value) for value in layer.values]
-        return False if False in found else None if None in found else True
+        verdicts = [self.passed.get(value) for value in layer.values]
+        return False if False in verdicts else None if None in verdicts else True
 
     def _before(self, places: Iterable[int]) -> set[int]:
         """Return the places and all places before them."""
-        found: set[int] = set()
-        left = list(places)
-        while left:
-            place = left.pop()
-            if place not in found:
-                found.add(place)
-                left.extend(self.layers[place].parents)
-        return found
+        before: set[int] = set()
+        pending = list(places)
+        while pending:
+            place = pending.pop()
+            if place not in before:
+                before.add(place)
+                pending.extend(self.layers[place].parents)
+        return before
 
 
 def smallest(
@@ -195,33 +197,33 @@ def smallest(
         passes: tells whether a trial that leaves out these items passes.
         kind: returns the kind of an item; items of one kind can be left out together.
     """
-    known = {(): False, tuple(items): True}
+    results = {(): False, tuple(items): True}
 
     def good(some: Iterable[T]) -> bool:
         chosen = set(some)
         out = tuple(item for item in items if item in chosen)
-        if out not in known:
-            known[out] = passes(out)
-        return known[out]
+        if out not in results:
+            results[out] = passes(out)
+        return results[out]
 
-    left = list(items)
-    while len(left) > 1:  # if one item is enough, each trial finds its half
-        half = left[: len(left) // 2]
-        left = half if good(half) else left[len(half) :]
-    if good(left):
-        return left
+    remaining = list(items)
+    while len(remaining) > 1:  # if one item is enough, each trial finds its half
+        half = remaining[: len(remaining) // 2]
+        remaining = half if good(half) else remaining[len(half) :]
+    if good(remaining):
+        return remaining
     kinds = {kind(item): item for item in items}
     if not any(good(set(items) - {one}) for one in list(kinds.values())[:_MOST]):
         return []  # leaving out all items but one kind's still fails
     culprits: list[T] = []
-    left = list(items)
+    remaining = list(items)
     while not good(culprits) and len(culprits) < _MOST:
-        low, high = 0, len(left)  # leaving out the culprits and the first `high` passes
+        low, high = 0, len(remaining)  # leaving out the culprits and the first `high` passes
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if good([*culprits, *left[:middle]]) else (middle, high)
-        culprits.append(left[high - 1])
-        left = left[: high - 1]
+            low, high = (low, middle) if good([*culprits, *remaining[:middle]]) else (middle, high)
+        culprits.append(remaining[high - 1])
+        remaining = remaining[: high - 1]
     if good(culprits):
         return culprits
     every = [item for item in items if kind(item) in set(map(kind, culprits))]
@@ -241,13 +243,13 @@ class Trials:
     """Successive builds; only their numbers are kept.
 
     Attributes:
-        known: the user's manifest; its calibrated ranges are used here, too.
+        manifest: the user's manifest; its calibrated ranges are used here, too.
         deadline: `time.monotonic` time after which only a first build may still start; None for no
             limit.
         count: number of builds so far.
     """
 
-    known: Manifest
+    manifest: Manifest
     target: str
     folder: Path
     deadline: float | None = None
@@ -278,13 +280,13 @@ class Trials:
         self.count += 1
         target = Target(name=self.target, groups=(group,), written={group.name: {}})
         with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
-            made = Manifest(name="bisect", path=Path(folder, "m.yaml"), targets=(target,))
-            there = ranges.place(self.known.path)
-            if there.exists():
-                shutil.copy(there, ranges.place(made.path))
+            manifest = Manifest(name="bisect", path=Path(folder, "m.yaml"), targets=(target,))
+            stored_ranges = ranges.place(self.manifest.path)
+            if stored_ranges.exists():
+                shutil.copy(stored_ranges, ranges.place(manifest.path))
             options, machines = BuildOptions(out=Path(folder, "dist"), jobs=1), Machines(Pool)
             report, failure = build.run(
-                plan.make(made), options, listener=lambda event: None, machines=machines
+                plan.make(manifest), options, listener=lambda event: None, machines=machines
             )
         return report.groups[0], failure
 
@@ -312,9 +314,12 @@ class Trials:
         result = self._carried_out(job)
         owned = owners(onnx.load(job.folder / QUANTIZED, load_external_data=False))
         every = parse(result.ranges or "{}").items()
-        found = {name: both for name, both in every if owned.get(name, ("", 0))[0] == name}
-        given = {name: each.range for name, each in group.quantize.overrides.items()}
-        return {**found, **{name: both for name, both in given.items() if both is not None}}
+        calibrated = {name: range_ for name, range_ in every if owned.get(name, ("", 0))[0] == name}
+        overrides = {name: each.range for name, each in group.quantize.overrides.items()}
+        return {
+            **calibrated,
+            **{name: range_ for name, range_ in overrides.items() if range_ is not None},
+        }
 
     def _carried_out(self, job: Action[R]) -> R:
         pool = Pool(work=self.folder / f"work-{type(job).__name__}", logs=own_logs())

@@ -44,7 +44,7 @@ def compile_group(requests: Sequence[Request]) -> None:
     names = [request.name for request in requests]
     if len(set(names)) < len(names):
         raise UsageError(
-            f"two sessions of a sharing group are called the same: {', '.join(names)}",
+            f"two sessions of a sharing group have the same name: {', '.join(names)}",
             remedy="give each an output of another name",
         )
     last = requests[-1]
@@ -52,18 +52,18 @@ def compile_group(requests: Sequence[Request]) -> None:
     with tempfile.TemporaryDirectory(prefix="epctx-") as scratch, staging(folder) as out:
         manifest = write_manifest(requests, Path(scratch))
         parsed_manifest(manifest)
-        done = build.run(
+        result = build.run(
             manifest,
             BuildOptions(out=out, jobs=1, numbers=False),
             listener=lambda event: None,
             allow_outside=True,
         )
-        if done.failure is not None:
-            raise done.failure
+        if result.failure is not None:
+            raise result.failure
         built = out / NAME / "default" / GROUP
         models = {built / context_file(r.name): r.output for r in requests}
-        others = [path for path in sorted(built.iterdir()) if path not in models]
-        moves = {path: folder / path.name for path in others if path.name != SUMS}
+        other_files = [path for path in sorted(built.iterdir()) if path not in models]
+        moves = {path: folder / path.name for path in other_files if path.name != SUMS}
         move({**moves, **models})
 
 
@@ -128,8 +128,8 @@ def compile_model(
             written is removed.
         StorageError: the files cannot be written.
     """
-    given = {"dimensions": dimensions, "shapes": shapes, "partition": partition}
-    for name, value in given.items():
+    arguments = {"dimensions": dimensions, "shapes": shapes, "partition": partition}
+    for name, value in arguments.items():
         kind = PartitionSettings if name == "partition" else Mapping
         if not isinstance(value, kind | None):
             raise UsageError(

@@ -72,16 +72,16 @@ class Request(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: a setting that all sessions of a group must share differs.
         """
-        for what, own, theirs in (
+        for what, value, expected in (
             ("other EPs or options", self.providers, first.providers),
             ("another prefix", self.config.node_name_prefix, first.config.node_name_prefix),
             ("another folder", self.output.parent, first.output.parent),
         ):
-            if own != theirs:
+            if value != expected:
                 raise UsageError(
                     f"a session of a sharing group has {what} than the first",
                     file=str(self.output),
-                    why=f"{own} instead of {theirs}",
+                    why=f"{value} instead of {expected}",
                     remedy=f"give all sessions of a group the same; {STOP_SHARE} ends a group",
                 )
 
@@ -131,7 +131,7 @@ class Request(Struct, frozen=True, kw_only=True):
             DataFile.open(self.path)  # check first that the file exists
         if not self.providers:
             raise UsageError(
-                "no execution provider is named", remedy="name those that compile in `providers`"
+                "no execution provider is given", remedy="name those that compile in `providers`"
             )
         if config.stop_share and not config.share:
             raise UsageError(
@@ -166,20 +166,20 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 def _output(source: Path | None, output: Path | None, config: SessionConfig) -> Path:
-    given = [path.absolute() for path in (output, config.file_path) if path is not None]
-    if len(given) == 2 and given[0] != given[1]:
+    paths = [path.absolute() for path in (output, config.file_path) if path is not None]
+    if len(paths) == 2 and paths[0] != paths[1]:
         raise UsageError(
-            f"`output` is {given[0]}, {FILE_PATH} is {given[1]}", remedy="give one of them"
+            f"`output` is {paths[0]}, {FILE_PATH} is {paths[1]}", remedy="give one of them"
         )
-    if not given and source is None:
+    if not paths and source is None:
         raise UsageError(
             "a model from bytes has no path to derive the output's from",
             remedy=f"give `output` or {FILE_PATH}",
         )
-    path = given[0] if given or source is None else source.with_name(context_file(source.stem))
+    path = paths[0] if paths or source is None else source.with_name(context_file(source.stem))
     if path.suffix != ".onnx":
         raise UsageError(
-            f"the output {path} is no .onnx file", remedy="end its name with `_ctx.onnx`"
+            f"the output {path} is not an .onnx file", remedy="end its name with `_ctx.onnx`"
         )
     return path
 
@@ -281,14 +281,17 @@ def _provider(name: str, options: Mapping[str, OptionValue]) -> dict[str, object
 
 
 def _partition(request: Request) -> dict[str, object]:
-    asked = request.partition
+    settings = request.partition
     limits = {
-        "require_coverage": asked.require_coverage,
-        "max_partitions": asked.max_partitions,
+        "require_coverage": settings.require_coverage,
+        "max_partitions": settings.max_partitions,
     }
     return {
-        "exclude": {"op_types": list(asked.exclude_op_types), "nodes": list(asked.exclude_nodes)},
-        "min_nodes": asked.min_nodes,
+        "exclude": {
+            "op_types": list(settings.exclude_op_types),
+            "nodes": list(settings.exclude_nodes),
+        },
+        "min_nodes": settings.min_nodes,
         **{key: limit for key, limit in limits.items() if limit is not None},
     }
 

@@ -99,8 +99,8 @@ class Sharing:
                 compiled, staged, external_initializers=group.external_initializers
             )
             model = output.models[request.name]
-            others = [file.name for file in output.files if file.name != model]
-            moves = {staged / name: folder / name for name in others}
+            other_files = [file.name for file in output.files if file.name != model]
+            moves = {staged / name: folder / name for name in other_files}
             self._require_own_names(request, moves)
             move({**moves, staged / model: request.output})
         self._written += [*moves.values(), request.output]
@@ -111,7 +111,7 @@ class Sharing:
         for target in (*moves.values(), request.output):
             if target.name.casefold() in names or target == request.path:
                 raise UsageError(
-                    f"two outputs of the group, or an output and a source, are {target}",
+                    f"two outputs of the group, or an output and a source, have the path {target}",
                     remedy="give the models, and their external initializers, names of their own",
                 )
 

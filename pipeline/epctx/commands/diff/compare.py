@@ -129,9 +129,12 @@ class Side(Struct, frozen=True, kw_only=True):
 
 def _kinds_of_host(old: Side, new: Side) -> list[tuple[Side, Side]]:
     """Pair the sides for each common kind of host; without one, pair the first kinds."""
-    one, other = (() if s.lock is None else hosts.kinds(s.lock) for s in (old, new))
-    both = [(kind, kind) for kind in one if kind in other]
-    return [(_on(old, a), _on(new, b)) for a, b in both or [((*one, {})[0], (*other, {})[0])]]
+    old_kinds, new_kinds = (() if s.lock is None else hosts.kinds(s.lock) for s in (old, new))
+    common = [(kind, kind) for kind in old_kinds if kind in new_kinds]
+    return [
+        (_on(old, a), _on(new, b))
+        for a, b in common or [((*old_kinds, {})[0], (*new_kinds, {})[0])]
+    ]
 
 
 def _on(side: Side, kind: hosts.Kind) -> Side:
@@ -143,8 +146,8 @@ def _on(side: Side, kind: hosts.Kind) -> Side:
 
 def _golden_group(file: str) -> str | None:
     """Return the group of a golden file; None for other files."""
-    group, found, _ = file.partition(f"/{GOLDEN}/")
-    return group if found else None
+    group, separator, _ = file.partition(f"/{GOLDEN}/")
+    return group if separator else None
 
 
 def side(path: Path) -> Side:
@@ -186,7 +189,7 @@ def _of_folder(path: Path) -> Side:
         return _of_build(path, report, path / report.name)
     files = _on_disk(path)
     if not files:
-        raise UsageError("has no build in it", file=path.as_posix(), remedy=_REMEDY)
+        raise UsageError("contains no build", file=path.as_posix(), remedy=_REMEDY)
     return Side(name=path.as_posix(), folder=path, files=files)
 
 
@@ -226,7 +229,7 @@ def compare(old: Side, new: Side) -> Comparison:
     kinds = tuple(_hosts(old, new))
     (old, new), *more = _kinds_of_host(old, new)
     files = (*_files(old, new), *_of_other_hosts(old, new, more))
-    both = old.files.keys() & new.files.keys()
+    common = old.files.keys() & new.files.keys()
     differences = (
         *kinds,
         *_locks(old, new),
@@ -239,7 +242,7 @@ def compare(old: Side, new: Side) -> Comparison:
         same=not files and not differences,
         differences=differences,
         files=files,
-        same_files=sum(old.files[name] == new.files[name] for name in both),
+        same_files=sum(old.files[name] == new.files[name] for name in common),
         not_compared=tuple(not_compared(old, new)),
     )
 
@@ -361,4 +364,4 @@ def not_compared(old: Side, new: Side) -> Iterator[str]:
         if one.report is None and other.report is not None:
             yield f"partitions: {one.name} has no report"
         if one.folder is None and other.folder is not None:
-            yield f"nodes and attributes: the files of {one.name} are not here"
+            yield f"nodes and attributes: the files of {one.name} are missing"

@@ -72,25 +72,25 @@ class ComparedGroup(Struct, frozen=True, kw_only=True):
     same: bool
 
 
-def groups(old: BuildReport, new: BuildReport, found: Comparison) -> tuple[ComparedGroup, ...]:
+def groups(old: BuildReport, new: BuildReport, comparison: Comparison) -> tuple[ComparedGroup, ...]:
     """List the groups of both builds: differing groups first, then in the new build's order."""
     before, after = (
         {figures.group_label(group): group for group in each.groups} for each in (old, new)
     )
     locked = old.lock is not None and new.lock is not None
     rows = (
-        _group(name, before.get(name), after.get(name), found, locked)
+        _group(name, before.get(name), after.get(name), comparison, locked)
         for name in dict.fromkeys([*after, *before])
     )
     return tuple(sorted(rows, key=lambda row: row.same))
 
 
-def of_no_group(groups: tuple[ComparedGroup, ...], found: Comparison) -> tuple[Changed, ...]:
+def of_no_group(groups: tuple[ComparedGroup, ...], comparison: Comparison) -> tuple[Changed, ...]:
     """List differences that belong to no group: toolchain, host, sources."""
     prefixes = [_prefix(each) for group in groups for each in (group.old, group.new) if each]
     return tuple(
         change
-        for change in found.differences
+        for change in comparison.differences
         if not any(_is_of(change.where, prefix) for prefix in prefixes)
     )
 
@@ -99,21 +99,21 @@ def _group(
     name: str,
     old: GroupReport | None,
     new: GroupReport | None,
-    found: Comparison,
+    comparison: Comparison,
     locked: bool,
 ) -> ComparedGroup:
     prefix = next(_prefix(each) for each in (new, old) if each is not None)
-    written = tuple(_written(old, new, prefix)) if old and new else ()
+    setting_changes = tuple(_setting_changes(old, new, prefix)) if old and new else ()
     changes = (
-        *written,
+        *setting_changes,
         *(_toolchains(old, new, prefix) if old and new and not locked else ()),
         *(
             change
-            for change in found.differences
-            if _is_of(change.where, prefix) and not (written and change.area == "setting")
+            for change in comparison.differences
+            if _is_of(change.where, prefix) and not (setting_changes and change.area == "setting")
         ),
     )
-    files = tuple(file for file in found.files if _is_of(file.file, prefix))
+    files = tuple(file for file in comparison.files if _is_of(file.file, prefix))
     facts = tuple(_facts(old, new))
     return ComparedGroup(
         label=name,
@@ -136,7 +136,7 @@ def _is_of(where: str, prefix: str) -> bool:
     return where == prefix or where.startswith(f"{prefix}/")
 
 
-def _written(old: GroupReport, new: GroupReport, prefix: str) -> Iterator[Changed]:
+def _setting_changes(old: GroupReport, new: GroupReport, prefix: str) -> Iterator[Changed]:
     """Changed settings of a group, if both reports have its settings."""
     if old.manifest and new.manifest:
         for change in between(old.manifest, new.manifest):
@@ -186,19 +186,19 @@ def _fact(
     return Fact(name, before_words, after_words, tone)
 
 
-def _taken(group: GroupReport) -> tuple[int, int]:
+def _nodes_on_eps(group: GroupReport) -> tuple[int, int]:
     """Number of nodes on EPs, and of all nodes."""
-    taken = sum(part.nodes for model in group.models for part in model.partitions)
-    return taken, sum(model.nodes for model in group.models)
+    on_eps = sum(part.nodes for model in group.models for part in model.partitions)
+    return on_eps, sum(model.nodes for model in group.models)
 
 
 def _on_eps(group: GroupReport) -> str:
-    return figures.percent(*_taken(group)) if group.models else NONE
+    return figures.percent(*_nodes_on_eps(group)) if group.models else NONE
 
 
 def _coverage(group: GroupReport) -> float | None:
-    taken, nodes = _taken(group)
-    return taken / nodes if nodes else None
+    on_eps, nodes = _nodes_on_eps(group)
+    return on_eps / nodes if nodes else None
 
 
 def _partitions(group: GroupReport) -> str:
@@ -265,7 +265,7 @@ def write(old: Side, new: Side, comparison: Comparison, page: Path) -> None:
 def _report(side: Side) -> BuildReport:
     if side.report is None:
         raise UsageError(
-            "has no build report, and the page of two builds needs both",
+            "has no build report, but the page needs the reports of both builds",
             file=side.name,
             remedy="name `dist/<name>` or its .build.json, or leave out --html",
         )

@@ -76,12 +76,14 @@ def conflicts() -> Iterator[ProviderUnavailable]:
     them also removes files of the rest. Packages without an `__init__.py` are shared on purpose.
     """
     needed = _needed()
-    found: dict[str, list[Distribution]] = {}
+    installers: dict[str, list[Distribution]] = {}
     for distribution in importlib.metadata.distributions():
         for module in _owned(distribution):
-            found.setdefault(module, []).append(distribution)
-    for module, having in sorted(found.items()):
-        owners = sorted({_plain(each.name) for each in having}) if len(having) > 1 else []
+            installers.setdefault(module, []).append(distribution)
+    for module, distributions in sorted(installers.items()):
+        owners = (
+            sorted({_plain(each.name) for each in distributions}) if len(distributions) > 1 else []
+        )
         if len(owners) > 1 and not needed.isdisjoint(owners):
             yield ProviderUnavailable(
                 f"{' and '.join(owners)} both own the import {module}; the last one installed wins",
@@ -125,7 +127,7 @@ def _plain(name: str) -> str:
 def asking(names: Sequence[str]) -> Iterator[Iterator[ProviderDiagnosis]]:
     """Start to probe all EPs at the same time; yield their diagnoses. See `ask`."""
     with ThreadPoolExecutor(max_workers=len(names) or 1) as pool:
-        yield (found for each in pool.map(ask, names) for found in each)
+        yield (diagnosis for diagnoses in pool.map(ask, names) for diagnosis in diagnoses)
 
 
 def ask(name: str) -> list[ProviderDiagnosis]:
@@ -151,7 +153,7 @@ def ask(name: str) -> list[ProviderDiagnosis]:
         words = native_process.describe_end(ended.returncode) or process.exit_words(
             ended.returncode
         )
-        return [_broken(name, f"crashed the process that asked it, {words}", log)]
+        return [_broken(name, f"crashed the process that probed it, {words}", log)]
 
 
 def _broken(name: str, what: str, log: Path) -> ProviderDiagnosis:
@@ -170,7 +172,7 @@ def _broken(name: str, what: str, log: Path) -> ProviderDiagnosis:
             what,
             where=name,
             why=f"it printed:\n{tail}" if tail else None,
-            remedy=f"reinstall {package}, or another version of it",
+            remedy=f"reinstall {package}, or install another version of it",
         ).failure,
     )
 

@@ -118,7 +118,7 @@ def diagnose(name: str) -> ProviderDiagnosis:
         absent = error.__cause__ is None or isinstance(error.__cause__, ImportError)
         return _not_ready(name, package, "not installed" if absent else "broken", error)
     except ManifestError as error:
-        limit = f"not looked at closer, since it has no defaults: {error.what}"
+        limit = f"not probed further, since it has no default options: {error.what}"
         return ready(versions={}, limits=(limit,))
     except EpctxError as error:
         return _not_ready(name, package, "broken", error)
@@ -134,7 +134,7 @@ def built_in() -> list[ProviderDiagnosis]:
     except ProviderUnavailable:
         versions = {"onnxruntime": ort.__version__}
     package = " ".join(next(iter(versions.items())))
-    found = []
+    diagnoses = []
     for name in sorted({*builtin.known(), *ort.get_available_providers()}):
         if name == DEFAULT_EP or name in registry.names():
             continue
@@ -143,11 +143,11 @@ def built_in() -> list[ProviderDiagnosis]:
             provider.add_to(ort.SessionOptions())
         except ProviderUnavailable as error:
             if name in ort.get_available_providers():
-                found.append(_not_ready(name, package, "no device", error))
+                diagnoses.append(_not_ready(name, package, "no device", error))
             else:
-                found.append(_not_ready(name, "", "not installed", error))
+                diagnoses.append(_not_ready(name, "", "not installed", error))
             continue
-        found.append(
+        diagnoses.append(
             ProviderDiagnosis(
                 name=name,
                 package=package,
@@ -157,7 +157,7 @@ def built_in() -> list[ProviderDiagnosis]:
                 tried=provider.tried,
             )
         )
-    return found
+    return diagnoses
 
 
 def _native(provider: OrtProvider, package: str) -> ProviderDiagnosis:
@@ -174,8 +174,8 @@ def _native(provider: OrtProvider, package: str) -> ProviderDiagnosis:
         return replace(none, versions=_versions(provider), devices=devices, tried=provider.tried)
     run = provider.cannot_run()
     shared = provider.cannot_load((), Path(), sharing=True) if provider.can_share else None
-    limits = [f"what it builds cannot run here: {run}"] if run else []
-    limits += [f"a model that shares cannot be loaded here: {shared}"] if shared else []
+    limits = [f"its contexts cannot run here: {run}"] if run else []
+    limits += [f"models that share a context cannot be loaded here: {shared}"] if shared else []
     return ProviderDiagnosis(
         name=provider.name,
         package=package,
@@ -209,8 +209,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     (name,) = sys.argv[1:]
-    found = built_in() if name == BUILT_IN else [diagnose(name)]
-    answers.write(codec.encode(found))
+    diagnoses = built_in() if name == BUILT_IN else [diagnose(name)]
+    answers.write(codec.encode(diagnoses))
     answers.close()
 
 

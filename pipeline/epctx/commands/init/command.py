@@ -35,7 +35,7 @@ SAMPLES = "calib"
 
 
 def quantize_lines(
-    models: Sequence[Path], manifest: Path, provider: str, *, asked: bool
+    models: Sequence[Path], manifest: Path, provider: str, *, requested: bool
 ) -> Iterator[str]:
     """Lines with `quantize` if it is requested, else a comment if quantization would help.
 
@@ -43,7 +43,7 @@ def quantize_lines(
         UsageError: quantization is requested, and a model is not float32.
         ModelError: a model cannot be read.
     """
-    if asked:
+    if requested:
         _refuse_others(models)
         yield "    quantize:"
         yield from _calibration(models, manifest)
@@ -62,17 +62,17 @@ def _calibration(models: Sequence[Path], manifest: Path) -> Iterator[str]:
     from epctx.graph import inputs
     from epctx.graph.serde import reader
 
-    found = f"{{files: [{SAMPLES}/*.npz]}}"
+    files = f"{{files: [{SAMPLES}/*.npz]}}"
     if any((manifest.parent / SAMPLES).glob("*.npz")):
-        yield f"      calibration: {found}"
+        yield f"      calibration: {files}"
         return
     yield "      # Random samples try out whether it compiles. For real ranges write some hundred"
     yield f"      # inputs, as the model will get them, into {SAMPLES}/, a file each, by numpy:"
     for model in models:
         specs = inputs.specs(reader.read(model))
-        given = ", ".join(f"{spec.name!r}: ..." for spec in specs)
-        yield f"      #   savez('{SAMPLES}/0.npz', **{{{given}}})    # {_printable(specs)}"
-    yield f"      # Then put `calibration: {found}` here, and run `epctx build`."
+        arrays = ", ".join(f"{spec.name!r}: ..." for spec in specs)
+        yield f"      #   savez('{SAMPLES}/0.npz', **{{{arrays}}})    # {_printable(specs)}"
+    yield f"      # Then put `calibration: {files}` here, and run `epctx build`."
     yield "      calibration: {random: true}"
 
 
@@ -94,12 +94,12 @@ def _refuse_others(models: Sequence[Path]) -> None:
     for model in models:
         if model.is_dir():
             what, remedy = "a folder of onnxruntime-genai", "its model builder quantizes: `-p int4`"
-        elif (found := _precision(model)) != "float32":
-            what, remedy = found, "leave --quantize away, or name its float32 model"
+        elif (precision := _precision(model)) != "float32":
+            what, remedy = precision, "remove --quantize, or name its float32 model"
         else:
             continue
         raise UsageError(
-            f"--quantize takes models of float32, and this is {what}",
+            f"--quantize needs a float32 model, but this is {what}",
             file=model.as_posix(),
             remedy=remedy,
             code=Code.COMMAND_LINE,
@@ -133,18 +133,18 @@ def write(
 ) -> Path:
     """Write a starter manifest for `models`, as described in `api.init`."""
     path = path or folder(models) / NAME
-    given = dict(options or {})
+    all_options = dict(options or {})
     beside: dict[Path, str] = {}
     if any(model.is_dir() for model in models):
-        for option, content in genai.option_files(provider, given).items():
+        for option, content in genai.option_files(provider, all_options).items():
             file = path.with_name(f"{path.stem}.{option}.json")
-            given[option], beside[file] = file.name, f"{json.dumps(content)}\n"
+            all_options[option], beside[file] = file.name, f"{json.dumps(content)}\n"
     refuse_files((path, *beside), force=force)
     manifest = text(
         models,
         path,
         provider=provider,
-        options=given,
+        options=all_options,
         share=share,
         quantize=quantize,
         size_options=size_options,
@@ -166,7 +166,7 @@ def refuse_files(paths: Iterable[Path], *, force: bool) -> None:
     for file in paths:
         if not force and file.exists():
             raise UsageError(
-                "the file is there already",
+                "the file already exists",
                 file=file.as_posix(),
                 remedy="choose another with --out, or replace it with --force",
                 code=Code.IN_THE_WAY,
@@ -199,20 +199,20 @@ def folder(models: Sequence[Path]) -> Path:
     """
     paths = [_absolute(model) for model in models]
     places = [path if path.is_dir() else path.parent for path in paths]
-    here = Path.cwd()
-    if all(place.is_relative_to(here) for place in places):
+    current = Path.cwd()
+    if all(place.is_relative_to(current) for place in places):
         return Path()
     try:
-        found = Path(os.path.commonpath(places))
+        parent = Path(os.path.commonpath(places))
     except ValueError:  # Windows: the models are on several drives
-        found = Path(places[0].anchor)
-    if found == Path(found.anchor):
+        parent = Path(places[0].anchor)
+    if parent == Path(parent.anchor):
         raise UsageError(
             "no folder holds all the models",
             where=", ".join(model.as_posix() for model in models),
-            remedy="copy them into one folder: a manifest names what lies beside or below it",
+            remedy="copy them into one folder: a manifest can only name files beside or below it",
         )
-    return found
+    return parent
 
 
 def text(
@@ -226,11 +226,11 @@ def text(
     size_options: SizeOptions = NO_SIZES,
 ) -> str:
     """Text of the starter manifest. Raises as `write` does."""
-    quantizing = [*quantize_lines(models, path, provider, asked=quantize)]
+    quantizing = [*quantize_lines(models, path, provider, requested=quantize)]
     if any(model.is_dir() for model in models):
         return _of_folder(models, path, provider, options)
     if share and len(models) < 2:
-        raise UsageError("--share takes two models at least", remedy="name the models that share")
+        raise UsageError("--share needs at least two models", remedy="name the models that share")
     keys = model_names(models)
     name = manifest_name(models, path)
     lines = [*HEAD, f"name: {scalar(name)}", "", *model_lines(models, path, size_options)]
@@ -253,15 +253,17 @@ def _of_folder(
     """Text of the manifest for an onnxruntime-genai folder."""
     if len(models) > 1:
         raise UsageError(
-            f"{len(models)} models or folders, and a folder among them",
-            remedy="name a folder of onnxruntime-genai alone, and ONNX models without folders",
+            f"{len(models)} models or folders were named, and at least one is a folder",
+            remedy="name one folder of onnxruntime-genai, or only ONNX models",
         )
-    found = genai.folder(models[0])
+    genai_folder = genai.folder(models[0])
     name = _name(models[0].resolve().name, "llm")
     lines = [*HEAD, f"name: {scalar(name)}", "", "models:"]
-    lines += genai.models(found, scalar(relative(found.model, path)), scalar)
+    lines += genai.models(genai_folder, scalar(relative(genai_folder.model, path)), scalar)
     lines += ["", "execution_providers:", *provider_lines(provider, options), ""]
-    lines += genai.group(found, provider, alias(provider), scalar(relative(found.path, path)))
+    lines += genai.group(
+        genai_folder, provider, alias(provider), scalar(relative(genai_folder.path, path))
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -270,9 +272,9 @@ def model_names(models: Sequence[Path]) -> list[str]:
     keys: list[str] = []
     for model in models:
         stem = _name(model.stem, "model")
-        taken = {filenames.fold(key) for key in keys}
+        used_names = {filenames.fold(key) for key in keys}
         numbered = (f"{stem}_{number}" for number in range(2, len(models) + 2))
-        keys.append(next(key for key in (stem, *numbered) if filenames.fold(key) not in taken))
+        keys.append(next(key for key in (stem, *numbered) if filenames.fold(key) not in used_names))
     return keys
 
 
@@ -292,13 +294,13 @@ def model_lines(
     from epctx.graph import inputs
     from epctx.graph.serde import reader
 
-    read = [reader.read(model) for model in models]
-    fed = [inputs.specs(proto) for proto in read]
+    protos = [reader.read(model) for model in models]
+    fed = [inputs.specs(proto) for proto in protos]
     size_options.refuse_unknown(fed)
     samples = (path.parent / SAMPLES).glob("*.npz")
     size_options = replace(size_options, files=(*size_options.files, *sorted(samples)))
     yield "models:"
-    for key, model, proto, specs in zip(model_names(models), models, read, fed, strict=True):
+    for key, model, proto, specs in zip(model_names(models), models, protos, fed, strict=True):
         yield f"  {scalar(key)}:"
         yield f"    path: {scalar(relative(model, path))}"
         yield from (f"    {line}" for line in _shapes(model, proto, specs, size_options))
@@ -324,24 +326,24 @@ def _shapes(
     """Lines with sizes for dynamic dimensions; commented out if the model does not run at them."""
     from epctx.commands.init import sizes
 
-    found = sizes.find(model, proto, inputs, size_options)
-    if not found.sizes:
+    sized = sizes.find(model, proto, inputs, size_options)
+    if not sized.sizes:
         return
-    mark = "" if found.runs else "# "
-    if not found.runs:
-        yield f"# ONNX Runtime does not run it at these sizes: {quoted(found.why)}"
+    mark = "" if sized.runs else "# "
+    if not sized.runs:
+        yield f"# ONNX Runtime does not run it at these sizes: {quoted(sized.why)}"
     axes = [(s, name, s.shape[axis]) for s in inputs for axis, name in s.open.items()]
     symbols = dict.fromkeys(name for _, name, dim in axes if dim is not None)
     unnamed = dict.fromkeys(s.name for s, _, dim in axes if dim is None)
-    shapes = {s.name: list(s.fixed(found.sizes).shape) for s in inputs if s.name in unnamed}
+    shapes = {s.name: list(s.fixed(sized.sizes).shape) for s in inputs if s.name in unnamed}
     if symbols:
-        told = ", ".join(f"{scalar(name)}: {found.sizes[name]}" for name in symbols)
-        yield f"{mark}dimensions: {{{told}}}"
+        entries = ", ".join(f"{scalar(name)}: {sized.sizes[name]}" for name in symbols)
+        yield f"{mark}dimensions: {{{entries}}}"
     if shapes:
-        told = ", ".join(f"{scalar(name)}: {shape}" for name, shape in shapes.items())
-        yield f"{mark}shapes: {{{told}}}"
+        entries = ", ".join(f"{scalar(name)}: {shape}" for name, shape in shapes.items())
+        yield f"{mark}shapes: {{{entries}}}"
     guessed = dict.fromkeys(
-        name if dim is not None else s.name for s, name, dim in axes if name in found.guessed
+        name if dim is not None else s.name for s, name, dim in axes if name in sized.guessed
     )
     if guessed:
         yield "# NPUs want fixed sizes, and these are guesses. Set yours, and remove their names:"
@@ -351,13 +353,13 @@ def _shapes(
 def provider_lines(provider: str, options: Mapping[str, str]) -> Iterator[str]:
     """Entry of `execution_providers`; advised options that are missing are named in comments."""
     schema = providers.find(provider)
-    known = schema.properties if schema is not None else {}
+    properties = schema.properties if schema is not None else {}
     yield f"  {alias(provider)}:"
     yield f"    provider: {scalar(provider)}"
     if options:
         yield "    options:"
     for name, value in options.items():
-        yield f"      {scalar(name)}: {_option(value, known.get(name))}"
+        yield f"      {scalar(name)}: {_option(value, properties.get(name))}"
     for each in choice.left_out(provider, options):
         yield f"    # without {each.options[0]} {each.without}: {each.remedy}"
     if not options:
@@ -376,8 +378,8 @@ def sharing_lines(keys: Sequence[str], share: bool) -> Iterator[str]:
 
 def check(content: str, path: Path, refusal: Callable[[Violation], EpctxError]) -> None:
     """Turn violations of the written manifest into an error about the arguments."""
-    read = document.parse(content.encode(), file=path.as_posix(), path=path.absolute())
-    for violation in load.violations(read):
+    parsed = document.parse(content.encode(), file=path.as_posix(), path=path.absolute())
+    for violation in load.violations(parsed):
         raise refusal(violation)
 
 
@@ -415,7 +417,7 @@ def relative(model: Path, manifest: Path) -> str:
     raise UsageError(
         "the model lies outside the manifest's folder",
         file=model.as_posix(),
-        remedy="leave --out away: the manifest goes to the nearest folder that holds all models",
+        remedy="remove --out: the manifest goes to the nearest folder that holds all models",
     )
 
 

@@ -27,7 +27,7 @@ def write(folder: Path, *, force: bool = False) -> Path:
     path = folder / NAME
     if path.exists() and not force:
         raise UsageError(
-            "the file is there already",
+            "the file already exists",
             file=path.as_posix(),
             remedy=f"use it: `epctx init {path.as_posix()}`; or replace it with --force",
             code=Code.IN_THE_WAY,

@@ -52,8 +52,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
         """Value of `partition.pieces.max_memory` in the manifest; None if one context is enough."""
         if self.memory <= _SHARE * self.machine and self.context <= self.most:
             return None
-        wanted = max(self.largest, min(self.machine // _BESIDE, 2 * self.most))
-        return f"{max(1, -(-wanted // _GB) if wanted == self.largest else wanted // _GB)}GB"
+        limit = max(self.largest, min(self.machine // _BESIDE, 2 * self.most))
+        return f"{max(1, -(-limit // _GB) if limit == self.largest else limit // _GB)}GB"
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -86,18 +86,18 @@ def of_model(path: Path, provider: str, models: int) -> Estimate | None:
     schema = providers.find(provider)
     if schema is None or (memory := schema.knowledge.compile_memory) is None:
         return None
-    if (made := schema.knowledge.context) is None:
+    if (context := schema.knowledge.context) is None:
         return None
     values = ir.from_proto(reader.read(path)).graph.initializers.values()
-    known = tensors.counts_by_kind(values)
-    each = [dict([tensors.kind_and_count(value)]) for value in values]
+    counts = tensors.counts_by_kind(values)
+    by_weight = [dict([tensors.kind_and_count(value)]) for value in values]
     return Estimate(
-        weights=sum(known.values()),
-        memory=memory.of([known] * models),
-        largest=max((memory.of([one] * models) for one in each), default=0),
-        context=round(sum(made.size[kind] * known[kind] for kind in known)),
-        most=made.most,
-        seconds=models * sum(made.seconds[kind] * known[kind] for kind in known) / 1e9,
+        weights=sum(counts.values()),
+        memory=memory.of([counts] * models),
+        largest=max((memory.of([one] * models) for one in by_weight), default=0),
+        context=round(sum(context.size[kind] * counts[kind] for kind in counts)),
+        most=context.most,
+        seconds=models * sum(context.seconds[kind] * counts[kind] for kind in counts) / 1e9,
         machine=psutil.virtual_memory().total,
         measured_on=memory.measured_on,
     )
@@ -121,67 +121,72 @@ def folder(path: Path) -> GenaiFolder:
             file=path.as_posix(),
             remedy="name ONNX models, or a folder of onnxruntime-genai's model builder",
         )
-    found = genai.read(path)
-    sizes = found.sizes
+    genai_folder = genai.read(path)
+    sizes = genai_folder.sizes
     if not all(isinstance(d, str) for d in (sizes.batch, sizes.sequence, sizes.total, *sizes.past)):
         raise ModelError(
-            "has sizes that are fixed already",
-            file=found.model.as_posix(),
-            why=f"input {found.names.input_ids!r} is {found.inputs[found.names.input_ids]}",
+            "already has fixed sizes",
+            file=genai_folder.model.as_posix(),
+            why=f"input {genai_folder.names.input_ids!r} is "
+            f"{genai_folder.inputs[genai_folder.names.input_ids]}",
             remedy="name the model itself: `epctx init MODEL.onnx`",
         )
-    if not found.in_place:
+    if not genai_folder.in_place:
         raise ModelError(
             "has no GroupQueryAttention: its cache grows with each token",
-            file=found.model.as_posix(),
+            file=genai_folder.model.as_posix(),
             why="onnxruntime-genai runs fixed sizes only of a cache that stays in place",
             remedy="let the builder write one that does (`-p int4 -e cpu`, `-p fp16 -e cuda`), or"
             " name the model itself: `epctx init MODEL.onnx`",
         )
-    return found
+    return genai_folder
 
 
 def option_files(provider: str, given: Collection[str]) -> Mapping[str, object]:
     """File options that a decoder needs on an EP and that were not given, with file contents."""
-    wanted = _known(provider).files
-    return {name: content for name, content in wanted.items() if name not in given}
+    files = _decoder_settings(provider).files
+    return {name: content for name, content in files.items() if name not in given}
 
 
-def models(found: GenaiFolder, path: str, scalar: Callable[[str], str]) -> Iterator[str]:
+def models(genai_folder: GenaiFolder, path: str, scalar: Callable[[str], str]) -> Iterator[str]:
     """Lines for the two models. `path` is the ONNX model as written in the manifest."""
-    length = _length(found)
+    length = _length(genai_folder)
     window = min(WINDOW, length // 2)
     yield f"  prefill:    # the prompt, {window} tokens at a time"
-    yield from _model(found, path, window, length, scalar)
+    yield from _model(genai_folder, path, window, length, scalar)
     yield "  decode:    # a token at a time: the same source, another shape"
-    yield from _model(found, path, 1, length, scalar)
+    yield from _model(genai_folder, path, 1, length, scalar)
 
 
-def group(found: GenaiFolder, provider: str, alias: str, source: str) -> Iterator[str]:
+def group(genai_folder: GenaiFolder, provider: str, alias: str, source: str) -> Iterator[str]:
     """Lines from `model_groups` on. `source` is the folder as written in the manifest."""
-    names, length = found.names, _length(found)
+    names, length = genai_folder.names, _length(genai_folder)
     ranges = {
-        names.input_ids: [0, found.settings.vocab_size - 1],
+        names.input_ids: [0, genai_folder.settings.vocab_size - 1],
         names.attention_mask: [1, 1],
-        **({names.position_ids: [0, length - 1]} if names.position_ids in found.inputs else {}),
+        **(
+            {names.position_ids: [0, length - 1]}
+            if names.position_ids in genai_folder.inputs
+            else {}
+        ),
     }
-    shown = ", ".join(f"{name}: {each}" for name, each in ranges.items())
+    ranges_text = ", ".join(f"{name}: {each}" for name, each in ranges.items())
     yield "model_groups:"
     yield "  llm:"
     yield "    models: [prefill, decode]"
     yield f"    execution_providers: [{alias}]"
     yield "    sharing_groups: {main: [prefill, decode]}    # one context, weights stored once"
-    yield f"    verify: {{inputs: {{ranges: {{{shown}}}}}}}"
+    yield f"    verify: {{inputs: {{ranges: {{{ranges_text}}}}}}}"
     yield ""
     yield "targets:"
-    taken = of_model(found.model, provider, models=2)
-    yield from (f"  # {line}" for line in (() if taken is None else taken.words))
-    limit = None if taken is None else taken.max_memory
-    passes = ", ".join(_known(provider).optimize)
+    estimate = of_model(genai_folder.model, provider, models=2)
+    yield from (f"  # {line}" for line in (() if estimate is None else estimate.words))
+    limit = None if estimate is None else estimate.max_memory
+    passes = ", ".join(_decoder_settings(provider).optimize)
     settings = [f"optimize: {{level: [{passes}]}}"] if passes else []
     settings += [f"partition: {{pieces: {{max_memory: {limit}}}}}"] if limit else []
-    own = f"model_groups: {{llm: {{{', '.join(settings)}}}}}" if settings else ""
-    yield f"  {alias}: {{{own}}}"
+    settings_text = f"model_groups: {{llm: {{{', '.join(settings)}}}}}" if settings else ""
+    yield f"  {alias}: {{{settings_text}}}"
     yield "  # The same two models, not compiled: onnxruntime-genai runs them on any CPU."
     yield "  cpu: {model_groups: {llm: {execution_providers: []}}}"
     yield ""
@@ -190,28 +195,28 @@ def group(found: GenaiFolder, provider: str, alias: str, source: str) -> Iterato
     yield f"  genai: {{source: {source}}}"
 
 
-def _known(provider: str) -> ForDecoders:
+def _decoder_settings(provider: str) -> ForDecoders:
     schema = providers.find(provider)
     return schema.knowledge.decoders if schema is not None else ForDecoders()
 
 
 def _model(
-    found: GenaiFolder, path: str, sequence: int, length: int, scalar: Callable[[str], str]
+    genai_folder: GenaiFolder, path: str, sequence: int, length: int, scalar: Callable[[str], str]
 ) -> Iterator[str]:
-    sizes = found.sizes
+    sizes = genai_folder.sizes
     chosen = {
         sizes.batch: 1,
         sizes.sequence: sequence,
         sizes.total: length,
         **dict.fromkeys(sizes.past, length),
-        **dict.fromkeys(sizes.head, found.settings.decoder.head_size),
+        **dict.fromkeys(sizes.head, genai_folder.settings.decoder.head_size),
     }
-    named = {dim: size for dim, size in chosen.items() if isinstance(dim, str)}
+    dimensions = {dim: size for dim, size in chosen.items() if isinstance(dim, str)}
     yield f"    path: {path}"
-    yield f"    dimensions: {{{', '.join(f'{scalar(d)}: {n}' for d, n in named.items())}}}"
+    yield f"    dimensions: {{{', '.join(f'{scalar(d)}: {n}' for d, n in dimensions.items())}}}"
 
 
-def _length(found: GenaiFolder) -> int:
+def _length(genai_folder: GenaiFolder) -> int:
     """Length of the cache; not shorter than the layers' attention window, if they have one."""
-    length = min(found.settings.context_length, LENGTH)
-    return max(length, found.settings.decoder.sliding_window.window_size)
+    length = min(genai_folder.settings.context_length, LENGTH)
+    return max(length, genai_folder.settings.decoder.sliding_window.window_size)

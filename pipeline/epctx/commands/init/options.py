@@ -32,20 +32,20 @@ def installed() -> tuple[ProviderDiagnosis, ...]:
     ready here. Each EP is probed as in `epctx doctor`.
     """
     with asking(registry.names()) as answers:
-        found = [each for each in answers if each.state != "not installed"]
-    return tuple(sorted(found, key=_rank))
+        diagnoses = [each for each in answers if each.state != "not installed"]
+    return tuple(sorted(diagnoses, key=_rank))
 
 
-def proposed(found: Sequence[ProviderDiagnosis], options: Mapping[str, str]) -> str:
+def proposed(diagnoses: Sequence[ProviderDiagnosis], options: Mapping[str, str]) -> str:
     """Return the default EP: the first that has all given options."""
-    return next((each.name for each in found if _knows(each.name, options)), REFERENCE)
+    return next((each.name for each in diagnoses if _knows(each.name, options)), REFERENCE)
 
 
 def left_out(provider: str, options: Mapping[str, str]) -> tuple[Advised, ...]:
     """Advised options of an EP for which neither the option nor an alternative was given."""
     schema = providers.find(provider)
-    known = schema.knowledge.advised if schema is not None else ()
-    return tuple(each for each in known if not any(name in options for name in each.options))
+    advised = schema.knowledge.advised if schema is not None else ()
+    return tuple(each for each in advised if not any(name in options for name in each.options))
 
 
 def names_of(provider: str, option: str) -> Mapping[str, str]:
@@ -59,10 +59,10 @@ def _knows(provider: str, options: Mapping[str, str]) -> bool:
     return schema is None or set(options) <= set(schema.properties)
 
 
-def _rank(found: ProviderDiagnosis) -> int:
-    if found.name == REFERENCE:
+def _rank(diagnosis: ProviderDiagnosis) -> int:
+    if diagnosis.name == REFERENCE:
         return 1
-    return 0 if found.state == "ready" and found.builds is not False else 2
+    return 0 if diagnosis.state == "ready" and diagnosis.builds is not False else 2
 
 
 class SizeOptions(Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class SizeOptions(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: a shape does not fit its input.
         """
-        found = {n: size for n, size in self.dimensions.items() if n in open_names(inputs)}
+        sizes = {n: size for n, size in self.dimensions.items() if n in open_names(inputs)}
         for spec in inputs:
             shape = self.shapes.get(spec.name)
             if shape is None:
@@ -96,15 +96,15 @@ class SizeOptions(Struct, frozen=True, kw_only=True):
             if len(shape) != len(spec.shape) or any(
                 isinstance(o, int) and o != s for o, s in pairs
             ):
-                given = ",".join(map(str, shape))
+                shape_text = ",".join(map(str, shape))
                 raise UsageError(
-                    f"{given} does not fit the input '{spec.name}', which is {spec}",
+                    f"{shape_text} does not fit the input '{spec.name}', which is {spec}",
                     where="--shape",
                     remedy=f"write --shape {spec.name}=… with all its sizes",
                     code=Code.COMMAND_LINE,
                 )
-            found |= {name: shape[axis] for axis, name in spec.open.items()}
-        return found
+            sizes |= {name: shape[axis] for axis, name in spec.open.items()}
+        return sizes
 
     def refuse_unknown(self, models: Sequence[Sequence[InputSpec]]) -> None:
         """Refuse names that no model has.
@@ -117,16 +117,16 @@ class SizeOptions(Struct, frozen=True, kw_only=True):
         """
         dimensions = {name for inputs in models for name in open_names(inputs)}
         names = {spec.name for inputs in models for spec in inputs}
-        for key, what, given, known in (
+        for key, what, user_names, model_names in (
             ("--dimension", "open dimension", self.dimensions, dimensions),
             ("--shape", "input", self.shapes, names),
         ):
-            for name in given:
-                if name not in known:
+            for name in user_names:
+                if name not in model_names:
                     raise UsageError(
                         f'no model has an {what} "{name}"',
                         where=key,
-                        remedy=did_you_mean(name, known),
+                        remedy=did_you_mean(name, model_names),
                         code=Code.COMMAND_LINE,
                     )
 

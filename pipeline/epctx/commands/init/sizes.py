@@ -102,28 +102,28 @@ def find(
         for axis, name in spec.open.items():
             roles.setdefault(name, _role(spec, axis))
     noted = _noted(proto)
-    known = {name: noted[role] for name, role in roles.items() if role in noted}
-    known |= {**_measured(inputs, size_options.files), **size_options.of(inputs)}
+    fixed = {name: noted[role] for name, role in roles.items() if role in noted}
+    fixed |= {**_measured(inputs, size_options.files), **size_options.of(inputs)}
     source = ModelSource(name=model.stem, path=model.absolute())
     with tempfile.TemporaryDirectory(prefix="epctx-init-") as scratch:
         folder = Path(scratch)
         with Scheduler(Pool(work=folder / "work", logs=folder / "logs")) as scheduler:
-            missing = _load(scheduler.executor, source, model, folder / "loaded")
-            found = Sized(sizes={})
-            if roles and missing is not None:
-                sizes = next(_proposals(inputs, roles, known))
-                return Sized(sizes=sizes, guessed=tuple(roles), runs=False, why=missing)
+            missing_data = _load(scheduler.executor, source, model, folder / "loaded")
+            sized = Sized(sizes={})
+            if roles and missing_data is not None:
+                sizes = next(_proposals(inputs, roles, fixed))
+                return Sized(sizes=sizes, guessed=tuple(roles), runs=False, why=missing_data)
             if roles:
-                found = _search(scheduler.executor, source, inputs, roles, known)
-            if size_options.ask is not None and found.guessed:
+                sized = _search(scheduler.executor, source, inputs, roles, fixed)
+            if size_options.ask is not None and sized.guessed:
                 answers = {
-                    name: size_options.ask(name, found.sizes[name]) for name in found.guessed
+                    name: size_options.ask(name, sized.sizes[name]) for name in sized.guessed
                 }
-                changed = {n: size for n, size in answers.items() if size != found.sizes[n]}
-                if changed:
-                    known |= changed
-                    found = _search(scheduler.executor, source, inputs, roles, known)
-    return found
+                corrections = {n: size for n, size in answers.items() if size != sized.sizes[n]}
+                if corrections:
+                    fixed |= corrections
+                    sized = _search(scheduler.executor, source, inputs, roles, fixed)
+    return sized
 
 
 def _search(
@@ -131,16 +131,16 @@ def _search(
     source: ModelSource,
     inputs: Sequence[InputSpec],
     roles: Mapping[str, str],
-    known: Sizes,
+    fixed: Sizes,
 ) -> Sized:
-    proposals = tuple(_proposals(inputs, roles, known))
+    proposals = tuple(_proposals(inputs, roles, fixed))
     action = FindSizes(
         source=source,
-        fixed=known,
+        fixed=fixed,
         proposals=proposals,
         single=tuple(name for name, role in roles.items() if role == "batch"),
     )
-    guessed = tuple(name for name in roles if name not in known)
+    guessed = tuple(name for name in roles if name not in fixed)
     try:
         with executor.lease(None) as lease:
             # The search itself always ends; a model that it runs may hang.
@@ -191,10 +191,10 @@ def _measured(inputs: Sequence[InputSpec], files: Sequence[Path]) -> dict[str, i
 
 def _noted(proto: onnx.ModelProto) -> dict[str, int]:
     """Sizes that an exporter, such as Ultralytics, wrote into the model's metadata, by role."""
-    written = {entry.key: entry.value for entry in proto.metadata_props}
-    image = re.fullmatch(r"\[(\d+), ?(\d+)\]", written.get("imgsz", ""))
+    metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    image = re.fullmatch(r"\[(\d+), ?(\d+)\]", metadata.get("imgsz", ""))
     noted = {} if image is None else {"height": int(image[1]), "width": int(image[2])}
-    batch = written.get("batch", "")
+    batch = metadata.get("batch", "")
     return noted | ({"batch": int(batch)} if batch.isdecimal() and int(batch) else {})
 
 
@@ -204,8 +204,8 @@ def _role(spec: InputSpec, axis: int) -> str:
     name = dim if isinstance(dim, str) else ""
     is_signal = rank - axis == 1 and rank < 3 and spec.dtype is not None and spec.dtype.kind == "f"
     length = "signal" if is_signal else "length"
-    named = next((role for role, pattern in _NAMES if pattern.search(name)), None)
-    role = named or _image(spec).get(axis)
+    by_name = next((role for role, pattern in _NAMES if pattern.search(name)), None)
+    role = by_name or _image(spec).get(axis)
     if role is not None:
         return length if role == "length" else role
     first = spec.shape[0]
@@ -228,7 +228,7 @@ def _image(spec: InputSpec) -> dict[int, str]:
 
 
 def _proposals(
-    inputs: Sequence[InputSpec], roles: Mapping[str, str], known: Sizes
+    inputs: Sequence[InputSpec], roles: Mapping[str, str], fixed: Sizes
 ) -> Iterator[Sizes]:
     """Candidate sizes for all open dimensions, the most common first."""
     samples = (s for s in inputs if len(s.shape) < 3 or s.shape[1] in (1, 2))  # otherwise features
@@ -244,8 +244,8 @@ def _proposals(
             n: second if n in sound and r in ("length", "signal") else usual[r]
             for n, r in roles.items()
         }
-        sizes |= known
-        for name in (name for name in roles if name not in known):
+        sizes |= fixed
+        for name in (name for name in roles if name not in fixed):
             others = {other: size for other, size in sizes.items() if other != name}
             sizes[name] = total(name, others) or sizes[name]
         if sizes not in tried:

@@ -38,7 +38,7 @@ def inspect(path: Path) -> Inspection:
     """Read a model or a context binary, as described in `api.inspect`."""
     if not path.is_file():
         raise UsageError(
-            "is a folder" if path.is_dir() else "is no regular file" if path.exists()
+            "is a folder" if path.is_dir() else "is not a regular file" if path.exists()
             else "does not exist",
             file=path.as_posix(),
             remedy="name a model or a context binary", code=Code.NO_SUCH_PATH)  # fmt: skip
@@ -100,8 +100,8 @@ def _model(path: Path) -> ModelFile:
     proto = reader.read(path)
     model = summarize(path.name, proto)
     contexts = list(context_nodes(proto))
-    read = [read_node(node) for node in contexts]
-    sound = [node for node in read if isinstance(node, EPContextNode)]
+    parsed = [read_node(node) for node in contexts]
+    sound = [node for node in parsed if isinstance(node, EPContextNode)]
     plain = [protos.op(node) for node in protos.nodes(proto) if not epcontext.is_epcontext(node)]
     types = _types(proto)
     return ModelFile(
@@ -112,7 +112,7 @@ def _model(path: Path) -> ModelFile:
         opsets={entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
         inputs=tuple(Edge(name=spec.name, type=str(spec)) for spec in model.inputs),
         outputs=tuple(_edge(name, types) for name in model.outputs),
-        nodes=tuple(map(partial(_described, types), contexts, read)),
+        nodes=tuple(map(partial(_described, types), contexts, parsed)),
         operators=dict(Counter(plain).most_common()),
         weights=_weights(proto),
         compatibility={
@@ -140,9 +140,9 @@ def _described(
     if isinstance(node, str):
         return replace(unread, problem=node)
     embedded = node.ep_cache_context if node.embed_mode and node.main_context else None
-    rest = ("partition_name", "ep_sdk_version", "hardware_architecture", "onnx_model_filename")
-    given = {name: getattr(node, name) for name in (*rest, "notes")}
-    attributes = {name: value for name, value in given.items() if value is not None}
+    names = ("partition_name", "ep_sdk_version", "hardware_architecture", "onnx_model_filename")
+    optional = {name: getattr(node, name) for name in (*names, "notes")}
+    attributes = {name: value for name, value in optional.items() if value is not None}
     if node.max_size:
         attributes["max_size"] = str(node.max_size)
     return replace(
@@ -159,13 +159,13 @@ def _described(
 
 def _types(model: onnx.ModelProto) -> dict[str, str]:
     """Types of values, in words; includes initializers."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for graph in protos.graphs(model):
         for tensor in graph.initializer:
-            found[tensor.name] = f"{protos.kind(tensor.data_type)}{list(tensor.dims)}"
+            types[tensor.name] = f"{protos.kind(tensor.data_type)}{list(tensor.dims)}"
         for info in (*graph.value_info, *graph.input, *graph.output):
-            found[info.name] = str(graph_inputs.spec(info))
-    return found
+            types[info.name] = str(graph_inputs.spec(info))
+    return types
 
 
 def _edge(name: str, types: Mapping[str, str]) -> Edge:

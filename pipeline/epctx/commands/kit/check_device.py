@@ -36,65 +36,73 @@ class Problem(Exception):
 
 def main() -> int:
     """Check the kit; return the exit code."""
-    given = arguments()
-    if given.child is not None:
-        return run_child(given)
+    args = arguments()
+    if args.child is not None:
+        return run_child(args)
     damaged = dict(faults())
     try:
         if RECORD in damaged:
             raise ValueError(damaged[RECORD])
-        results = check_kit(json.loads((KIT / RECORD).read_bytes()), damaged, given)
+        results = check_kit(json.loads((KIT / RECORD).read_bytes()), damaged, args)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         print(f"FAILED: {RECORD}: {error!r}: copy the kit again", file=sys.stderr)
         return 1
-    write(given.out, results)
-    told = [(each["model"], problem) for each in results["models"] for problem in each["problems"]]
-    told += [("the kit", problem) for problem in results["problems"]]
-    for subject, problem in told:
+    write(args.out, results)
+    failures = [
+        (each["model"], problem) for each in results["models"] for problem in each["problems"]
+    ]
+    failures += [("the kit", problem) for problem in results["problems"]]
+    for subject, problem in failures:
         print(f"FAILED: {subject}: {problem}", file=sys.stderr)
     for each in results["models"]:
         if each.get("runs"):
             times = ", ".join(f"{w} {1e3 * each[w]:.3f} ms" for w in ("first", "median", "p99"))
             print(f"{each['model']}: load {each['load']:.3f} s, {times} ({each['runs']} runs)")
     count = len(results["models"])
-    print(f"{'NOT ok' if told else 'ok'}: {count} model{'s' * (count != 1)}; see {given.out}")
-    return int(bool(told))
+    print(f"{'NOT ok' if failures else 'ok'}: {count} model{'s' * (count != 1)}; see {args.out}")
+    return int(bool(failures))
 
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description="Check the models of this kit on this device.")
-    parser.add_argument("--out", type=Path, default=Path("device.json"), help="the results")
-    parser.add_argument("--runs", type=int, default=50, help="timed runs of a model")
-    parser.add_argument("--seconds", type=float, default=60, help="that its timed runs may take")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for a set of models")
-    parser.add_argument("--expect-driver", help="the version that a device's driver must have")
     parser.add_argument(
-        "--library", action="append", default=[], metavar="EP=PATH", help="the library of an EP"
+        "--out", type=Path, default=Path("device.json"), help="file for the results"
+    )
+    parser.add_argument("--runs", type=int, default=50, help="timed runs of a model")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="seconds that the timed runs of a model may take"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="seconds after which a set of models is stopped"
+    )
+    parser.add_argument("--expect-driver", help="required version of the device's driver")
+    parser.add_argument(
+        "--library", action="append", default=[], metavar="EP=PATH", help="path of an EP's library"
     )
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--beside", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if not given.out.absolute().parent.is_dir():
-        parser.error(f"there is no folder {given.out.parent}")
-    return given
+    args = parser.parse_args()
+    if not args.out.absolute().parent.is_dir():
+        parser.error(f"the folder {args.out.parent} does not exist")
+    return args
 
 
 def listed() -> dict[str, str]:
     """Files of the kit, with the expected SHA-256 of each."""
-    return {name: found for found, name in SUM.findall(text(KIT / SUMS))}
+    return {name: sha256 for sha256, name in SUM.findall(text(KIT / SUMS))}
 
 
 def faults() -> Iterator[tuple[str, str]]:
     """Faults of the kit's files, by file name."""
-    for name, wanted in {RECORD: "", **listed()}.items():
+    for name, expected in {RECORD: "", **listed()}.items():
         path = place(name)
         if path is None:
             yield name, "leads out of the kit"
         elif not path.is_file():
             yield name, "is missing"
-        elif digest(path) != wanted:
-            yield name, f"is damaged: its SHA-256 is not that of {SUMS}"
+        elif digest(path) != expected:
+            yield name, f"is damaged: its SHA-256 differs from {SUMS}"
 
 
 def place(name: str) -> Path | None:
@@ -113,11 +121,11 @@ def text(path: Path) -> str:
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     with path.open("rb") as stream:
         for piece in iter(lambda: stream.read(1 << 20), b""):
-            found.update(piece)
-    return found.hexdigest()
+            hasher.update(piece)
+    return hasher.hexdigest()
 
 
 def write(path: Path, document: dict[str, Any]) -> None:
@@ -133,25 +141,27 @@ def words(error: BaseException) -> str:
 
 
 def check_kit(
-    kit: dict[str, Any], damaged: dict[str, str], given: argparse.Namespace
+    kit: dict[str, Any], damaged: dict[str, str], args: argparse.Namespace
 ) -> dict[str, Any]:
     """Results: the host, its versions, and the findings for each model."""
-    results = about(kit, given)
-    for number, each in enumerate(kit["sets"]):
-        print(f"checking {', '.join(model['name'] for model in each['models'])}", flush=True)
-        found = check_set(number, each, damaged, given)
-        results["devices"] += [d for d in found["devices"] if d not in results["devices"]]
-        results["models"] += found["models"]
-    used = {name for each in kit["sets"] for name in needed(each)}
-    results["problems"] = [f"{n} {why}" for n, why in sorted(damaged.items()) if n not in used]
+    results = about(kit, args)
+    for number, kit_set in enumerate(kit["sets"]):
+        print(f"checking {', '.join(model['name'] for model in kit_set['models'])}", flush=True)
+        result = check_set(number, kit_set, damaged, args)
+        results["devices"] += [d for d in result["devices"] if d not in results["devices"]]
+        results["models"] += result["models"]
+    model_files = {name for kit_set in kit["sets"] for name in needed(kit_set)}
+    results["problems"] = [
+        f"{n} {why}" for n, why in sorted(damaged.items()) if n not in model_files
+    ]
     results["problems"] += wrong_drivers(results)
     return results
 
 
-def about(kit: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
+def about(kit: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     """Results before any model is checked."""
-    wanted = {"numpy", "onnxruntime", *kit["built_with"]}
-    wanted |= {ep.get("package", "") for each in kit["sets"] for ep in each["eps"]}
+    packages = {"numpy", "onnxruntime", *kit["built_with"]}
+    packages |= {ep.get("package", "") for kit_set in kit["sets"] for ep in kit_set["eps"]}
     cpu = re.search(r"(?m)^(?:model name|Hardware)\s*:\s*(.+)$", text(Path("/proc/cpuinfo")))
     return {
         "version": 1,
@@ -164,9 +174,9 @@ def about(kit: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
             "cpu": cpu[1] if cpu else platform.processor(),
             "python": platform.python_version(),
         },
-        "packages": {name: found for name in sorted(wanted) if (found := version(name))},
+        "packages": {name: installed for name in sorted(packages) if (installed := version(name))},
         "built_with": kit["built_with"],
-        "expect_driver": given.expect_driver or kit.get("expect_driver"),
+        "expect_driver": args.expect_driver or kit.get("expect_driver"),
         "devices": [],
         "models": [],
     }
@@ -182,66 +192,66 @@ def version(package: str) -> str | None:
 
 def wrong_drivers(results: dict[str, Any]) -> Iterator[str]:
     """Devices whose driver is not the expected one, in words."""
-    wanted = results["expect_driver"]
-    for each in results["devices"] if wanted is not None else ():
-        if wanted not in each["drivers"].values():
-            told = ", ".join(f"{k} {v}" for k, v in each["drivers"].items()) or "not told"
-            yield f"the driver of {each['ep']} is {told}, expected is {wanted}"
-    if wanted is not None and not results["devices"]:
-        yield f"no device tells of a driver, expected is {wanted}"
+    expected = results["expect_driver"]
+    for each in results["devices"] if expected is not None else ():
+        if expected not in each["drivers"].values():
+            versions = ", ".join(f"{k} {v}" for k, v in each["drivers"].items()) or "unknown"
+            yield f"the driver of {each['ep']} is {versions}, but it should be {expected}"
+    if expected is not None and not results["devices"]:
+        yield f"no device reports a driver; it should be {expected}"
 
 
 def check_set(
-    number: int, each: dict[str, Any], damaged: dict[str, str], given: argparse.Namespace
+    number: int, kit_set: dict[str, Any], damaged: dict[str, str], args: argparse.Namespace
 ) -> dict[str, Any]:
     """Check models that are loaded together, in a separate process."""
     models: list[dict[str, Any]] = [
         {"model": m["name"], "sdk": m["sdk"], "files": {}, "problems": [], "done": False}
-        for m in each["models"]
+        for m in kit_set["models"]
     ]
-    found: dict[str, Any] = {"devices": [], "models": models}
+    results: dict[str, Any] = {"devices": [], "models": models}
     sums = listed()
-    bad = [name for name in needed(each) if name in damaged or name not in sums]
+    bad = [name for name in needed(kit_set) if name in damaged or name not in sums]
     if bad:
         whys = (f"{name} {damaged.get(name, f'is not in {SUMS}')}" for name in bad)
-        return failing(found, f"not loaded: {'; '.join(whys)}")
-    if each.get("why_not"):
-        return failing(found, f"not loaded: {each['why_not']}")
-    for position, model in enumerate(each["models"]):
+        return failing(results, f"not loaded: {'; '.join(whys)}")
+    if kit_set.get("why_not"):
+        return failing(results, f"not loaded: {kit_set['why_not']}")
+    for position, model in enumerate(kit_set["models"]):
         start = len(model["file"].rpartition("/")[0]) + 1
         models[position]["files"] = {name[start:]: sums[name] for name in model["files"]}
     with tempfile.TemporaryDirectory(prefix="check-device-") as folder:
         result, log = Path(folder, "result.json"), Path(folder, "log.txt")
-        write(result, {**found, "doing": "starting"})
-        problem = in_process(number, given, result, log)
-        found = json.loads(result.read_bytes())
-        doing = found.pop("doing", "it ended")
+        write(result, {**results, "doing": "starting"})
+        problem = in_process(number, args, result, log)
+        results = json.loads(result.read_bytes())
+        doing = results.pop("doing", "it ended")
         if problem is not None:
-            said = [line.strip() for line in text(log).splitlines() if line.strip()]
-            failing(found, f"{problem} while {doing}{f': {said[-1][:300]}' if said else ''}")
-    return found
+            lines = [line.strip() for line in text(log).splitlines() if line.strip()]
+            failing(results, f"{problem} while {doing}{f': {lines[-1][:300]}' if lines else ''}")
+    return results
 
 
-def needed(each: dict[str, Any]) -> list[str]:
+def needed(kit_set: dict[str, Any]) -> list[str]:
     """Files that the models of a set need."""
-    names = [n for model in each["models"] for n in (*model["files"], model["golden"])]
+    names = [n for model in kit_set["models"] for n in (*model["files"], model["golden"])]
     return list(dict.fromkeys(names))
 
 
-def failing(found: dict[str, Any], problem: str) -> dict[str, Any]:
+def failing(results: dict[str, Any], problem: str) -> dict[str, Any]:
     """Add the problem to every model that was not finished, or to the last one if all were."""
-    for each in [m for m in found["models"] if not m["done"]] or found["models"][-1:]:
+    for each in [m for m in results["models"] if not m["done"]] or results["models"][-1:]:
         each["problems"].append(problem)
-    return found
+    return results
 
 
-def in_process(number: int, given: argparse.Namespace, result: Path, log: Path) -> str | None:
+def in_process(number: int, args: argparse.Namespace, result: Path, log: Path) -> str | None:
     """Check a set in a separate process; return why the process failed, or None."""
     isolated = ["-I"] if sys.flags.isolated else []
     command = [sys.executable, *isolated, str(KIT / Path(__file__).name), "--child", str(number)]
-    command += ["--out", str(result), "--beside", str(given.out.resolve())]
-    command += ["--runs", str(given.runs), "--seconds", str(given.seconds)]
-    command += [f"--library={each}" for each in given.library]
+    command += ["--out", str(result), "--beside", str(args.out.resolve())]
+    command += ["--runs", str(args.runs), "--seconds", str(args.seconds)]
+    command += [f"--library={each}" for each in args.library]
     with log.open("wb") as stream:
         try:
             ended = subprocess.run(
@@ -251,26 +261,26 @@ def in_process(number: int, given: argparse.Namespace, result: Path, log: Path) 
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                timeout=given.timeout,
+                timeout=args.timeout,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return f"it did not end in {given.timeout:g} s"
+            return f"it did not end within {args.timeout:g} s"
     code = ended.returncode
     ending = f"signal {-code}" if code < 0 else f"exit code {code:#x}"
     return None if code == 0 else f"its process ended with {ending}"
 
 
-def run_child(given: argparse.Namespace) -> int:
+def run_child(args: argparse.Namespace) -> int:
     """Check a set in this process; save the results after each step."""
-    each = json.loads((KIT / RECORD).read_bytes())["sets"][given.child]
-    found = json.loads(given.out.read_bytes())
+    kit_set = json.loads((KIT / RECORD).read_bytes())["sets"][args.child]
+    results = json.loads(args.out.read_bytes())
     try:
-        Checking(each, found, given).run()
+        Checking(kit_set, results, args).run()
     except Problem as problem:
-        failing(found, str(problem))
-    found.pop("doing", None)
-    write(given.out, found)
+        failing(results, str(problem))
+    results.pop("doing", None)
+    write(args.out, results)
     return 0
 
 
@@ -278,21 +288,21 @@ class Checking:
     """One set of models, loaded together. Exceptions of onnxruntime have no common base class."""
 
     def __init__(
-        self, each: dict[str, Any], found: dict[str, Any], given: argparse.Namespace
+        self, kit_set: dict[str, Any], results: dict[str, Any], args: argparse.Namespace
     ) -> None:
-        self.set = each
-        self.found = found
-        self.given = given
+        self.set = kit_set
+        self.results = results
+        self.args = args
         self.np = imported("numpy", "numpy")
         self.ort = imported("onnxruntime", "onnxruntime")
 
     def run(self) -> None:
         """Load all models, run each on its golden inputs, and time it."""
         devices = [(ep, self.device(ep)) for ep in self.set["eps"]]
-        self.found["devices"] = [describe(device) for _, device in devices]
+        self.results["devices"] = [describe(device) for _, device in devices]
         sessions = []
         for number, model in enumerate(self.set["models"]):
-            result = self.found["models"][number]
+            result = self.results["models"][number]
             result["compatibility"] = dict(self.compatibility(model, devices))
             self.doing(f"loading {model['name']}")
             start = time.perf_counter()
@@ -302,7 +312,7 @@ class Checking:
                 raise Problem(f"{model['name']} cannot be loaded: {words(error)}") from error
             result["load"] = time.perf_counter() - start
         for number, model in enumerate(self.set["models"]):
-            result = self.found["models"][number]
+            result = self.results["models"][number]
             self.doing(f"running {model['name']}")
             try:
                 self.check(model, result, sessions[number])
@@ -314,7 +324,7 @@ class Checking:
 
     def doing(self, what: str) -> None:
         """Save results and the next step, before native code that may end the process."""
-        write(self.given.out, {**self.found, "doing": what})
+        write(self.args.out, {**self.results, "doing": what})
 
     def device(self, ep: dict[str, Any]) -> Any:
         """Return the device for an EP's models, after registering the EP's library."""
@@ -325,7 +335,9 @@ class Checking:
             try:
                 self.ort.register_execution_provider_library(ep["registration"], library)
             except Exception as error:
-                raise Problem(f"the library of {name} is not taken: {words(error)}") from error
+                raise Problem(
+                    f"the library of {name} cannot be registered: {words(error)}"
+                ) from error
         every = [each for each in self.ort.get_ep_devices() if each.ep_name == name]
         kinds = [each.device.type.name for each in every]
         for kind in ep.get("kinds") or kinds:
@@ -333,16 +345,21 @@ class Checking:
                 fits = ep.get("metadata", {}).items() <= dict(each.ep_metadata).items()
                 if fits and each.device.type.name == kind:
                     return each
-        wanted, have = " or ".join(ep.get("kinds", ["device"])), ", ".join(kinds) or "nothing"
-        raise Problem(f"{name} needs a device {wanted} for these models, and has {have} here")
+        kinds_wanted, kinds_here = (
+            " or ".join(ep.get("kinds", ["device"])),
+            ", ".join(kinds) or "nothing",
+        )
+        raise Problem(
+            f"{name} needs a device {kinds_wanted} for these models, and has {kinds_here} here"
+        )
 
     def library(self, ep: dict[str, Any]) -> str:
         """Path of an EP's library."""
-        given = dict(each.partition("=")[::2] for each in self.given.library)
-        known: str | None = given.get(ep["ep"])
-        if known is None and ep.get("module") is None:
-            raise Problem(f"where is the library of {ep['ep']}? Say --library {ep['ep']}=PATH")
-        return known or path_from(ep, ep.get("library", "get_library_path"))
+        paths = dict(each.partition("=")[::2] for each in self.args.library)
+        path: str | None = paths.get(ep["ep"])
+        if path is None and ep.get("module") is None:
+            raise Problem(f"the library of {ep['ep']} is unknown: give --library {ep['ep']}=PATH")
+        return path or path_from(ep, ep.get("library", "get_library_path"))
 
     def session(self, model: dict[str, Any], devices: list[Any]) -> Any:
         """Create a session on these devices only."""
@@ -372,32 +389,36 @@ class Checking:
     def check(self, model: dict[str, Any], result: dict[str, Any], session: Any) -> None:
         """Run the golden inputs, save and compare the outputs, and measure times."""
         names = [output.name for output in session.get_outputs()]
-        wanted = {each.name for each in session.get_inputs()}
+        inputs = {each.name for each in session.get_inputs()}
         outputs: dict[str, Any] = {}
         every, times, sets = [], [], []
         rows = result["numbers"] = []
         with self.np.load(place(model["golden"]), allow_pickle=False) as golden:
             for number, each in enumerate(model["sets"]):
-                used = [name for name in each["inputs"] if name in wanted]
-                every.append({name: values(golden[f"{number}/inputs/{name}"]) for name in used})
+                input_names = [name for name in each["inputs"] if name in inputs]
+                every.append(
+                    {name: values(golden[f"{number}/inputs/{name}"]) for name in input_names}
+                )
                 start = time.perf_counter()
-                found = session.run(names, every[-1])
+                arrays = session.run(names, every[-1])
                 times.append(time.perf_counter() - start)
-                kept = dict(self.flat(names, found))
-                sets.append({"label": each["label"], "outputs": list(kept)})
-                for name, array in kept.items():
+                by_name = dict(self.flat(names, arrays))
+                sets.append({"label": each["label"], "outputs": list(by_name)})
+                for name, array in by_name.items():
                     plain = array.astype(str) if array.dtype.kind == "O" else array
                     outputs[f"{number}/outputs/{name}"] = plain
                 for name in each["outputs"]:
-                    right = values(golden[f"{number}/outputs/{name}"])
-                    row = self.compare(right, kept.get(name), model["tolerances"].get(name, {}))
+                    expected = values(golden[f"{number}/outputs/{name}"])
+                    row = self.compare(
+                        expected, by_name.get(name), model["tolerances"].get(name, {})
+                    )
                     rows.append({"set": each["label"], "output": name, **row})
         result["problems"] += [
             f"{row['set']}: output {row['output']}: {row['problem']}"
             for row in rows
             if row["problem"]
         ]
-        path = self.given.beside
+        path = self.args.beside
         path = path.with_name(f"{path.stem}.{model['name'].replace('/', '.')}.npz")
         self.np.savez(path, **outputs)
         result.update(
@@ -408,9 +429,9 @@ class Checking:
             **self.times(session, names, every[0]),
         )
 
-    def flat(self, names: list[str], found: list[Any]) -> Iterator[tuple[str, Any]]:
+    def flat(self, names: list[str], arrays: list[Any]) -> Iterator[tuple[str, Any]]:
         """Yield outputs by name; tensors of a sequence as `name[0]`, an empty one as `name[]`."""
-        for number, value in enumerate(found):
+        for number, value in enumerate(arrays):
             name = names[number]
             if not isinstance(value, list):
                 yield name, self.np.asarray(value)
@@ -422,36 +443,38 @@ class Checking:
     def times(self, session: Any, names: list[str], feeds: Any) -> dict[str, Any]:
         """Run the model repeatedly; return the number of runs, median and 99th percentile."""
         times: list[float] = []
-        end = time.perf_counter() + self.given.seconds
-        while not times or (len(times) < self.given.runs and time.perf_counter() < end):
+        end = time.perf_counter() + self.args.seconds
+        while not times or (len(times) < self.args.runs and time.perf_counter() < end):
             start = time.perf_counter()
             session.run(names, feeds)
             times.append(time.perf_counter() - start)
         median, p99 = map(float, self.np.percentile(times, (50, 99)))
         return {"runs": len(times), "median": median, "p99": p99}
 
-    def compare(self, right: Any, found: Any, limits: dict[str, float]) -> dict[str, Any]:
+    def compare(self, expected: Any, actual: Any, limits: dict[str, float]) -> dict[str, Any]:
         """Measure an output's error; `epctx verify --device-results` compares in more detail."""
         np = self.np
-        if found is None:
+        if actual is None:
             return {"problem": "it is missing"}
-        if (right.dtype, right.shape) != (found.dtype, found.shape):
-            what = f"{found.dtype}{list(found.shape)}, not {right.dtype}{list(right.shape)}"
+        if (expected.dtype, expected.shape) != (actual.dtype, actual.shape):
+            what = f"{actual.dtype}{list(actual.shape)}, not {expected.dtype}{list(expected.shape)}"
             return {"problem": f"it is {what}"}
-        if right.dtype.kind not in "fiu":
-            return {"problem": None if (right == found).all() else "it is not equal"}
-        x, y = right.astype(np.float64).ravel(), found.astype(np.float64).ravel()
+        if expected.dtype.kind not in "fiu":
+            return {"problem": None if (expected == actual).all() else "it is not equal"}
+        x, y = expected.astype(np.float64).ravel(), actual.astype(np.float64).ravel()
         if limits.get("saturates_at"):
             x, y = (np.clip(a, -limits["saturates_at"], limits["saturates_at"]) for a in (x, y))
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         finite = np.isfinite(x) & np.isfinite(y)
         if not (same | finite).all():
             return {"problem": "NaN or infinities on one side only"}
-        equal = bool(same.all()) and (right.dtype.kind == "f" or bool((right == found).all()))
+        equal = bool(same.all()) and (
+            expected.dtype.kind == "f" or bool((expected == actual).all())
+        )
         x, y = x[finite], y[finite]
         y = np.where(np.abs(x - y) <= (limits.get("floor") or -1.0), x, y)
-        if right.dtype.kind == "f" and x.any() and not y.any():
-            return {"problem": "it is zero throughout, and should not be"}
+        if expected.dtype.kind == "f" and x.any() and not y.any():
+            return {"problem": "all its values are zero, and the expected ones are not"}
         error, scale = (float(np.abs(a).max(initial=0)) for a in (x - y, x))
         p, q = x / (scale or 1), y / (float(np.abs(y).max(initial=0)) or 1)
         norms = np.linalg.norm(p) * np.linalg.norm(q)
@@ -466,15 +489,15 @@ class Checking:
 
 def excess(row: dict[str, Any], limits: dict[str, float]) -> str | None:
     """Limits that an output exceeds, if it is not equal."""
-    found = {key: row[key] for key in ("max_abs", "max_rel")}
-    found |= {"cosine_min": row["cosine"], "gain_max": row["gain_max"]}
-    held = {key: limits[key] for key in found if None not in (found[key], limits.get(key))}
+    measured = {key: row[key] for key in ("max_abs", "max_rel")}
+    measured |= {"cosine_min": row["cosine"], "gain_max": row["gain_max"]}
+    checked = {key: limits[key] for key in measured if None not in (measured[key], limits.get(key))}
     over = [
-        f"{key} {found[key]:.6g} (allowed: {limit:g})"
-        for key, limit in held.items()
-        if (found[key] < limit if key == "cosine_min" else found[key] > limit)
+        f"{key} {measured[key]:.6g} (allowed: {limit:g})"
+        for key, limit in checked.items()
+        if (measured[key] < limit if key == "cosine_min" else measured[key] > limit)
     ]
-    if not held or (row["max_rel"] is None and limits.get("max_rel") is not None):
+    if not checked or (row["max_rel"] is None and limits.get("max_rel") is not None):
         over.append("it is not equal")
     return f"wrong numbers: {', '.join(over)}" if over else None
 
@@ -491,23 +514,23 @@ def path_from(ep: dict[str, Any], function: str) -> str:
     """Path from a function of the EP's package; no other function of a module is called."""
     module = ep["module"]
     if not MODULE.fullmatch(module) or not FUNCTION.fullmatch(function):
-        raise Problem(f"{RECORD} names {module}.{function}, which is no EP's")
-    found = getattr(imported(module, ep["package"]), function, None)
-    if found is None:
-        raise Problem(f"{module} has no {function}: say --library {ep['ep']}=PATH")
-    return str(found())
+        raise Problem(f"{RECORD} names {module}.{function}, which is not a function of an EP")
+    getter = getattr(imported(module, ep["package"]), function, None)
+    if getter is None:
+        raise Problem(f"{module} has no {function}: give --library {ep['ep']}=PATH")
+    return str(getter())
 
 
 def describe(device: Any) -> dict[str, Any]:
     """Device in the form that the results use."""
-    told = {**dict(device.device.metadata), **dict(device.ep_metadata)}
-    told.pop("library_path", None)
+    metadata = {**dict(device.device.metadata), **dict(device.ep_metadata)}
+    metadata.pop("library_path", None)
     return {
         "ep": device.ep_name,
         "kind": device.device.type.name,
         "vendor": device.device.vendor,
-        "drivers": {key: value for key, value in told.items() if "driver" in key.lower()},
-        "metadata": told,
+        "drivers": {key: value for key, value in metadata.items() if "driver" in key.lower()},
+        "metadata": metadata,
     }
 
 

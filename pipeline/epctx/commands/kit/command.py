@@ -118,23 +118,27 @@ def write(
     target = out or (report or source.resolve()).parent / f"{name}.kit"
     if target.exists() and not (target / KIT).is_file():
         raise UsageError(
-            "is no kit, and lies where one is to go",
+            "exists and is not a kit, so no kit replaces it",
             file=target.as_posix(),
             remedy="move it, or give another folder with -o",
             code=Code.IN_THE_WAY,
         )
-    built = None if report is None else reports.read(report)
-    groups = {f"{g.target}/{g.group}": g for g in built.groups} if built is not None else {}
-    named = folders.survey([golden]).requests if golden else ()
-    kept = {_key(each.folder): each.folder for each in named}
+    build_report = None if report is None else reports.read(report)
+    groups = (
+        {f"{g.target}/{g.group}": g for g in build_report.groups}
+        if build_report is not None
+        else {}
+    )
+    golden_requests = folders.survey([golden]).requests if golden else ()
+    golden_folders = {_key(each.folder): each.folder for each in golden_requests}
     files: dict[str, Path] = {}
     sets: list[KitSet] = []
     survey = folders.survey([source])
     for each in _checked(survey, source):
         key = _key(each.folder)
-        place = kept.get(key, each.folder) / GOLDEN
+        place = golden_folders.get(key, each.folder) / GOLDEN
         sets += _sets(each, place, _bound(groups, key), files)
-    versions = _versions(built) if built is not None else {}
+    versions = _versions(build_report) if build_report is not None else {}
     kit = Kit(name=name, expect_driver=expect_driver, built_with=versions, sets=tuple(sets))
     return KitReport(
         path=target,
@@ -145,10 +149,10 @@ def write(
     )
 
 
-def _report(built: Path) -> Path | None:
+def _report(folder: Path) -> Path | None:
     """Report of the build that made a folder, for its options and versions; None if not found."""
     try:
-        return reports.of_folder(built)
+        return reports.of_folder(folder)
     except UsageError:
         return None
 
@@ -156,17 +160,17 @@ def _report(built: Path) -> Path | None:
 def _checked(survey: Survey, source: Path) -> Sequence[VerifyRequest]:
     """Group folders in a folder or package, after checking that their files are unchanged."""
     packages = [checking.check(p.resolve(), folders.words(p)) for p in survey.packages]
-    found = [*survey.requests, *(r for each in packages for r in each.requests)]
-    asked = [replace(each, policies=("integrity", "conformance")) for each in found]
-    verified = verifying.run(asked, others=[each.report for each in packages])
+    requests = [*survey.requests, *(r for each in packages for r in each.requests)]
+    limited = [replace(each, policies=("integrity", "conformance")) for each in requests]
+    verified = verifying.run(limited, others=[each.report for each in packages])
     for failed in verified.findings("fail"):
         raise VerificationError(
-            "is not as it was built, so no kit is made of it",
+            "does not pass the checks, so no kit is made of it",
             where=f"{folders.words(source)}: {failed.subject}",
             why=failed.message,
             remedy=failed.remedy,
         )
-    return found
+    return requests
 
 
 def _key(folder: Path) -> str:
@@ -177,8 +181,10 @@ def _versions(report: BuildReport) -> dict[str, str]:
     """Versions of the distributions that compiled: ONNX Runtime and its EPs, without files."""
     eps = (ep for group in report.groups for ep in group.execution_providers)
     chains = [ep.toolchain for ep in eps if ep.traits is not None and ep.traits.native]
-    own = {name: v for name, v in report.host.packages.items() if name.startswith("onnxruntime")}
-    return own | {name: v for chain in chains for name, v in chain.items() if "/" not in name}
+    runtimes = {
+        name: v for name, v in report.host.packages.items() if name.startswith("onnxruntime")
+    }
+    return runtimes | {name: v for chain in chains for name, v in chain.items() if "/" not in name}
 
 
 def _bound(groups: Mapping[str, GroupReport], key: str) -> Sequence[EpReport]:
@@ -223,11 +229,13 @@ def _model(
         )
     sources = {f"{key}/{n}": folder.path / n for n in model.files}
     sources |= {f"{key}/{n}": folder.data_folder(model) / n for n in model.data}
-    kept = f"{key}/{GOLDEN}/{name}.npz"
-    for path, source in {**sources, kept: place / f"{name}.npz"}.items():
+    golden_file = f"{key}/{GOLDEN}/{name}.npz"
+    for path, source in {**sources, golden_file: place / f"{name}.npz"}.items():
         if files.setdefault(path, source) != source:
             remedy = "give `external_initializers.file` another name for each model"
-            raise UsageError("is two different files of a package", where=path, remedy=remedy)
+            raise UsageError(
+                "stands for two different files of the package", where=path, remedy=remedy
+            )
     providers = folder.providers.of(model.sources)
     cases = golden_files.read(place, name, golden)
     arrays = {output: array for case in cases for output, array in case.outputs.items()}
@@ -235,7 +243,7 @@ def _model(
         name=f"{key}/{name}",
         file=f"{key}/{model.file}",
         files=tuple(sources),
-        golden=kept,
+        golden=golden_file,
         sets=golden.sets,
         tolerances={
             output: tolerances.limits(
@@ -270,7 +278,7 @@ def _eps(
 ) -> tuple[tuple[OnDevice, ...], str | None]:
     """EPs of one session in their order, or none and the reason why there is no session."""
     order = [each.provider for each in bound]
-    found: list[OnDevice] = []
+    on_device: list[OnDevice] = []
     for source in dict.fromkeys(source for model in models for source in model.sources):
         provider = folder.providers.find(source)
         if provider is None:
@@ -279,26 +287,26 @@ def _eps(
         device = provider.on_device(nodes, sharing=len(models) > 1)
         if device is None:
             return (), f"{provider.name} has no library for ONNX Runtime: epctx alone runs it"
-        found.append(device)
-    found.sort(key=lambda ep: order.index(ep.ep) if ep.ep in order else len(order))
-    return tuple(found), None
+        on_device.append(device)
+    on_device.sort(key=lambda ep: order.index(ep.ep) if ep.ep in order else len(order))
+    return tuple(on_device), None
 
 
 def _write(kit: Kit, files: Mapping[str, Path], target: Path, source: Path) -> int:
     """Write the kit beside the target, then move it into place; return its size."""
-    making, old = (target.with_name(f".{target.name}.{word}") for word in ("new", "old"))
+    staged, old = (target.with_name(f".{target.name}.{word}") for word in ("new", "old"))
     with outputs.writing(target):
-        for each in (making, old):
+        for each in (staged, old):
             shutil.rmtree(each, ignore_errors=True)
         try:
-            _fill(making, kit, files, source)
+            _fill(staged, kit, files, source)
             if target.exists():
                 target.rename(old)
-            making.rename(target)
+            staged.rename(target)
         except BaseException:
             if old.exists() and not target.exists():
                 old.rename(target)
-            shutil.rmtree(making, ignore_errors=True)
+            shutil.rmtree(staged, ignore_errors=True)
             raise
         shutil.rmtree(old, ignore_errors=True)
         return sum(each.stat().st_size for each in target.rglob("*") if each.is_file())
@@ -313,11 +321,11 @@ def _fill(folder: Path, kit: Kit, files: Mapping[str, Path], source: Path) -> No
     shutil.copyfile(check_device.__file__, folder / "check_device.py")
     (folder / KIT).write_bytes(codec.encode(kit, indent=2) + b"\n")
     (folder / "README.txt").write_text(_readme(kit, source), encoding="utf-8", newline="\n")
-    written = sorted(each for each in folder.rglob("*") if each.is_file())
-    names = {each.relative_to(folder).as_posix(): each for each in written}
+    paths = sorted(each for each in folder.rglob("*") if each.is_file())
+    names = {each.relative_to(folder).as_posix(): each for each in paths}
     sums = (f"{digest.of_file(path, 'sha256').hex}  {name}\n" for name, path in names.items())
     (folder / SUMS).write_text("".join(sums), encoding="utf-8", newline="\n")
-    outputs.sync_files([*written, folder / SUMS])
+    outputs.sync_files([*paths, folder / SUMS])
 
 
 def _readme(kit: Kit, source: Path) -> str:

@@ -55,10 +55,10 @@ def other_version(package: Package) -> Finding | None:
     """Make a finding for an unknown format; None if the format is known."""
     match = _VERSION.fullmatch(str(package.schema_version))
     if match is None or match[1] != "1":
-        message = f"is of schema version {package.schema_version}: ONNX Runtime 1.31 reads 1"
+        message = f"has schema version {package.schema_version}, but ONNX Runtime 1.31 only reads 1"
         return fail("manifest", MANIFEST, message, REBUILD)
     if match[2] not in (None, "0"):
-        message = f"is of schema version {package.schema_version}, which is newer than 1.0"
+        message = f"has schema version {package.schema_version}, which is newer than 1.0"
         return unknown(MANIFEST, message, "verify it with a newer epctx")
     return None
 
@@ -67,8 +67,8 @@ def selectable(subject: str, variant: Variant) -> Iterator[Finding]:
     """Find reasons why ONNX Runtime 1.31.1 silently never selects a variant."""
     ep = variant.ep or ""
     if not ep.endswith("ExecutionProvider"):
-        said = f"the EP {ep!r}, which is no whole name" if ep else "no EP"
-        message = f"has {said}: ONNX Runtime never selects it"
+        ep_words = f"the EP {ep!r}, which is not a full name" if ep else "no EP"
+        message = f"has {ep_words}: ONNX Runtime never selects it"
         remedy = 'write ONNX Runtime\'s name of the EP, like "QNNExecutionProvider"'
         yield fail("selectable", subject, message, remedy)
     if ep == DEFAULT_EP and variant.device is not None:
@@ -97,7 +97,7 @@ def unknown(subject: str, message: str, remedy: str) -> Finding:
 
 _integrity: Final = partial(Finding, "integrity")
 _DAMAGED: Final = "do not ship it: make it again, or restore the file from where it was released"
-_SURPLUS: Final = "remove it, or make the folder again: nothing else belongs into it"
+_SURPLUS: Final = "remove it, or make the folder again: nothing else belongs in it"
 
 
 def read_hashes(root: Path, entries: Sequence[str]) -> dict[str, Digest | str]:
@@ -112,68 +112,68 @@ def read_hashes(root: Path, entries: Sequence[str]) -> dict[str, Digest | str]:
 
 
 def check_hashes(
-    root: Path, entries: Sequence[str], found: Mapping[str, Digest | str]
+    root: Path, entries: Sequence[str], hashes: Mapping[str, Digest | str]
 ) -> Iterator[Finding]:
     """Compare every file with SHA256SUMS and assets with their names; see `read_hashes`."""
-    for name, result in found.items():
+    for name, result in hashes.items():
         if isinstance(result, str):
             yield _integrity("files", name, "fail", f"cannot be read: {result}", _DAMAGED)
-    read = {name: result for name, result in found.items() if isinstance(result, Digest)}
-    yield from _sums(root, read)
-    yield from _assets(read, entries)
+    digests = {name: result for name, result in hashes.items() if isinstance(result, Digest)}
+    yield from _sums(root, digests)
+    yield from _assets(digests, entries)
 
 
-def _sums(root: Path, found: Mapping[str, Digest]) -> Iterator[Finding]:
-    if SUMS not in found:
-        message = f"there is no {SUMS}: epctx did not make it, or the file was left behind"
-        remedy = "ship the file with the folder; it tells every file's SHA-256"
+def _sums(root: Path, digests: Mapping[str, Digest]) -> Iterator[Finding]:
+    if SUMS not in digests:
+        message = "is missing: epctx did not write this folder, or the file was not copied"
+        remedy = "ship the file with the folder; it lists the SHA-256 of every file"
         yield _integrity("sums", SUMS, "not checkable", message, remedy)
         return
     listed, faults = integrity.read_sums(root, nested=True)
     yield from (_integrity("sums", SUMS, "fail", fault, _DAMAGED) for fault in faults)
-    wanted = {each.name: each.digest for each in listed}
-    for name in sorted(wanted.keys() - found.keys()):
-        yield _integrity("sums", name, "fail", f"is missing, {SUMS} lists it", _DAMAGED)
-    for name in sorted(found.keys() - wanted.keys() - {SUMS}):
+    expected = {each.name: each.digest for each in listed}
+    for name in sorted(expected.keys() - digests.keys()):
+        yield _integrity("sums", name, "fail", f"is missing, but {SUMS} lists it", _DAMAGED)
+    for name in sorted(digests.keys() - expected.keys() - {SUMS}):
         yield _integrity("sums", name, "fail", f"is not in {SUMS}", _SURPLUS)
-    for name in sorted(found.keys() & wanted.keys()):
-        if found[name] == wanted[name]:
+    for name in sorted(digests.keys() & expected.keys()):
+        if digests[name] == expected[name]:
             yield _integrity("sums", name, "pass", f"its SHA-256 is that of {SUMS}")
         else:
             message = (
-                f"was changed: its SHA-256 is {found[name].hex[:16]}…, "
-                f"not {wanted[name].hex[:16]}… as in {SUMS}"
+                f"was changed: its SHA-256 is {digests[name].hex[:16]}…, "
+                f"not {expected[name].hex[:16]}… as in {SUMS}"
             )
             yield _integrity("sums", name, "fail", message, _DAMAGED)
 
 
-def _assets(found: Mapping[str, Digest], entries: Sequence[str]) -> Iterator[Finding]:
-    held: dict[str, dict[str, Digest]] = {}
+def _assets(digests: Mapping[str, Digest], entries: Sequence[str]) -> Iterator[Finding]:
+    assets: dict[str, dict[str, Digest]] = {}
     for entry in entries:
         top, _, rest = entry.partition("/")
         if top == ASSETS and rest:
             folder, _, inner = rest.partition("/")
-            files = held.setdefault(folder, {})
-            if entry in found:
-                files[inner] = found[entry]
-    for folder, files in sorted(held.items()):
+            files = assets.setdefault(folder, {})
+            if entry in digests:
+                files[inner] = digests[entry]
+    for folder, files in sorted(assets.items()):
         yield _asset(f"{ASSETS}/{folder}", files)
 
 
 def _asset(place: str, files: Mapping[str, Digest]) -> Finding:
-    named = form.ASSET_FOLDER.fullmatch(place.rpartition("/")[2])
-    if named is None or "" in files:
-        message = "is no asset: ONNX Runtime knows folders named sha256-<64 lowercase hex digits>"
+    match = form.ASSET_FOLDER.fullmatch(place.rpartition("/")[2])
+    if match is None or "" in files:
+        message = "is not an asset: its name is not sha256-<64 lowercase hex digits>"
         return _integrity("assets", place, "fail", message, _SURPLUS)
     foreign = [name for name in files if not unicodedata.is_normalized("NFC", name)]
     if foreign:
         message = f"holds {foreign[0]!r}, which is not in Unicode's form NFC"
         return _integrity("assets", place, "fail", message, _DAMAGED)
-    own = digest.of_folder(files)
-    if own.hex != named[1]:
-        message = f"holds what is {own.hex[:16]}…, not what its name says"
+    actual = digest.of_folder(files)
+    if actual.hex != match[1]:
+        message = f"its content has the digest {actual.hex[:16]}…, not the one in its name"
         return _integrity("assets", place, "fail", message, _DAMAGED)
-    return _integrity("assets", place, "pass", "holds what its name says")
+    return _integrity("assets", place, "pass", "its content matches its name")
 
 
 def _hash(path: Path) -> Digest | str:
@@ -187,13 +187,13 @@ def _hash(path: Path) -> Digest | str:
 
 _against_lock: Final = partial(Finding, "integrity", "lock")
 _CHANGED: Final = "do not ship it: package it again, or restore the file from where it was released"
-_EXTRA: Final = "remove it, or package again: nothing else belongs into a package"
+_EXTRA: Final = "remove it, or package again: nothing else belongs in a package"
 
 
 def check_against_lock(
     root: Path,
     entries: Sequence[str],
-    found: Mapping[str, Digest | str],
+    hashes: Mapping[str, Digest | str],
     lock: Lock,
     where: str,
 ) -> Iterator[Finding]:
@@ -209,41 +209,45 @@ def check_against_lock(
     try:
         package = contents.package_settings(lock, where=where)
     except LockError as error:
-        yield _against_lock(".", "fail", f"cannot be held to it: {error.reason}", error.remedy)
+        yield _against_lock(
+            ".", "fail", f"cannot be compared with the lock: {error.reason}", error.remedy
+        )
         return
     items = {
         digest: Item(size=(root / name).lstat().st_size, sha256=digest, source=root / name)
-        for name, digest in found.items()
+        for name, digest in hashes.items()
         if isinstance(digest, Digest)
     }
-    lock = max(hosts.views(lock), key=lambda each: _known(each, package, items))
+    lock = max(hosts.views(lock), key=lambda each: _count_available(each, package, items))
     lacking = [
         name
         for name, file in contents.needed(lock, package)
         if Digest("sha256", file.sha256) not in items
     ]
     for name in lacking:
-        what = f"is not what {where} says" if name in found else f"is missing, {where} has it"
+        what = f"differs from {where}" if name in hashes else f"is missing, but {where} lists it"
         yield _against_lock(name, "fail", what, _CHANGED)
     if lacking:
         return
     try:
         expected = contents.derive(lock, package, items).items
     except ModelError as error:
-        yield _against_lock(".", "fail", f"cannot be held to {where}: {error.reason}", _CHANGED)
+        yield _against_lock(
+            ".", "fail", f"cannot be compared with {where}: {error.reason}", _CHANGED
+        )
         return
     for name in sorted({*expected, *entries}):
         if name not in expected:
             yield _against_lock(name, "fail", f"does not follow from {where}", _EXTRA)
         elif name not in entries:
-            yield _against_lock(name, "fail", f"is missing, it follows from {where}", _CHANGED)
-        elif found.get(name) != expected[name].sha256:
+            yield _against_lock(name, "fail", f"is missing, but follows from {where}", _CHANGED)
+        elif hashes.get(name) != expected[name].sha256:
             yield _other(name, lock, where)
         else:
             yield _against_lock(name, "pass", f"follows from {where}")
 
 
-def _known(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> int:
+def _count_available(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> int:
     """Count the files of the package that the lock requires."""
     needed = contents.needed(lock, package)
     return sum(Digest("sha256", file.sha256) in items for _, file in needed)
@@ -255,7 +259,7 @@ def _other(name: str, lock: Lock, where: str) -> Finding:
     if maker == __version__:
         return _against_lock(name, "fail", message, _CHANGED)
     remedy = f"verify it with epctx {maker}; {_CHANGED}"
-    return _against_lock(name, "fail", f"{message}, which is of epctx {maker}", remedy)
+    return _against_lock(name, "fail", f"{message}, which epctx {maker}", remedy)
 
 
 T = TypeVar("T")
@@ -326,9 +330,9 @@ class _Checking:
             yield other
             return
         self._places = PackagePlaces(root=self._root, overrides=package.shared_assets)
-        found = list(self._manifest(package))
-        yield from found
-        if not any(finding.outcome == "fail" for finding in found):
+        findings = list(self._manifest(package))
+        yield from findings
+        if not any(finding.outcome == "fail" for finding in findings):
             words = f"{len(package.components)} components, {len(self._folders)} folders of models"
             yield passed("manifest", MANIFEST, f"is as ONNX Runtime reads it: {words}")
         yield from self._closure()
@@ -339,13 +343,13 @@ class _Checking:
             VerifyRequest(
                 folder=self._root / name,
                 label=f"{self._label}/{name}",
-                models=tuple(dict.fromkeys(held.models)),
-                data=held.data,
-                claims=tuple(held.claims),
+                models=tuple(dict.fromkeys(folder.models)),
+                data=folder.data,
+                claims=tuple(folder.claims),
                 policies=("conformance", "compatibility", "numbers"),
             )
-            for name, held in self._folders.items()
-            if held.models
+            for name, folder in self._folders.items()
+            if folder.models
         )
 
     def against_lock(self, lock: Lock, where: str) -> Iterator[Finding]:
@@ -364,17 +368,17 @@ class _Checking:
             self._texts.append(content.decode())
             return codec.decode(content, kind)
         except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-            raise Unresolved(f"is not what ONNX Runtime reads: {error}") from error
+            raise Unresolved(f"ONNX Runtime cannot read it: {error}") from error
 
     def _manifest(self, package: Package) -> Iterator[Finding]:
         if package.layout != "portable":
-            message = "is of layout installed: its paths may lead anywhere"
+            message = "has the layout `installed`: its paths may lead anywhere"
             yield unknown(MANIFEST, message, "package it in the portable layout")
         if not package.components:
             yield fail("manifest", MANIFEST, "has no component", REBUILD)
         for uri, path in package.shared_assets.items():
             if not form.ASSET_REFERENCE.fullmatch(uri) or paths.objection(path) is not None:
-                message = f"shared_assets: {uri!r} at {path!r} is no asset inside the package"
+                message = f"shared_assets: {uri!r} at {path!r} is not an asset inside the package"
                 yield fail("paths", MANIFEST, message, REBUILD)
         for name, body in package.components.items():
             yield from self._component(name, body)
@@ -391,7 +395,7 @@ class _Checking:
             except Unresolved as error:
                 yield fail("paths", MANIFEST, f"component {name}: {error}", "")
                 return
-        seen: dict[tuple[str | None, str | None, str | None], tuple[str, str]] = {}
+        earlier: dict[tuple[str | None, str | None, str | None], tuple[str, str]] = {}
         for key, variant in body.variants.items():
             subject = f"{name}/{key}"
             try:
@@ -402,15 +406,15 @@ class _Checking:
             self._folders.setdefault(place, _Folder())
             yield from selectable(subject, variant)
             yield from self._executor(subject, variant, place)
-            same = (variant.ep, variant.device, variant.compatibility_string)
-            first, folder = seen.setdefault(same, (key, place))
+            criteria = (variant.ep, variant.device, variant.compatibility_string)
+            first, folder = earlier.setdefault(criteria, (key, place))
             if first != key and folder != place:
                 message = f"is never selected: {first} fits wherever it does, and comes first"
                 yield unknown(subject, message, "leave one of them out, or give them other EPs")
 
     def _executor(self, subject: str, variant: Variant, place: str) -> Iterator[Finding]:
         """Check `executor_info.ort` of a variant in the folder `place`."""
-        held = self._folders[place]
+        folder = self._folders[place]
         info = variant.executor_info.ort if variant.executor_info is not None else None
         try:
             if isinstance(info, str):
@@ -426,37 +430,41 @@ class _Checking:
             return
         for option in form.FORBIDDEN:
             if option in info.session_options:
-                message = f"sets {option}, with which ONNX Runtime opens no package"
+                message = f"sets {option}: ONNX Runtime opens no package with it"
                 yield fail("manifest", subject, message, "remove it")
         for option in info.session_options:
             if option.startswith(form.FILES):
-                message = f"sets {option}, with which a session reads or writes files anywhere"
+                message = f"sets {option}: with it, a session can read or write any file"
                 yield fail("manifest", subject, message, "remove it")
         for option in form.PATHS:
             text = info.session_options.get(option)
             if text is None:
                 continue
             try:
-                found = self._places.anything(place, text)
+                target = self._places.anything(place, text)
             except Unresolved as error:
                 yield fail("paths", subject, f"{option}: {error}", REBUILD)
                 continue
             if option == form.DATA_FOLDER:
-                held.data[Path(model).name] = self._root / found
+                folder.data[Path(model).name] = self._root / target
         if str(Path(model).parent.as_posix()) == place:
             options = info.session_options
             astray = form.DATA_FOLDER in options and form.CONTEXT_FILE not in options
             self._claim(subject, variant, place, Path(model).name, astray=astray)
         else:
-            yield unknown(subject, f"its model {model} is outside its folder", "look at it there")
+            yield unknown(
+                subject, f"its model {model} is outside its folder", "check the model there"
+            )
 
     def _without_model(self, subject: str, variant: Variant, place: str) -> Iterator[Finding]:
         """Check a variant without `model_file`; genai's configuration names its models."""
-        held_models = [n for n in self._inside(place) if n.endswith(".onnx")]
-        built = [name for name in held_models if name.endswith(CONTEXT_SUFFIX)]
-        names = built or held_models
+        onnx_files = [n for n in self._inside(place) if n.endswith(".onnx")]
+        compiled = [name for name in onnx_files if name.endswith(CONTEXT_SUFFIX)]
+        names = compiled or onnx_files
         if GENAI_CONFIG not in self._inside(place):
-            message = "has no executor_info.ort.model_file: no session can be made of it"
+            message = (
+                "has no executor_info.ort.model_file: ONNX Runtime cannot create a session from it"
+            )
             yield fail("manifest", subject, message, REBUILD)
         for name in names:
             self._claim(subject, variant, place, name)
@@ -464,8 +472,8 @@ class _Checking:
     def _claim(
         self, subject: str, variant: Variant, place: str, model: str, *, astray: bool = False
     ) -> None:
-        held = self._folders[place]
-        held.models.append(model)
+        folder = self._folders[place]
+        folder.models.append(model)
         claim = Claim(
             variant=subject,
             model=model,
@@ -473,7 +481,7 @@ class _Checking:
             compatibility=variant.compatibility_string,
             astray=astray,
         )
-        held.claims.append(claim)
+        folder.claims.append(claim)
 
     def _inside(self, place: str) -> list[str]:
         """Names of the files directly in a folder of the package."""
@@ -483,17 +491,17 @@ class _Checking:
 
     def _genai(self, package: Package) -> Iterator[Finding]:
         """Check the demands of onnxruntime-genai if a variant is made for it."""
-        having = [name for name in self._folders if GENAI_CONFIG in self._inside(name)]
-        if not having:
+        configured = [name for name in self._folders if GENAI_CONFIG in self._inside(name)]
+        if not configured:
             return
-        found = []
+        faults = []
         if len(package.components) != 1:
-            found.append(f"has {len(package.components)} components: genai reads one")
-        lacking = [name for name in self._folders if name not in having]
-        found += [f"{name} has no {GENAI_CONFIG}" for name in lacking]
-        for message in found:
+            faults.append(f"has {len(package.components)} components: genai reads one")
+        lacking = [name for name in self._folders if name not in configured]
+        faults += [f"{name} has no {GENAI_CONFIG}" for name in lacking]
+        for message in faults:
             yield fail("genai", MANIFEST, message, REBUILD)
-        if not found:
+        if not faults:
             yield passed("genai", MANIFEST, "is as onnxruntime-genai reads it")
 
     def _closure(self) -> Iterator[Finding]:
@@ -503,18 +511,20 @@ class _Checking:
                 if file.endswith(".json") and paths.missing(self._root, f"{name}/{file}") is None:
                     with (self._root / name / file).open("rb") as stream:
                         self._texts.append(stream.read(_LARGEST).decode(errors="replace"))
-        left = []
+        unreferenced = []
         for entry in self._entries:
             parts = entry.split("/")
             asset = (
                 form.ASSET_FOLDER.fullmatch(parts[1]) if parts[0] == ASSETS and parts[1:] else None
             )
-            named = asset is not None and any(f"sha256:{asset[1]}" in t for t in self._texts)
-            held = any(not name or entry.startswith(f"{name}/") for name in self._folders)
-            if not (named or held or entry in self._used):
-                left.append(entry)
-        for entry in left:
+            in_use = asset is not None and any(f"sha256:{asset[1]}" in t for t in self._texts)
+            in_variant = any(not name or entry.startswith(f"{name}/") for name in self._folders)
+            if not (in_use or in_variant or entry in self._used):
+                unreferenced.append(entry)
+        for entry in unreferenced:
             message = "nothing in the package refers to it"
             yield fail("unreferenced", entry, message, "remove it")
-        if not left:
-            yield passed("unreferenced", ".", "every file is of a variant, or of an asset in use")
+        if not unreferenced:
+            yield passed(
+                "unreferenced", ".", "every file belongs to a variant or to an asset in use"
+            )

@@ -100,8 +100,8 @@ def built_group(
     """
     locked = lock.groups[variant.group]
     target, _, name = variant.group.partition("/")
-    held = {**locked.outputs, **variant.files}
-    files = {file: items[Digest("sha256", each.sha256)] for file, each in held.items()}
+    locked_files = {**locked.outputs, **variant.files}
+    files = {file: items[Digest("sha256", each.sha256)] for file, each in locked_files.items()}
     models = (_built_model(model, package, variant, locked, files) for model in variant.models)
     return BuiltGroup(target=target, name=name, models=tuple(models), files=files, locked=locked)
 
@@ -120,17 +120,17 @@ def _built_model(
         for each in variant.execution_providers
     ]
     sharing = {m for s in locked.session_groups.values() if s.sharing is not None for m in s.models}
-    used = [(ep, each) for ep, each in runtimes if set(each.sources) & set(model.sources)]
-    ep, first = used[0] if used else (DEFAULT_EP, None)
+    active = [(ep, each) for ep, each in runtimes if set(each.sources) & set(model.sources)]
+    ep, first = active[0] if active else (DEFAULT_EP, None)
     return BuiltModel(
         name=name,
         file=model.file,
         ep=ep,
-        others=tuple(name for name, _ in used[1:]),
+        others=tuple(name for name, _ in active[1:]),
         device=first.device if first is not None else None,
-        compatibility=model.metadata.get(COMPATIBILITY + ep) if used else None,
+        compatibility=model.metadata.get(COMPATIBILITY + ep) if active else None,
         options=first.options if first is not None else {},
-        sharing=name in sharing and bool(used),
+        sharing=name in sharing and bool(active),
         data=model.data,
         native=first is None or first.native,
         contexts=bool(model.contexts),
@@ -148,7 +148,7 @@ def _read_model(item: Item, name: str) -> ContextModel:
             "cannot be read back",
             file=item.source.as_posix(),
             why=str(error),
-            remedy="run the command again; something changes the outputs meanwhile",
+            remedy="run the command again; another program changed the outputs meanwhile",
         ) from error
 
 
@@ -186,38 +186,38 @@ def arrange(
         _put(items, form.asset_folder(digest_of(files)), files)
     wholes: dict[Digest, str] = {}
     folders: list[str] = []
-    held: dict[str, tuple[BuiltGroup, Mapping[str, Item]]] = {}
+    placed: dict[str, tuple[BuiltGroup, Mapping[str, Item]]] = {}
     saved = 0
     for group in groups:
         files = group.files
         place = wholes.setdefault(digest_of(files), f"{group.target}/{group.name}")
         folders.append(place)
-        if place in held:
+        if place in placed:
             saved += sum(item.size for item in files.values())
-        held.setdefault(place, (group, files))
+        placed.setdefault(place, (group, files))
     data: dict[tuple[str, str], Digest] = {}
-    common = _common(held.values())
-    for place, (group, files) in held.items():
-        left = dict(files)
+    common = _common(placed.values())
+    for place, (group, files) in placed.items():
+        remaining = dict(files)
         for model in group.models:
             hashed = _data_of(model, files)
             if hashed is not None and common[hashed] > 1 and not apart:
                 data[place, model.name] = hashed
                 moved = {name: files[name] for name in model.data}
                 target = form.asset_folder(hashed)
-                if moved.keys() <= left.keys() and f"{target}/{model.data[0]}" in items:
+                if moved.keys() <= remaining.keys() and f"{target}/{model.data[0]}" in items:
                     saved += sum(item.size for item in moved.values())
-                left = {name: item for name, item in left.items() if name not in moved}
+                remaining = {name: item for name, item in remaining.items() if name not in moved}
                 _put(items, target, moved)
-        _put(items, place, left)
+        _put(items, place, remaining)
     return Contents(folders=tuple(folders), data=data, items=items, saved=saved)
 
 
-def _common(held: Iterable[tuple[BuiltGroup, Mapping[str, Item]]]) -> Counter[Digest]:
+def _common(placed: Iterable[tuple[BuiltGroup, Mapping[str, Item]]]) -> Counter[Digest]:
     """Count the folders that contain each set of external data."""
     return Counter(
         hashed
-        for group, files in held
+        for group, files in placed
         for hashed in {_data_of(model, files) for model in group.models}
         if hashed is not None
     )
@@ -344,15 +344,15 @@ def _origin(group: BuiltGroup, models: Sequence[BuiltModel]) -> Json:
 
 
 def _source(model: LockedModel) -> Json:
-    found: Json = msgspec.to_builtins(model)
-    return found
+    encoded: Json = msgspec.to_builtins(model)
+    return encoded
 
 
 def _provenance(groups: Sequence[BuiltGroup], lock: Lock, assets: Mapping[str, Digest]) -> Json:
     """Provenance of the build, taken from the lock, with the sources of packaged groups only."""
     models = [model for group in groups for model in group.locked.models.values()]
-    used = {path for model in models for path in (model.source, *model.data.values())}
-    named: dict[str, Json] = {name: str(hashed) for name, hashed in assets.items()}
+    used_sources = {path for model in models for path in (model.source, *model.data.values())}
+    asset_digests: dict[str, Json] = {name: str(hashed) for name, hashed in assets.items()}
     left_out: list[Json] = [*lock.compositions]
     providers: Json = msgspec.to_builtins(lock.execution_providers)
     return {
@@ -363,9 +363,9 @@ def _provenance(groups: Sequence[BuiltGroup], lock: Lock, assets: Mapping[str, D
             "sources": {
                 path: {"digest": source.digest, "size": source.size}
                 for path, source in lock.sources.items()
-                if path in used
+                if path in used_sources
             },
-            **({"assets": named} if named else {}),
+            **({"assets": asset_digests} if asset_digests else {}),
             **({"left_out": left_out} if left_out else {}),
         }
     }
@@ -395,10 +395,10 @@ def package_settings(lock: Lock, *, where: str) -> LockedPackage:
     """
     if lock.package is None:
         raise LockError(
-            "says nothing of a package",
+            "has no entry for a package",
             file=where,
             why="an older epctx wrote it, or nothing is packaged",
-            remedy="write it anew with `epctx build`; `package.groups` names what is packaged",
+            remedy="write it again with `epctx build`; `package.groups` names the packaged groups",
             code=Code.LOCK_DIFFERS,
         )
     return lock.package
@@ -407,8 +407,8 @@ def package_settings(lock: Lock, *, where: str) -> LockedPackage:
 def needed(lock: Lock, package: LockedPackage) -> Iterator[tuple[str, LockedFile]]:
     """Every file that goes into the package, as its name in messages and its lock entry."""
     for variant in package.variants:
-        held = {**lock.groups[variant.group].outputs, **variant.files}
-        yield from ((f"{variant.group}/{name}", file) for name, file in sorted(held.items()))
+        outputs = {**lock.groups[variant.group].outputs, **variant.files}
+        yield from ((f"{variant.group}/{name}", file) for name, file in sorted(outputs.items()))
     for asset, files in sorted(package.assets.items()):
         yield from ((f"{asset}/{name}", file) for name, file in sorted(files.items()))
 
@@ -432,9 +432,9 @@ def derive(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> 
     arranged = arrange(groups, assets.values(), apart=apart)
     hashed = {name: items_.digest_of(files) for name, files in assets.items()}
     described = describe(lock, package, groups, arranged, hashed)
-    held = {**arranged.items, MANIFEST: items_.made(form.encode(described))}
-    lines = (f"{held[path].sha256.hex}  {path}\n" for path in sorted(held))
+    all_items = {**arranged.items, MANIFEST: items_.made(form.encode(described))}
+    lines = (f"{all_items[path].sha256.hex}  {path}\n" for path in sorted(all_items))
     sums = items_.made("".join(lines).encode())
     return Derived(
-        groups=groups, package=described, items={**held, SUMS: sums}, saved=arranged.saved
+        groups=groups, package=described, items={**all_items, SUMS: sums}, saved=arranged.saved
     )

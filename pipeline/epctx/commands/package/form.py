@@ -155,48 +155,48 @@ class PackagePlaces(Struct, frozen=True, kw_only=True):
         Raises:
             Unresolved: the file does not exist.
         """
-        found = self.anything("", text)
-        if (self.root / found).is_dir():
-            found = f"{found}/{COMPONENT}"
-        return self.file("", found)
+        path = self.anything("", text)
+        if (self.root / path).is_dir():
+            path = f"{path}/{COMPONENT}"
+        return self.file("", path)
 
     def folder(self, base: str, text: str) -> str:
         """Folder of a variant; `base` is the component's folder. Raises Unresolved."""
-        found = self.anything(base, text)
-        if not (self.root / found).is_dir():
+        path = self.anything(base, text)
+        if not (self.root / path).is_dir():
             raise Unresolved(f"{text!r} is not a folder")
-        return found
+        return path
 
     def file(self, base: str, text: str) -> str:
         """Path of a regular file. Raises Unresolved."""
-        found = self.anything(base, text)
-        reason = paths.missing(self.root, found)
+        path = self.anything(base, text)
+        reason = paths.missing(self.root, path)
         if reason is not None:
             raise Unresolved(f"{text!r}: {reason}")
-        return found
+        return path
 
     def anything(self, base: str, text: str) -> str:
         """Path of an existing file or folder, reached without a link. Raises Unresolved."""
         asset = ASSET_REFERENCE.fullmatch(text)
         if asset is not None:
             uri, inner = f"sha256:{asset[1]}", asset[2]
-            own = self.overrides.get(uri) or asset_folder(Digest("sha256", asset[1]))
-            joined = own if inner is None else f"{own}/{inner}"
+            folder = self.overrides.get(uri) or asset_folder(Digest("sha256", asset[1]))
+            joined = folder if inner is None else f"{folder}/{inner}"
         else:
             joined = f"{base}/{text}" if base and paths.objection(text) is None else text
         reason = paths.objection(joined)
         if reason is not None:
             raise Unresolved(f"{text!r}: {reason}")
-        place = self.root
+        path = self.root
         for part in joined.split("/"):
-            place = place / part
+            path = path / part
             try:
-                status = place.lstat()
+                status = path.lstat()
             except (OSError, ValueError):
                 raise Unresolved(f"{text!r} does not exist in the package") from None
             if is_link(status):
-                raise Unresolved(f"{text!r} leads over a link")
-        return place.relative_to(self.root).as_posix()
+                raise Unresolved(f"{text!r} passes through a link")
+        return path.relative_to(self.root).as_posix()
 
 
 def is_package(folder: Path) -> bool:

@@ -102,7 +102,7 @@ def write(
     signer: Signer | None,
     waiting: Callable[[], None],
     releasing: Releasing,
-    asked: ReleaseOptions,
+    release_options: ReleaseOptions,
 ) -> PackageReport:
     """Write the package of a build beside it, unless it is up to date; sign it if requested.
 
@@ -113,7 +113,7 @@ def write(
         signer: signs the package; None for no signature.
         waiting: called once if another command uses the output.
         releasing: makes the release files that follow from the package.
-        asked: release files that are requested.
+        release_options: release files that are requested.
 
     Raises:
         LockError: the lock has no package, or another one.
@@ -121,28 +121,28 @@ def write(
         StorageError: files cannot be written, or were changed meanwhile.
     """
     with place.locked(waiting):
-        made = _derived(manifest, report, lock, place)
-        items = made.items
+        derived = _derived(manifest, report, lock, place)
+        items = derived.items
         blobs = {name: Blob(digest=item.sha256, size=item.size) for name, item in items.items()}
-        pushed = artifact.package(blobs, name=made.package.package_name).digest
+        pushed = artifact.package(blobs, name=derived.package.package_name).digest
         releasing.refuse_other(pushed)
-        same = _is_there(place.package, items, digests)
-        if not same:
+        up_to_date = _holds(place.package, items, digests)
+        if not up_to_date:
             _stage(items, place.staged_package)
             _sign(signer, items, place, place.staged_package)
             place.publish_package()
         else:
             _sign(signer, items, place, place.package)
         record.add(place, manifest.path, place.package.name, record.of_package(place), lock)
-        report = releasing.package(asked, report, pushed)
+        report = releasing.package(release_options, report, pushed)
     return PackageReport(
         path=place.package.name,
-        state="up to date" if same else "written",
+        state="up to date" if up_to_date else "written",
         files=len(items),
         size=sum(item.size for item in items.values()),
-        saved=made.saved,
+        saved=derived.saved,
         oci=str(pushed),
-        variants=tuple(_variants(made.package, made.groups)),
+        variants=tuple(_variants(derived.package, derived.groups)),
         signer=None if signer is None else signer.name,
         build=report,
         left_out=tuple(
@@ -163,14 +163,14 @@ def refuse_in_the_way(manifest: Manifest, place: OutputPaths) -> None:
     for path in dict.fromkeys(inputs):
         if any(each.is_relative_to(place.package) for each in (path, path.resolve())):
             raise UsageError(
-                "is needed for the package, and lies where the package replaces everything",
+                "is an input of the package, but lies in the folder that the package replaces",
                 file=str(path),
                 remedy="move it, or give another folder with --out",
                 code=Code.IN_THE_WAY,
             )
     if place.package.exists() and not form.is_package(place.package):
         raise UsageError(
-            "is no model package, and lies where one is to go",
+            "exists and is not a model package, so no package replaces it",
             file=str(place.package),
             remedy="move it, or give another folder with --out",
             code=Code.IN_THE_WAY,
@@ -181,9 +181,9 @@ def _derived(manifest: Manifest, report: BuildReport, lock: Lock, place: OutputP
     """Derive the package from the lock, the build's outputs and the manifest's own files."""
     package = contents.package_settings(lock, where=lockfile.place(manifest.path).name)
     brought = packaged.brought(manifest)
-    own = [item for files in brought.files.values() for item in files.values()]
-    own += [item for files in brought.assets.values() for item in files.values()]
-    built = [
+    brought_items = [item for files in brought.files.values() for item in files.values()]
+    brought_items += [item for files in brought.assets.values() for item in files.values()]
+    built_items = [
         Item(
             size=file.size,
             sha256=file.sha256,
@@ -193,11 +193,11 @@ def _derived(manifest: Manifest, report: BuildReport, lock: Lock, place: OutputP
         for group in report.groups
         for file in group.files
     ]
-    known = {item.sha256: item for item in (*own, *built)}
+    available = {item.sha256: item for item in (*brought_items, *built_items)}
     for name, file in contents.needed(lock, package):
-        if Digest("sha256", file.sha256) not in known:
+        if Digest("sha256", file.sha256) not in available:
             raise StorageError("changed while it was packaged", file=name, remedy=_AGAIN)
-    return contents.derive(lock, package, known)
+    return contents.derive(lock, package, available)
 
 
 def _variants(package: Package, groups: Sequence[BuiltGroup]) -> list[PackagedVariant]:
@@ -218,13 +218,15 @@ def _variants(package: Package, groups: Sequence[BuiltGroup]) -> list[PackagedVa
     ]
 
 
-def _is_there(folder: Path, items: Mapping[str, Item], digests: FileDigests) -> bool:
+def _holds(folder: Path, items: Mapping[str, Item], digests: FileDigests) -> bool:
     """Tell whether a folder holds exactly these files."""
     if not folder.is_dir() or folder.is_symlink():
         return False
     try:
-        held = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-        files = {name: path for name, path in held.items() if path.is_symlink() or path.is_file()}
+        entries = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+        files = {
+            name: path for name, path in entries.items() if path.is_symlink() or path.is_file()
+        }
         files.pop(SIGNATURE, None)
         return files.keys() == items.keys() and all(
             not path.is_symlink() and digests.of(path) == items[name].blake3
@@ -261,8 +263,8 @@ def _copy(item: Item, path: Path) -> None:
         StorageError.if_refused("cannot be read", file=item.source.as_posix(), remedy=_AGAIN),
         item.source.open("rb", buffering=0) as stream,
     ):
-        written = outputs.write(path, iter(lambda: stream.read(digest.CHUNK), b""))
-    if written.sha256 != item.sha256:
+        copied = outputs.write(path, iter(lambda: stream.read(digest.CHUNK), b""))
+    if copied.sha256 != item.sha256:
         raise StorageError(
             "changed while it was packaged", file=item.source.as_posix(), remedy=_AGAIN
         )
@@ -293,7 +295,7 @@ def run(
     Raises:
         EpctxError: raised by `commands.build.run`, `refuse_in_the_way` or `write`.
     """
-    done = build.run(
+    result = build.run(
         manifest,
         options,
         listener=listener,
@@ -302,40 +304,40 @@ def run(
         allow_outside=allow_outside,
         refuse=lambda plan: refuse_in_the_way(plan.manifest, _place(options.out, plan)),
     )
-    if done.failure is not None:
-        return Packaging(build=done.report), done.failure
+    if result.failure is not None:
+        return Packaging(build=result.report), result.failure
 
     def waiting() -> None:
         what = "another command uses the output"
-        listener(Event(group=done.plan.manifest.name, state="waiting", detail=what))
+        listener(Event(group=result.plan.manifest.name, state="waiting", detail=what))
 
-    assert done.report.lock is not None
+    assert result.report.lock is not None
     # Read the lock file, because later checks compare the package with it.
-    lock = hosts.on(lockfile.read(lockfile.place(manifest)), hosts.kind(done.report.lock))
-    place = _place(options.out, done.plan)
+    lock = hosts.on(lockfile.read(lockfile.place(manifest)), hosts.kind(result.report.lock))
+    place = _place(options.out, result.plan)
     releasing = Releasing(
-        done.plan,
+        result.plan,
         place,
         Events(listener),
         lock,
         executors=Pool,
         locked=options.locked,
-        signers=done.cache.signers if done.cache is not None else {},
+        signers=result.cache.signers if result.cache is not None else {},
     )
     package = write(
-        done.plan.manifest,
-        done.report,
+        result.plan.manifest,
+        result.report,
         lock,
         place,
-        digests=done.cache.digests
-        if done.cache is not None and not options.locked
+        digests=result.cache.digests
+        if result.cache is not None and not options.locked
         else FreshDigests(),
         signer=signer,
         waiting=waiting,
         releasing=releasing,
-        asked=options.release,
+        release_options=options.release,
     )
-    return Packaging(build=done.report, package=package), None
+    return Packaging(build=result.report, package=package), None
 
 
 def _place(out: Path, plan: Plan) -> OutputPaths:

@@ -30,9 +30,9 @@ def _objections(report: BuildReport) -> Iterator[str]:
     if problem := filenames.problem(report.name):
         yield f"the name {problem}"
     if not 0 <= report.seconds <= _LONGEST:
-        yield f"its {report.seconds:g} s are no time that a build takes"
-    made = report.release
-    for file in (made.archive, made.attestation) if made is not None else ():
+        yield f"its {report.seconds:g} s are not a plausible build time"
+    release = report.release
+    for file in (release.archive, release.attestation) if release is not None else ():
         if file is not None and (problem := _no_file(file.name)):
             yield f"the name of a file of its release {problem}"
     for number, group in enumerate(report.groups):
@@ -45,19 +45,16 @@ def _objections(report: BuildReport) -> Iterator[str]:
             if problem := _no_file(file.name):
                 yield f"groups[{number}]: the name of a file {problem}"
         if not all(0 <= time.start <= time.end <= _LONGEST for time in group.stages):
-            yield f"groups[{number}]: a stage begins or ends at no time of a build"
+            yield f"groups[{number}]: a stage has no plausible start or end"
         if _is_deep(group.manifest):
-            yield (
-                f"groups[{number}]: what its manifest says is nested deeper than "
-                f"{limits.MANIFEST_DEPTH}"
-            )
-        for found in group.verify.numbers if group.verify else ():
-            counts = found.comparison.histogram
+            yield (f"groups[{number}]: its manifest is nested deeper than {limits.MANIFEST_DEPTH}")
+        for numbers in group.verify.numbers if group.verify else ():
+            counts = numbers.comparison.histogram
             if counts and (len(counts) != len(HISTOGRAM_NAMES) or min(counts) < 0):
                 yield f"groups[{number}]: a histogram has {len(counts)} counts, or one below 0"
-        for place, model in enumerate(group.models):
+        for index, model in enumerate(group.models):
             for what in _of_model(model):
-                yield f"groups[{number}].models[{place}]: {what}"
+                yield f"groups[{number}].models[{index}]: {what}"
 
 
 def _no_file(name: str) -> str | None:
@@ -98,13 +95,13 @@ def _of_model(model: ModelReport) -> Iterator[str]:
         return
     count = len(outline.names)
     if not len(outline.ops) == len(outline.owners) == len(outline.predecessors) == count:
-        yield "the lists of its outline are of several lengths"
+        yield "the lists of its outline have different lengths"
     if not all(0 <= op < len(outline.op_types) for op in outline.ops):
         yield "a node of its outline has no operator"
     if not all(-1 <= owner < len(model.partitions) for owner in outline.owners):
         yield "a node of its outline is in no partition"
     if not all(0 <= o < node for node, before in enumerate(outline.predecessors) for o in before):
-        yield "its outline is in no topological order"
+        yield "its outline is not in topological order"
 
 
 SUFFIX = ".build.json"
@@ -112,7 +109,7 @@ _DEPTH = 2
 """Levels from a group's output folder up to the folder that the report is named after."""
 _LISTED = 5
 """Number of reports that a message lists."""
-_AGAIN = "build again with this epctx: what has not changed is not built again"
+_AGAIN = "build again with this epctx; unchanged parts are not built again"
 
 
 def read(path: Path) -> BuildReport:
@@ -127,7 +124,7 @@ def read(path: Path) -> BuildReport:
         raise _no_report(path, str(error)) from error
     if report.schema_version != SCHEMA_VERSION:
         raise UsageError(
-            f"has version {report.schema_version}, this epctx reads {SCHEMA_VERSION}",
+            f"has version {report.schema_version}, but this epctx reads {SCHEMA_VERSION}",
             file=path.as_posix(),
             remedy=_AGAIN,
         )
@@ -155,7 +152,7 @@ def _content(path: Path) -> bytes:
 
 def _no_report(path: Path, why: str) -> UsageError:
     return UsageError(
-        "is no build report of this version of epctx",
+        "is not a build report of this version of epctx",
         file=path.as_posix(),
         why=why,
         remedy=f"name a report that `epctx build` wrote, or {_AGAIN}",
@@ -187,22 +184,22 @@ def of_folder(folder: Path) -> Path:
     Raises:
         UsageError: no report or several reports were found.
     """
-    named = folder.resolve() if ".." in folder.parts else folder.absolute()
-    for place in (named, *named.parents[:_DEPTH]):
-        own = Path(f"{place}{SUFFIX}")
-        if own.is_file():
-            here = Path.cwd()
-            relative = not folder.is_absolute() and own.is_relative_to(here)
-            return own.relative_to(here) if relative else own
-    found = sorted(folder.glob(f"*{SUFFIX}"))
-    if len(found) == 1:
-        return found[0]
+    resolved = folder.resolve() if ".." in folder.parts else folder.absolute()
+    for place in (resolved, *resolved.parents[:_DEPTH]):
+        report = Path(f"{place}{SUFFIX}")
+        if report.is_file():
+            current = Path.cwd()
+            relative = not folder.is_absolute() and report.is_relative_to(current)
+            return report.relative_to(current) if relative else report
+    reports = sorted(folder.glob(f"*{SUFFIX}"))
+    if len(reports) == 1:
+        return reports[0]
     shown = folder.as_posix()
-    if found:
-        names = ", ".join(each.as_posix() for each in found[:_LISTED])
-        what, remedy = f"has the reports of {len(found)} builds", f"name one of them: {names}"
+    if reports:
+        names = ", ".join(each.as_posix() for each in reports[:_LISTED])
+        what, remedy = f"has the reports of {len(reports)} builds", f"name one of them: {names}"
     else:
-        what, remedy = "has no report of a build", "name a manifest that was built, or its report"
+        what, remedy = "has no build report", "name a manifest that was built, or its report"
     raise UsageError(what, file=shown, remedy=remedy)
 
 

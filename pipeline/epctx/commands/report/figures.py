@@ -40,7 +40,7 @@ class LeftRow(Struct, frozen=True, kw_only=True):
 
     op_type: str
     ep: str
-    said: Refusal
+    refusal: Refusal
     count: int
     names: tuple[str, ...]
     location: str
@@ -83,18 +83,18 @@ def left_rows(model: ModelReport, *, every: bool = False) -> tuple[LeftRow, ...]
     """Rows of nodes left to the default EP, most frequent first; `every`: one row per node."""
     alike: dict[tuple[str, str, Refusal, str], list[Decline]] = {}
     for each in model.declined:
-        for ep, said in each.by_provider():
-            alike.setdefault((each.kind, ep, said, each.node * every), []).append(each)
+        for ep, refusal in each.by_provider():
+            alike.setdefault((each.kind, ep, refusal, each.node * every), []).append(each)
     rows = (
         LeftRow(
             op_type=op_type,
             ep=ep,
-            said=said,
+            refusal=refusal,
             count=len(nodes),
             names=tuple(node.node for node in nodes[:NODES_SHOWN]),
             location=nodes[0].location,
         )
-        for (op_type, ep, said, _), nodes in alike.items()
+        for (op_type, ep, refusal, _), nodes in alike.items()
     )
     return tuple(sorted(rows, key=lambda row: -row.count))
 
@@ -108,15 +108,15 @@ def number_rows(groups: Iterable[GroupReport]) -> tuple[NumbersRow, ...]:
     for group in groups:
         outputs: dict[tuple[str, ...], list[OutputNumbers]] = {}
         for each in group.verify.numbers if group.verify else ():
-            own = each.sessions if each.sessions in ("pieces", "chain") else ""
-            outputs.setdefault((each.model, each.output, each.right, own), []).append(each)
-        for found in outputs.values():
-            worst = max(found, key=_severity)
+            kind = each.sessions if each.sessions in ("pieces", "chain") else ""
+            outputs.setdefault((each.model, each.output, each.right, kind), []).append(each)
+        for results in outputs.values():
+            worst = max(results, key=_severity)
             rows.append(
                 NumbersRow(
                     group=group_label(group),
                     worst=worst,
-                    sets=len(found),
+                    sets=len(results),
                     used=tolerance_used(worst),
                 )
             )
@@ -139,17 +139,17 @@ def group_label(group: GroupReport) -> str:
     return f"{group.group}@{group.target}"
 
 
-def tolerance_used(found: OutputNumbers) -> float | None:
+def tolerance_used(numbers: OutputNumbers) -> float | None:
     """Largest share of a tolerance that an output's error uses; 1 means all of it.
 
     None if no share is known.
     """
-    shares = list(_tolerance_shares(found))
+    shares = list(_tolerance_shares(numbers))
     return max(shares) if shares else None
 
 
-def _tolerance_shares(found: OutputNumbers) -> Iterator[float]:
-    comparison, allowed = found.comparison, found.tolerance
+def _tolerance_shares(numbers: OutputNumbers) -> Iterator[float]:
+    comparison, allowed = numbers.comparison, numbers.tolerance
     for error, most in (
         (comparison.max_abs, allowed.max_abs),
         (comparison.max_rel, allowed.max_rel),
@@ -162,11 +162,11 @@ def _tolerance_shares(found: OutputNumbers) -> Iterator[float]:
             yield max(error, 0.0) / most
 
 
-def _severity(found: OutputNumbers) -> tuple[bool, float, float]:
-    comparison = found.comparison
+def _severity(numbers: OutputNumbers) -> tuple[bool, float, float]:
+    comparison = numbers.comparison
     return (
-        not found.passed,
-        tolerance_used(found) or 0.0,
+        not numbers.passed,
+        tolerance_used(numbers) or 0.0,
         comparison.max_rel or comparison.max_abs or 0.0,
     )
 
@@ -220,7 +220,7 @@ def key_figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
     files = [file for group in report.groups for file in group.files]
     states = Counter(group.state for group in report.groups)
     failed = states["failed"] + states["skipped"]
-    told = [
+    figures = [
         Figure(
             name="Groups",
             value=str(len(report.groups)),
@@ -229,37 +229,37 @@ def key_figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
         )
     ]
     if models:
-        nodes, taken = sum(m.nodes for m in models), sum(map(_taken, models))
-        told.append(
+        nodes, on_eps = sum(m.nodes for m in models), sum(map(_nodes_on_eps, models))
+        figures.append(
             Figure(
                 name="On EPs",
-                value=percent(taken, nodes),
-                note=f"{taken:,} of {nodes:,} nodes in {_count(len(models), 'model')}",
-                tone="warn" if taken < nodes else "good",
+                value=percent(on_eps, nodes),
+                note=f"{on_eps:,} of {nodes:,} nodes in {_count(len(models), 'model')}",
+                tone="warn" if on_eps < nodes else "good",
             )
         )
-        told.append(_checks(report))
-        told.append(_error(report))
+        figures.append(_checks(report))
+        figures.append(_error(report))
     if files:
         size = sum(file.size for file in files)
         note = _count(len(files), "file")
         note += f"; sharing saved {size_words(saved)}" if saved else ""
-        told.append(Figure(name="Size", value=size_words(size), note=note))
+        figures.append(Figure(name="Size", value=size_words(size), note=note))
     if report.remote is not None:
         built = sum(each.ran for group in report.groups for each in group.actions)
         note = f"{built} built; {size_words(report.remote.fetched)} fetched"
         note += f", {report.remote.pushed} pushed" if report.remote.pushed else ""
-        came = _count(report.remote.records, "result")
+        results = _count(report.remote.records, "result")
         tone = "warn" if report.remote.refused else ""
-        told.append(Figure(name="Shared cache", value=came, note=note, tone=tone))
-    return (*told, Figure(name="Time", value=duration(report.seconds), note="wall clock"))
+        figures.append(Figure(name="Shared cache", value=results, note=note, tone=tone))
+    return (*figures, Figure(name="Time", value=duration(report.seconds), note="wall clock"))
 
 
 def origins(actions: Iterable[ActionReport]) -> str:
     """Count action results by origin: `2 built, 1 local, 3 remote`."""
-    found = Counter(_origin(each) for each in actions)
+    counts = Counter(_origin(each) for each in actions)
     return ", ".join(
-        f"{found[name]} {name}" for name in ("built", "local", "remote") if found[name]
+        f"{counts[name]} {name}" for name in ("built", "local", "remote") if counts[name]
     )
 
 
@@ -269,15 +269,15 @@ def _origin(action: ActionReport) -> str:
     return "local" if action.came_from in (None, "local") else "remote"
 
 
-def remote_words(told: RemoteReport) -> str:
+def remote_words(remote: RemoteReport) -> str:
     """Summary of the shared cache's use, in a line."""
     words = [
-        f"{_count(told.records, 'result')} and {_count(told.objects, 'file')} "
-        f"({size_words(told.fetched)}) came from it"
+        f"{_count(remote.records, 'result')} and {_count(remote.objects, 'file')} "
+        f"({size_words(remote.fetched)}) came from it"
     ]
-    words += [f"{told.pushed} pushed"] if told.pushed else []
-    words += [f"{told.not_pushed} not pushed"] if told.not_pushed else []
-    words += [f"{count} x {why}" for why, count in told.refused.items()]
+    words += [f"{remote.pushed} pushed"] if remote.pushed else []
+    words += [f"{remote.not_pushed} not pushed"] if remote.not_pushed else []
+    words += [f"{count} x {why}" for why, count in remote.refused.items()]
     return "; ".join(words)
 
 
@@ -287,12 +287,12 @@ def group_matrix(
     """Names of the targets, and a row for each group."""
     targets = tuple(dict.fromkeys(group.target for group in report.groups))
     names = dict.fromkeys(group.group for group in report.groups)
-    found = {(each.group, each.target): each for each in report.groups}
+    groups = {(each.group, each.target): each for each in report.groups}
     return targets, tuple(
         Row(
             group=name,
             cells=tuple(
-                cell(found[name, target], all_eps) if (name, target) in found else None
+                cell(groups[name, target], all_eps) if (name, target) in groups else None
                 for target in targets
             ),
         )
@@ -302,25 +302,25 @@ def group_matrix(
 
 def shares(models: Iterable[ModelReport], all_eps: Sequence[str]) -> tuple[Share, ...]:
     """Share of each EP in the given models, the default EP last."""
-    taken: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     total = 0
     for model in models:
         total += model.nodes
         for part in model.partitions:
-            taken[all_eps.index(part.provider)] += part.nodes
-    order = [*sorted(taken), -1]
-    taken[-1] = total - sum(taken.values())
-    told: list[Share] = []
+            counts[all_eps.index(part.provider)] += part.nodes
+    order = [*sorted(counts), -1]
+    counts[-1] = total - sum(counts.values())
+    segments: list[Share] = []
     start = 0.0
     for ep in order:
-        if taken[ep] > 0:
-            width = 100 * taken[ep] / total
+        if counts[ep] > 0:
+            width = 100 * counts[ep] / total
             alias = all_eps[ep] if ep >= 0 else "default EP"
-            told.append(
-                Share(ep=ep, alias=alias, nodes=taken[ep], start=start, percent=round(width, 3))
+            segments.append(
+                Share(ep=ep, alias=alias, nodes=counts[ep], start=start, percent=round(width, 3))
             )
             start = round(start + width, 3)
-    return tuple(told)
+    return tuple(segments)
 
 
 def percent(part: int, whole: int) -> str:
@@ -342,7 +342,7 @@ def cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
     return Cell(
         group=group,
         shares=shares(group.models, all_eps),
-        percent=percent(sum(map(_taken, group.models)), sum(m.nodes for m in group.models)),
+        percent=percent(sum(map(_nodes_on_eps, group.models)), sum(m.nodes for m in group.models)),
         size=sum(file.size for file in group.files),
         error=error_words(largest_error(group.verify.numbers if group.verify else ())),
     )
@@ -351,15 +351,15 @@ def cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
 def _checks(report: BuildReport) -> Figure:
     outcomes = Counter(f.outcome for g in report.groups if g.verify for f in g.verify.findings)
     failed, open_ones = outcomes["fail"], outcomes["not checkable"]
-    told = [f"{failed} failed"] if failed else []
-    told += [f"{open_ones} not checkable"] if open_ones else []
+    notes = [f"{failed} failed"] if failed else []
+    notes += [f"{open_ones} not checkable"] if open_ones else []
     unmade = sum(
         group.state in ("failed", "skipped") and not (group.verify and group.verify.findings)
         for group in report.groups
     )
-    told += [f"{_count(unmade, 'group')} not checked"] if unmade else []
-    tone = "bad" if failed else "warn" if told else "good"
-    note = ", ".join(told) or "all that were made"
+    notes += [f"{_count(unmade, 'group')} not checked"] if unmade else []
+    tone = "bad" if failed else "warn" if notes else "good"
+    note = ", ".join(notes) or "all that were made"
     return Figure(name="Checks passed", value=str(outcomes["pass"]), note=note, tone=tone)
 
 
@@ -376,7 +376,7 @@ def _error(report: BuildReport) -> Figure:
     return Figure(name="Largest error", value=error_words(worst), note=note, tone=tone)
 
 
-def _taken(model: ModelReport) -> int:
+def _nodes_on_eps(model: ModelReport) -> int:
     return sum(part.nodes for part in model.partitions)
 
 
@@ -416,17 +416,17 @@ def time_sentence(report: BuildReport) -> str:
         return f"{duration(wall)}: no stage had to run."
     whole = max(work, wall)
     large = [s for s in longest[:_STAGES_NAMED] if sum(stages[s].values()) >= _LEAST_SHARE * whole]
-    told = [_doing(stage, stages[stage], whole, len(report.groups)) for stage in large]
+    parts = [_doing(stage, stages[stage], whole, len(report.groups)) for stage in large]
     rest = whole - sum(sum(stages[stage].values()) for stage in large)
     if rest >= _LEAST_SHARE * whole:
-        told.append(f"{duration(rest)} for the rest")
+        parts.append(f"{duration(rest)} for the rest")
     head = duration(wall)
     if work > wall:
         head += f" in which {duration(work)} of work was done, several stages at a time"
-    return f"{head}: {', '.join(told)}."
+    return f"{head}: {', '.join(parts)}."
 
 
-def _doing(stage: str, groups: dict[str, float], whole: float, of: int) -> str:
+def _doing(stage: str, groups: dict[str, float], whole: float, group_count: int) -> str:
     """Describe a stage: its time, its share, and the group that took most of it."""
     seconds = sum(groups.values())
     words, share = (
@@ -434,9 +434,9 @@ def _doing(stage: str, groups: dict[str, float], whole: float, of: int) -> str:
         f"{100 * seconds / whole:.0f} %",
     )
     name = max(groups, key=lambda group: groups[group])
-    if of > 1 and len(groups) == 1:
+    if group_count > 1 and len(groups) == 1:
         return f"{words} {name} ({share})"
-    most = f", most of it {name}" if of > 1 and 2 * groups[name] > seconds else ""
+    most = f", most of it {name}" if group_count > 1 and 2 * groups[name] > seconds else ""
     return f"{words} ({share}{most})"
 
 
@@ -547,31 +547,31 @@ class Histogram(Struct, frozen=True, kw_only=True):
     words: str
 
 
-def histogram(found: Comparison, most: float | None) -> Histogram | None:
+def histogram(comparison: Comparison, most: float | None) -> Histogram | None:
     """Make the histogram of an output. Heights are logarithmic, so that rare errors are visible.
 
     Args:
         most: tolerance relative to an element's scale; None if that tolerance does not apply.
     """
-    counts = found.histogram
+    counts = comparison.histogram
     if not any(counts):
         return None
-    told = tuple(
-        (f"{count:,} {name}", place, count)
-        for place, (name, count) in enumerate(zip(HISTOGRAM_NAMES, counts, strict=True))
+    bins = tuple(
+        (f"{count:,} {name}", index, count)
+        for index, (name, count) in enumerate(zip(HISTOGRAM_NAMES, counts, strict=True))
         if count
     )
     return Histogram(
         columns=tuple(
             Column(
                 words=words,
-                x=_PITCH * place,
+                x=_PITCH * index,
                 height=_height(count, counts),
-                beyond=most is not None and place > 0 and _least(place) >= most,
+                beyond=most is not None and index > 0 and _least(index) >= most,
             )
-            for words, place, count in told
+            for words, index, count in bins
         ),
-        words=f"Of {sum(counts):,} elements: " + ", ".join(words for words, _, _ in told),
+        words=f"Of {sum(counts):,} elements: " + ", ".join(words for words, _, _ in bins),
     )
 
 
@@ -579,9 +579,9 @@ def _height(count: int, counts: Sequence[int]) -> float:
     return round(2 + (HISTOGRAM_HEIGHT - 2) * math.log1p(count) / math.log1p(max(counts)), 1)
 
 
-def _least(place: int) -> float:
+def _least(index: int) -> float:
     """Smallest error that a bin counts."""
-    return DECADES[place - 2] if place > 1 else 0.0
+    return DECADES[index - 2] if index > 1 else 0.0
 
 
 class OnDevice(Struct, frozen=True, kw_only=True):
@@ -601,8 +601,8 @@ def device_section(results: DeviceResults, judged: VerifyReport) -> OnDevice:
         failed = [each for each in folder.findings if each.outcome == "fail"]
         for file in folder.models:
             name = f"{place.parent.name}/{place.name}/{file.removesuffix(CONTEXT_SUFFIX)}"
-            own = [each.message for each in failed if each.subject == file]
-            models[name] = (ran.get(name, DeviceModel(model=name)), own)
+            messages = [each.message for each in failed if each.subject == file]
+            models[name] = (ran.get(name, DeviceModel(model=name)), messages)
         others += [f"{place.name}: {f.message}" for f in failed if f.subject not in folder.models]
     return OnDevice(results=results, models=models, failed=others)
 

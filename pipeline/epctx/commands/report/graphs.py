@@ -27,11 +27,11 @@ SLACK: Final = 0.2
 
 def successors(predecessors: Graph) -> list[list[int]]:
     """Nodes that use each node, ascending."""
-    found: list[list[int]] = [[] for _ in predecessors]
+    users: list[list[int]] = [[] for _ in predecessors]
     for node, before in enumerate(predecessors):
         for other in before:
-            found[other].append(node)
-    return found
+            users[other].append(node)
+    return users
 
 
 def in_order(predecessors: Graph, after: Graph) -> list[int]:
@@ -58,19 +58,19 @@ def acyclic(predecessors: Graph) -> list[list[int]]:
     after = successors(predecessors)
     waiting = [len(before) for before in predecessors]
     placed = [False] * len(predecessors)
-    kept: list[list[int]] = [[] for _ in predecessors]
+    edges: list[list[int]] = [[] for _ in predecessors]
     ready = [node for node, count in enumerate(waiting) if not count]
     ready.reverse()
     stuck = iter(range(len(predecessors)))
     for _ in predecessors:
         node = ready.pop() if ready else next(n for n in stuck if not placed[n])
         placed[node] = True
-        kept[node] = [other for other in predecessors[node] if placed[other] and other != node]
+        edges[node] = [other for other in predecessors[node] if placed[other] and other != node]
         for other in after[node]:
             waiting[other] -= 1
             if not waiting[other] and not placed[other]:
                 ready.append(other)
-    return kept
+    return edges
 
 
 def layers(predecessors: Graph) -> list[int]:
@@ -81,15 +81,15 @@ def layers(predecessors: Graph) -> list[int]:
     """
     after = successors(predecessors)
     order = in_order(predecessors, after)
-    found = [0] * len(predecessors)
+    layer = [0] * len(predecessors)
     for node in order:
-        found[node] = max((found[other] + 1 for other in predecessors[node]), default=0)
+        layer[node] = max((layer[other] + 1 for other in predecessors[node]), default=0)
     for node in reversed(order):
         if after[node] and len(predecessors[node]) < len(after[node]):
-            found[node] = max(found[node], min(found[other] for other in after[node]) - 1)
+            layer[node] = max(layer[node], min(layer[other] for other in after[node]) - 1)
         elif after[node] and not predecessors[node]:
-            found[node] = min(found[other] for other in after[node]) - 1
-    return found
+            layer[node] = min(layer[other] for other in after[node]) - 1
+    return layer
 
 
 def columns(
@@ -107,25 +107,25 @@ def columns(
     for each in layer:
         widths[each] += 1
     mean = sum(widths) / height if height else 1.0
-    wanted = math.sqrt(height * (mean * pitch[0] + gutter) / (ASPECT * pitch[1]))
-    length = max(LEAST_COLUMN, math.ceil(wanted))
+    ideal = math.sqrt(height * (mean * pitch[0] + gutter) / (ASPECT * pitch[1]))
+    length = max(LEAST_COLUMN, math.ceil(ideal))
     if height <= length * (1 + SLACK):
         return [0] * height
     length = math.ceil(height / math.ceil(height / length))
     crossing = _crossing(layer, predecessors, height)
-    found: list[int] = []
+    assigned: list[int] = []
     column = 0
-    while len(found) < height:
-        end = len(found) + length
+    while len(assigned) < height:
+        end = len(assigned) + length
         slack = int(length * SLACK)
         if end + slack < height:
             near = range(end - slack, end + slack + 1)
             end = min(near, key=lambda cut: (crossing[cut], abs(cut - end)))
         else:
             end = height
-        found.extend([column] * (end - len(found)))
+        assigned.extend([column] * (end - len(assigned)))
         column += 1
-    return found
+    return assigned
 
 
 def _crossing(layer: Sequence[int], predecessors: Graph, height: int) -> list[int]:
@@ -135,11 +135,11 @@ def _crossing(layer: Sequence[int], predecessors: Graph, height: int) -> list[in
         for other in before:
             changes[layer[other] + 1] += 1
             changes[layer[node] + 1] -= 1
-    found, count = [], 0
+    crossings, count = [], 0
     for change in changes:
         count += change
-        found.append(count)
-    return found
+        crossings.append(count)
+    return crossings
 
 
 LONGEST: Final = 12
@@ -361,25 +361,25 @@ def number_units(outline: Outline) -> list[int]:
 
 def partition_units(outline: Outline, numbers: Sequence[int]) -> dict[int, list[int]]:
     """Units of each partition, in order; `numbers` has the unit of each node."""
-    found: dict[int, dict[int, None]] = {}
+    units: dict[int, dict[int, None]] = {}
     for owner, number in zip(outline.owners, numbers, strict=True):
         if owner != DEFAULT_EP:
-            found.setdefault(owner, {})[number] = None
-    return {owner: list(each) for owner, each in found.items()}
+            units.setdefault(owner, {})[number] = None
+    return {owner: list(each) for owner, each in units.items()}
 
 
 def _keys(outline: Outline, torn: dict[int, list[int]]) -> list[tuple[int, int]]:
     """Key of each node's unit: partition and piece, or first node of a run on the default EP."""
     after = successors(outline.predecessors)
-    found: list[tuple[int, int]] = []
+    keys: list[tuple[int, int]] = []
     for node, (owner, before) in enumerate(zip(outline.owners, outline.predecessors, strict=True)):
         if owner != DEFAULT_EP:
-            found.append((owner, torn[owner][node] if owner in torn else 0))
+            keys.append((owner, torn[owner][node] if owner in torn else 0))
             continue
         last = before[0] if len(before) == 1 else None
         goes_on = last is not None and outline.owners[last] == owner and len(after[last]) == 1
-        found.append(found[last] if last is not None and goes_on else (owner, node))
-    return found
+        keys.append(keys[last] if last is not None and goes_on else (owner, node))
+    return keys
 
 
 def _in_cycles(outline: Outline, keys: Sequence[tuple[int, int]]) -> list[int]:
@@ -397,17 +397,17 @@ def _in_cycles(outline: Outline, keys: Sequence[tuple[int, int]]) -> list[int]:
 
 def _pieces(outline: Outline, owner: int) -> list[int]:
     """Piece number of each node of a partition; for other nodes, the last piece before them."""
-    found: list[int] = []
+    pieces: list[int] = []
     for mine, before in zip(outline.owners, outline.predecessors, strict=True):
         if mine == owner:
             least = 0
             for other in before:
-                left = outline.owners[other] != owner
-                least = max(least, found[other] + 1 if left else found[other])
-            found.append(least)
+                is_outside = outline.owners[other] != owner
+                least = max(least, pieces[other] + 1 if is_outside else pieces[other])
+            pieces.append(least)
         else:
-            found.append(max((found[other] for other in before), default=-1))
-    return found
+            pieces.append(max((pieces[other] for other in before), default=-1))
+    return pieces
 
 
 NODE: Final = Size(width=160, height=40, across=18, down=22, gutter=64)
@@ -591,5 +591,5 @@ def _contents(outline: Outline, owner: int, nodes: Sequence[int]) -> str:
     if len(nodes) == 1:
         op_type, name = outline.op_types[outline.ops[nodes[0]]], outline.names[nodes[0]]
         return name if owner == DEFAULT_EP else f"{op_type} {name}"
-    found = Counter(outline.op_types[outline.ops[node]] for node in nodes)
-    return ", ".join(f"{count} {op}" for op, count in found.most_common(4))
+    operators = Counter(outline.op_types[outline.ops[node]] for node in nodes)
+    return ", ".join(f"{count} {op}" for op, count in operators.most_common(4))

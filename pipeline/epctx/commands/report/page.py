@@ -77,8 +77,8 @@ def _passed(group: GroupReport) -> bool:
 def document(template: str, **names: object) -> str:
     """Render a template with this package's style and script, and a content policy for both."""
     css, js = _asset(*STYLES), _asset(*SCRIPTS)
-    made = _environment().get_template(template)
-    return made.render(names, css=Markup(css), js=Markup(js), policy=_policy(css, js))
+    page = _environment().get_template(template)
+    return page.render(names, css=Markup(css), js=Markup(js), policy=_policy(css, js))
 
 
 def _built_for(report: BuildReport) -> list[str]:
@@ -100,17 +100,17 @@ class _Drawings:
     def __init__(self, report: BuildReport, eps: Sequence[str]) -> None:
         self.data: dict[str, Markup] = {}
         self._ids: dict[int, str] = {}
-        known: dict[object, str] = {}
+        ids: dict[object, str] = {}
         for model in (model for group in report.groups for model in group.models):
             key = (model.outline, model.partitions, model.declined)
-            if key not in known:
+            if key not in ids:
                 drawn = graphs.draw(model, eps)
-                known[key] = f"drawing-{len(self.data) + 1}" if drawn else ""
+                ids[key] = f"drawing-{len(self.data) + 1}" if drawn else ""
                 if drawn is not None:
-                    self.data[known[key]] = htmlsafe_json_dumps(
+                    self.data[ids[key]] = htmlsafe_json_dumps(
                         drawn, dumps=lambda value: codec.encode(value).decode()
                     )
-            self._ids[id(model)] = known[key]
+            self._ids[id(model)] = ids[key]
 
     def of(self, model: ModelReport) -> str:
         """Id of a model's drawing; empty if it has none."""
@@ -118,14 +118,14 @@ class _Drawings:
 
 
 def _environment() -> jinja2.Environment:
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("epctx.commands.report", "assets"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "bytes": size_words,
         "computed_by": figures.SESSIONS.__getitem__,
         "duration": figures.duration,
@@ -142,7 +142,7 @@ def _environment() -> jinja2.Environment:
         "warned": sections.quantize_warnings,
         "yaml": yaml_text.text,
     }
-    made.globals |= {
+    environment.globals |= {
         "histogram": figures.histogram,
         "histogram_size": (figures.HISTOGRAM_WIDTH, figures.HISTOGRAM_HEIGHT),
         "loss_size": (sections.PLOT_WIDTH, sections.PLOT_HEIGHT),
@@ -152,14 +152,14 @@ def _environment() -> jinja2.Environment:
         "shares": figures.shares,
         "shown": sections.SHOWN,
     }
-    return made
+    return environment
 
 
-def _number(found: float | None) -> str:
+def _number(value: float | None) -> str:
     """Format a measured number with three significant digits."""
-    if found is None:
+    if value is None:
         return "–"  # noqa: RUF001 - a dash for a missing number
-    return f"{found:.3g}"
+    return f"{value:.3g}"
 
 
 def _tolerated(used: float) -> str:

@@ -50,10 +50,10 @@ class Links(Struct, frozen=True, kw_only=True):
         try:
             if not path.is_file():
                 return None
-            there = Path(os.path.relpath(path, self.page))
+            relative = Path(os.path.relpath(path, self.page))
         except (OSError, ValueError):  # an invalid file name; on Windows, another drive
             return None
-        return f"./{quote(os.fsencode(there.as_posix()))}"
+        return f"./{quote(os.fsencode(relative.as_posix()))}"
 
 
 def _leads_elsewhere(part: str) -> bool:
@@ -70,18 +70,18 @@ class ContextRow(Struct, frozen=True, kw_only=True):
     Attributes:
         group: `group@target`.
         models: models that use the binary; several models share it.
-        found: its content; None if the file is missing beside the report.
+        binary: its content; None if the file is missing beside the report.
     """
 
     group: str
     file: OutputFile
     models: tuple[str, ...]
-    found: BinaryFile | None
+    binary: BinaryFile | None
 
     @property
     def separate(self) -> int | None:
         """Bytes of weights if each graph had its own copy; None if the format does not tell."""
-        info = self.found.info if self.found else None
+        info = self.binary.info if self.binary else None
         if info is None or info.stored is None or info.saved is None:
             return None
         return info.stored + info.saved
@@ -89,7 +89,7 @@ class ContextRow(Struct, frozen=True, kw_only=True):
     @property
     def saved(self) -> int | None:
         """Bytes of weights saved by sharing; None if the format does not tell."""
-        info = self.found.info if self.found else None
+        info = self.binary.info if self.binary else None
         return info.saved if info is not None else None
 
 
@@ -99,32 +99,32 @@ def contexts(report: BuildReport, folder: Path) -> tuple[ContextRow, ...]:
     Args:
         folder: folder of the report, and of the outputs if they were not moved.
     """
-    known: dict[str, BinaryFile | None] = {}
+    binaries: dict[str, BinaryFile | None] = {}
     return tuple(
-        row for group in report.groups for row in _context_rows(group, report, folder, known)
+        row for group in report.groups for row in _context_rows(group, report, folder, binaries)
     )
 
 
 def saved_bytes(rows: tuple[ContextRow, ...]) -> int | None:
     """Bytes saved in all rows; None if no format tells."""
-    told = [row.saved for row in rows if row.saved is not None]
-    return sum(told) if told else None
+    sizes = [row.saved for row in rows if row.saved is not None]
+    return sum(sizes) if sizes else None
 
 
 def _context_rows(
-    group: GroupReport, report: BuildReport, folder: Path, known: dict[str, BinaryFile | None]
+    group: GroupReport, report: BuildReport, folder: Path, binaries: dict[str, BinaryFile | None]
 ) -> Iterator[ContextRow]:
     for file in group.files:
         if not file.name.endswith(_BINARY_SUFFIX):
             continue
         content = str(file.blake3)
-        if content not in known and group.folder is not None:
-            known[content] = _read_binary(folder / group.folder / file.name, file)
+        if content not in binaries and group.folder is not None:
+            binaries[content] = _read_binary(folder / group.folder / file.name, file)
         yield ContextRow(
             group=group_label(group),
             file=file,
             models=_models_of(group, report, file.name),
-            found=known.get(content),
+            binary=binaries.get(content),
         )
 
 
@@ -190,35 +190,37 @@ class Warned(Struct, frozen=True, kw_only=True):
     remedy: str
 
 
-def quantize_summary(found: QuantizeReport) -> str:
+def quantize_summary(report: QuantizeReport) -> str:
     """Summarize in one line how a model was quantized."""
-    types = f"activations {found.activations or 'float'}, weights {found.weights}"
-    given = f"{found.samples} {'RANDOM ' if found.random else ''}sample{'s' * (found.samples != 1)}"
-    calibrated = f"{given}, " if found.activations is not None else ""
-    sizes = f"{size_words(found.float_size)} -> {size_words(found.size)}"
-    known = [each for each in found.outputs if each.sqnr is not None]
-    worst = min(known, key=lambda each: each.sqnr or 0.0, default=None)
+    types = f"activations {report.activations or 'float'}, weights {report.weights}"
+    samples = (
+        f"{report.samples} {'RANDOM ' if report.random else ''}sample{'s' * (report.samples != 1)}"
+    )
+    calibrated = f"{samples}, " if report.activations is not None else ""
+    sizes = f"{size_words(report.float_size)} -> {size_words(report.size)}"
+    measured = [each for each in report.outputs if each.sqnr is not None]
+    worst = min(measured, key=lambda each: each.sqnr or 0.0, default=None)
     least = "" if worst is None else f", output {worst.name!r} {worst.sqnr:.1f} dB"
-    nodes = f"{found.quantized} of {found.nodes} nodes"
-    return f"{found.preset}: {types}, {calibrated}{nodes}, {sizes}{least}"
+    nodes = f"{report.quantized} of {report.nodes} nodes"
+    return f"{report.preset}: {types}, {calibrated}{nodes}, {sizes}{least}"
 
 
-def quantize_warnings(found: QuantizeReport) -> list[Warned]:
+def quantize_warnings(report: QuantizeReport) -> list[Warned]:
     """Warnings that a user should read before using the model."""
-    told: list[Warned] = []
+    warnings: list[Warned] = []
     real = "give inputs like the real ones, some hundred, with `quantize.calibration.files`"
-    if found.random and found.activations is not None:
-        told.append(Warned(what="its ranges are of RANDOM samples", remedy=real))
-    elif found.samples == 1:
-        told.append(Warned(what="its ranges are of a single sample", remedy=real))
-    if found.limited and found.range_floor is None:
-        told.append(
+    if report.random and report.activations is not None:
+        warnings.append(Warned(what="its ranges are of RANDOM samples", remedy=real))
+    elif report.samples == 1:
+        warnings.append(Warned(what="its ranges are of a single sample", remedy=real))
+    if report.limited and report.range_floor is None:
+        warnings.append(
             Warned(
-                what=f"masks leave nothing of the other values of {loss_names(found.limited)}",
+                what=f"masks leave nothing of the other values of {loss_names(report.limited)}",
                 remedy="set `quantize.range_floor: -100`",
             )
         )
-    return told
+    return warnings
 
 
 def loss_names(names: Sequence[str]) -> str:
@@ -227,15 +229,15 @@ def loss_names(names: Sequence[str]) -> str:
     return f"{', '.join(map(repr, names[:_NAMED]))}{more}"
 
 
-def loss_rows(found: QuantizeReport) -> tuple[TensorLoss, ...]:
+def loss_rows(report: QuantizeReport) -> tuple[TensorLoss, ...]:
     """Tensors of a quantized model, the worst first, including outputs."""
-    every = [each for each in (*found.outputs, *found.tensors) if each.sqnr is not None]
+    every = [each for each in (*report.outputs, *report.tensors) if each.sqnr is not None]
     return tuple(sorted(every, key=lambda each: (each.sqnr or 0.0, each.name)))
 
 
-def loss_plot(found: QuantizeReport) -> Plot | None:
+def loss_plot(report: QuantizeReport) -> Plot | None:
     """Plot the tensors by their loss; None if there is nothing to draw."""
-    return drawn_losses(loss_rows(found), {each.name for each in found.outputs})
+    return drawn_losses(loss_rows(report), {each.name for each in report.outputs})
 
 
 def drawn_losses(every: Sequence[TensorLoss], outputs: Set[str]) -> Plot | None:
@@ -345,14 +347,14 @@ class Section(Struct, frozen=True, kw_only=True):
     @property
     def entries(self) -> list[Entry]:
         """Models of the group, in order; the buckets of a model are one entry."""
-        of = {name: model for model, each in self.group.buckets.items() for name in each}
-        found: dict[tuple[str, str], dict[int, ModelReport]] = {}
-        for place, model in enumerate(self.group.models, 1):
-            name = of.get(model.name, "")
-            found.setdefault((name, "" if name else model.name), {})[place] = model
+        owners = {name: model for model, each in self.group.buckets.items() for name in each}
+        models_by_entry: dict[tuple[str, str], dict[int, ModelReport]] = {}
+        for number, model in enumerate(self.group.models, 1):
+            name = owners.get(model.name, "")
+            models_by_entry.setdefault((name, "" if name else model.name), {})[number] = model
         return [
             Entry(name=name, buckets=tuple(_buckets(self.group, name, models)), models=models)
-            for (name, _), models in found.items()
+            for (name, _), models in models_by_entry.items()
         ]
 
 
@@ -362,12 +364,12 @@ def sections(report: BuildReport, eps: Sequence[str], links: Links) -> tuple[Sec
     The first failed groups are open. If the build has few groups, all are open.
     """
     numbers = range(1, len(report.groups) + 1)
-    shown = [n for n in numbers if report.groups[n - 1].state == "failed"][:OPEN]
-    drawn = shown[:1]
+    opened = [n for n in numbers if report.groups[n - 1].state == "failed"][:OPEN]
+    drawn = opened[:1]
     if len(numbers) <= FEW:
-        shown = drawn = list(numbers)
+        opened = drawn = list(numbers)
     return tuple(
-        _section(n, group, eps, links, open=n in shown, drawn=n in drawn or n not in shown)
+        _section(n, group, eps, links, open=n in opened, drawn=n in drawn or n not in opened)
         for n, group in enumerate(report.groups, 1)
     )
 
@@ -396,26 +398,26 @@ def _buckets(
     """Rows of a model's buckets; none for a model without buckets."""
     numbers = group.verify.numbers if group.verify is not None else ()
     for model in models.values() if name else ():
-        own = [each for each in numbers if each.model == context_file(model.name)]
-        taken = sum(part.nodes for part in model.partitions)
+        results = [each for each in numbers if each.model == context_file(model.name)]
+        on_eps = sum(part.nodes for part in model.partitions)
         sizes = group.buckets[name][model.name].items()
         yield BucketRow(
             name=model.name,
             sizes=", ".join(f"{dimension} {size}" for dimension, size in sizes),
             nodes=model.nodes,
-            percent=figures.percent(taken, model.nodes),
-            error=error_words(largest_error(own)),
+            percent=figures.percent(on_eps, model.nodes),
+            error=error_words(largest_error(results)),
         )
 
 
 def _files(group: GroupReport, links: Links) -> list[LinkedFile]:
-    named = [(file.name, file) for file in group.files]
-    named += [(f"golden/{file.name}", file) for file in group.golden]
+    files = [(file.name, file) for file in group.files]
+    files += [(f"golden/{file.name}", file) for file in group.golden]
     return [
         LinkedFile(
             name=name,
             file=file,
             link=links.to(group.folder, name) if group.folder is not None else None,
         )
-        for name, file in named
+        for name, file in files
     ]

@@ -14,7 +14,7 @@ from types import FrameType
 
 from epctx import codec
 from epctx.commands import build
-from epctx.commands.reproduce.child import BuildJob, Said
+from epctx.commands.reproduce.child import BuildJob, Message
 from epctx.commands.reproduce.variations import enter
 from epctx.engine.events import Listener
 from epctx.engine.options import BuildOptions
@@ -28,26 +28,26 @@ def main() -> None:
     os.dup2(2, 1)
     job = codec.decode(sys.stdin.buffer.readline(), BuildJob)
 
-    def say(said: Said) -> None:
-        answers.write(codec.encode(said) + b"\n")
+    def send(message: Message) -> None:
+        answers.write(codec.encode(message) + b"\n")
 
     obstacles = enter(job.circumstances, folder=job.folder, manifest=job.manifest)
-    say(Said(obstacles=obstacles))
+    send(Message(obstacles=obstacles))
     signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
-        say(_build(job, lambda event: say(Said(event=event))))
+        send(_build(job, lambda event: send(Message(event=event))))
     except KeyboardInterrupt:
         interrupted = Interrupted("interrupted", remedy="run the command again")
-        say(Said(error=protocol.report(interrupted)))
+        send(Message(error=protocol.report(interrupted)))
     except Exception as error:
-        say(Said(error=protocol.report(error)))
+        send(Message(error=protocol.report(error)))
 
 
-def _build(job: BuildJob, hear: Listener) -> Said:
+def _build(job: BuildJob, hear: Listener) -> Message:
     varied = job.circumstances
     variables = {**varied.variables, **varied.worker_variables}
-    done = build.run(
+    result = build.run(
         job.manifest,
         BuildOptions(
             out=job.out, jobs=varied.jobs, numbers=False, requires=False, variables=variables
@@ -57,9 +57,9 @@ def _build(job: BuildJob, hear: Listener) -> Said:
         cached=False,
         allow_outside=job.allow_outside,
     )
-    if done.failure is None:
-        return Said(report=done.report)
-    return Said(error=done.failure.failure)
+    if result.failure is None:
+        return Message(report=result.report)
+    return Message(error=result.failure.failure)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -48,7 +48,7 @@ class BuildJob(Struct, frozen=True, kw_only=True):
         return self.folder / "dist"
 
 
-class Said(Struct, omit_defaults=True):
+class Message(Struct, omit_defaults=True):
     """One message of the building process; exactly one field is set.
 
     Attributes:
@@ -83,10 +83,10 @@ def copy(manifest: Manifest, folder: Path, *, backwards: bool, aged: bool) -> Pa
     Raises:
         StorageError: a file cannot be read or written.
     """
-    own = manifest.path.absolute()
-    named = (path for t in manifest.targets for group in t.groups for path in _inputs(group))
-    found = {path for path in _files(named) if path.drive == own.drive}
-    paths = sorted({*found, own, *_files([ranges.place(own)])})
+    original = manifest.path.absolute()
+    referenced = (path for t in manifest.targets for group in t.groups for path in _inputs(group))
+    inputs = {path for path in _files(referenced) if path.drive == original.drive}
+    paths = sorted({*inputs, original, *_files([ranges.place(original)])})
     root = Path(os.path.commonpath([path.parent for path in paths]))
     for path in reversed(paths) if backwards else paths:
         target = folder / path.relative_to(root)
@@ -97,12 +97,12 @@ def copy(manifest: Manifest, folder: Path, *, backwards: bool, aged: bool) -> Pa
                 os.utime(target, (_OLD, _OLD))
         except OSError as error:
             raise StorageError(
-                "cannot be copied, to be built elsewhere",
+                "cannot be copied for the build",
                 file=str(path),
                 why=str(error),
                 remedy="make room, or name a folder on a larger disk with --out",
             ) from error
-    return folder / own.relative_to(root)
+    return folder / original.relative_to(root)
 
 
 def _inputs(group: ModelGroup) -> Iterator[Path]:
@@ -152,7 +152,7 @@ class Request(Struct, frozen=True, kw_only=True):
     circumstances: Circumstances
 
 
-class Made(Struct, frozen=True, kw_only=True):
+class FinishedBuild(Struct, frozen=True, kw_only=True):
     """Finished build.
 
     Attributes:
@@ -172,7 +172,7 @@ def place(root: Path, *, elsewhere: bool) -> Path:
     return root / (_ELSEWHERE if elsewhere else _PLACE)
 
 
-def build(request: Request, root: Path, listener: Listener) -> Made:
+def build(request: Request, root: Path, listener: Listener) -> FinishedBuild:
     """Run a build; afterwards its outputs, report and lock are in `root / title`.
 
     Raises:
@@ -200,13 +200,13 @@ def build(request: Request, root: Path, listener: Listener) -> Made:
     log = root / f"{request.title}.log"
     obstacles, report = _run(job, request.title, log, listener)
     log.unlink()
-    kept = root / request.title
-    job.out.rename(kept)
+    target = root / request.title
+    job.out.rename(target)
     for lock in manifest.parent.glob("*.lock.yaml"):
-        shutil.copyfile(lock, kept / lock.name)
+        shutil.copyfile(lock, target / lock.name)
     shutil.rmtree(folder)
-    outputs = kept / request.manifest.name
-    return Made(report=report, outputs=outputs, obstacles=obstacles, listing=listing)
+    outputs = target / request.manifest.name
+    return FinishedBuild(report=report, outputs=outputs, obstacles=obstacles, listing=listing)
 
 
 def _listing(folder: Path) -> list[str]:
@@ -244,30 +244,32 @@ def _talk(
         process.stdin.flush()
     obstacles: Mapping[str, str] = {}
     for line in process.stdout:
-        said = codec.decode(line, Said)
-        if said.obstacles is not None:
-            obstacles = said.obstacles
-        elif said.event is not None:
-            listener(replace(said.event, group=f"{title} build: {said.event.group}"))
-        elif said.error is not None:
-            raise _failed(said.error, log, title)
-        elif said.report is not None:
-            return obstacles, said.report
+        message = codec.decode(line, Message)
+        if message.obstacles is not None:
+            obstacles = message.obstacles
+        elif message.event is not None:
+            listener(replace(message.event, group=f"{title} build: {message.event.group}"))
+        elif message.error is not None:
+            raise _failed(message.error, log, title)
+        elif message.report is not None:
+            return obstacles, message.report
     raise CompileError(
         f"the process of the {title} build ended, {exit_words(process.wait())}",
         remedy=f"see its log: {log}",
     )
 
 
-def _failed(told: Failure, log: Path, title: str) -> EpctxError:
+def _failed(failure: Failure, log: Path, title: str) -> EpctxError:
     """Return the error that ended a build; its place names the build."""
-    error = protocol.restore(told, log=log)
-    places = (f"{title} build", told.group, told.where)
-    told = dataclasses.replace(
-        told, group=None, where=": ".join(place for place in places if place)
+    error = protocol.restore(failure, log=log)
+    places = (f"{title} build", failure.group, failure.where)
+    failure = dataclasses.replace(
+        failure, group=None, where=": ".join(place for place in places if place)
     )
     # For a bug in a worker, the error names the worker's own log.
-    return type(error).of(told, remedy=error.remedy if told.remedy == protocol.REPORT else None)
+    return type(error).of(
+        failure, remedy=error.remedy if failure.remedy == protocol.REPORT else None
+    )
 
 
 def _end(process: NativeProcess) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from epctx import lockfile
 from epctx.commands.reproduce import child, variations
-from epctx.commands.reproduce.child import Made, Request
+from epctx.commands.reproduce.child import FinishedBuild, Request
 from epctx.commands.reproduce.result import (
     FileComparison,
     Reproduction,
@@ -72,12 +72,14 @@ def _root(out: Path | None) -> Iterator[Path]:
     if out is not None:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UsageError(
-                "is there already, and has something in it",
+                "already exists, and is not empty",
                 file=str(out),
                 remedy="name a new folder with --out",
                 code=Code.IN_THE_WAY,
             )
-        with StorageError.if_refused("cannot be made", file=str(out), remedy="name another folder"):
+        with StorageError.if_refused(
+            "cannot be created", file=str(out), remedy="name another folder"
+        ):
             out.mkdir(parents=True, exist_ok=True)
         yield out.resolve()
         return
@@ -115,28 +117,28 @@ class _Both(Struct, frozen=True):
 
     def compare(self, vary: Collection[VariationName], *, find_cause: bool) -> Reproduction:
         first = child.build(self.plain, self.root, self.listener)
-        second, told = self._varied(vary, "second", first)
+        second, variations = self._varied(vary, "second", first)
         files = compare_folders(first.outputs, second.outputs)
         differences = _between(first, second)
         place = lockfile.place(self.plan.manifest.path)
         old = lockfile.read(place) if place.exists() else None
-        verdict, said = judged(old, first.report.lock, self.plan)
-        changed = {f.file.rpartition("/")[0] for f in files if f.state == "payload differs"}
+        verdict, lock_differences = judged(old, first.report.lock, self.plan)
+        changed_groups = {f.file.rpartition("/")[0] for f in files if f.state == "payload differs"}
         same = all(file.state == "identical" for file in files) and not differences
         causes: tuple[VariationName | Literal["nothing"], ...] = ()
         if not same and find_cause:
-            applied = [each.name for each in told if each.obstacle is None]
+            applied = [each.name for each in variations if each.obstacle is None]
             causes = tuple(self._causes(first, files, applied))
         return Reproduction(
             name=self.plan.manifest.name,
             reproducible=same and verdict != "differs",
-            variations=told,
+            variations=variations,
             files=files,
             differences=differences,
             causes=causes,
-            known=tuple(unstable_eps(self.plan, changed)),
+            known=tuple(unstable_eps(self.plan, changed_groups)),
             lock=verdict,
-            lock_differences=said,
+            lock_differences=lock_differences,
             seconds=(first.report.seconds, second.report.seconds),
         )
 
@@ -144,11 +146,11 @@ class _Both(Struct, frozen=True):
         self,
         vary: Collection[VariationName],
         title: str,
-        first: Made,
+        first: FinishedBuild,
         only: tuple[str, ...] | None = None,
-    ) -> tuple[Made, tuple[Variation, ...]]:
+    ) -> tuple[FinishedBuild, tuple[Variation, ...]]:
         folder = child.place(self.root, elsewhere="path" in vary)
-        told, circumstances = variations.vary(
+        varied, circumstances = variations.vary(
             vary, folder=folder, jobs=self.plain.circumstances.jobs
         )
         request = replace(
@@ -157,14 +159,17 @@ class _Both(Struct, frozen=True):
             only=self.plain.only if only is None else only,
             circumstances=circumstances,
         )
-        made = child.build(request, self.root, self.listener)
-        obstacles = dict(made.obstacles)
-        if "file-order" in vary and only is None and made.listing == first.listing:
+        finished = child.build(request, self.root, self.listener)
+        obstacles = dict(finished.obstacles)
+        if "file-order" in vary and only is None and finished.listing == first.listing:
             obstacles["file-order"] = "the file system lists files in an order of its own"
-        return made, variations.hindered(told, obstacles)
+        return finished, variations.hindered(varied, obstacles)
 
     def _causes(
-        self, first: Made, files: Sequence[FileComparison], applied: Sequence[VariationName]
+        self,
+        first: FinishedBuild,
+        files: Sequence[FileComparison],
+        applied: Sequence[VariationName],
     ) -> Iterator[VariationName | Literal["nothing"]]:
         """Find variations that alone cause a difference, by one build of differing groups each."""
         labels = [file.file for file in files if file.state != "identical"]
@@ -172,10 +177,10 @@ class _Both(Struct, frozen=True):
         names: list[VariationName | Literal["nothing"]] = ["nothing", *applied]
         for name in names:
             title = f"with {name} varied"
-            made, _ = self._varied([] if name == "nothing" else [name], title, first, only)
-            wanted = {part.rpartition("/")[0] for part in labels}
-            for folder in wanted:
-                pair = (first.outputs / folder, made.outputs / folder)
+            finished, _ = self._varied([] if name == "nothing" else [name], title, first, only)
+            folders = {part.rpartition("/")[0] for part in labels}
+            for folder in folders:
+                pair = (first.outputs / folder, finished.outputs / folder)
                 if any(each.state != "identical" for each in compare_folders(*pair)):
                     yield name
                     break
@@ -183,14 +188,14 @@ class _Both(Struct, frozen=True):
                 shutil.rmtree(self.root / title)
 
 
-def _between(first: Made, second: Made) -> tuple[Difference, ...]:
+def _between(first: FinishedBuild, second: FinishedBuild) -> tuple[Difference, ...]:
     """Differences between the locks of two builds of one manifest."""
     one, other = first.report.lock, second.report.lock
     assert one is not None and other is not None
-    found = between_locks(one, other)
-    if not found and lockfile.text(one) != lockfile.text(other):
-        found = (Difference(kind="key", where="lock", what="is written in another way"),)
-    return found
+    differences = between_locks(one, other)
+    if not differences and lockfile.text(one) != lockfile.text(other):
+        differences = (Difference(kind="key", where="lock", what="is written differently"),)
+    return differences
 
 
 def judged(
@@ -199,17 +204,19 @@ def judged(
     """Compare a build with the lock beside the manifest."""
     if old is None or new is None:
         return "no lock", ()
-    here, views = hosts.kind(new), hosts.views(old)
-    known = new.folders.keys().isdisjoint(hosts.lacking(old, here))
-    old = hosts.on(old, here) if known else views[0]
+    host, views = hosts.kind(new), hosts.views(old)
+    covered = new.folders.keys().isdisjoint(hosts.lacking(old, host))
+    old = hosts.on(old, host) if covered else views[0]
     if not plan.whole:
         groups = {f"{p.target}/{p.group.name}" for p in plan.groups}
         old = part_of(old, groups, {f"{c.target}/{c.composition.name}" for c in plan.compositions})
-    found = between_locks(old, new)
-    if not found:
+    differences = between_locks(old, new)
+    if not differences:
         return "the same", ()
-    if not any(each.kind == "output" for each in found):
-        return "the same outputs", found
-    if all(each.kind in ("host", "code", "output") for each in found) and causes_between(old, new):
-        return "made on another host", found
-    return "differs", found
+    if not any(each.kind == "output" for each in differences):
+        return "the same outputs", differences
+    if all(each.kind in ("host", "code", "output") for each in differences) and causes_between(
+        old, new
+    ):
+        return "made on another host", differences
+    return "differs", differences

@@ -56,12 +56,14 @@ def compare(old: Path, new: Path, *, file: str) -> FileComparison:
     """
     sizes = (_size(old), _size(new))
     if None in sizes:
-        told = "only the first has it" if sizes[1] is None else "only the second has it"
-        return FileComparison(file=file, state="payload differs", difference=told, sizes=sizes)
+        difference = "only the first has it" if sizes[1] is None else "only the second has it"
+        return FileComparison(
+            file=file, state="payload differs", difference=difference, sizes=sizes
+        )
     if sizes[0] == sizes[1] and digest.of_file(old) == digest.of_file(new):
         return FileComparison(file=file, state="identical", sizes=sizes)
-    state, told = _difference(old, new)
-    return FileComparison(file=file, state=state, difference=told, sizes=sizes)
+    state, difference = _difference(old, new)
+    return FileComparison(file=file, state=state, difference=difference, sizes=sizes)
 
 
 def _difference(old: Path, new: Path) -> tuple[State, str]:
@@ -77,15 +79,15 @@ def _difference(old: Path, new: Path) -> tuple[State, str]:
     from epctx.graph import diff
 
     try:
-        found = diff.between(old, new)
+        divergences = diff.between(old, new)
     except ModelError:
         return "payload differs", plain
-    payload = next((each for each in found if each.part != "metadata"), None)
+    payload = next((each for each in divergences if each.part != "metadata"), None)
     if payload is not None:
         return "payload differs", str(payload)
-    if found:
-        return "metadata differs", str(found[0])
-    return "metadata differs", f"the same model, otherwise serialized: {plain}"
+    if divergences:
+        return "metadata differs", str(divergences[0])
+    return "metadata differs", f"the same model, serialized differently: {plain}"
 
 
 def _names(folder: Path) -> set[str]:
@@ -120,11 +122,11 @@ def variations_of(names: Sequence[str] | None) -> tuple[VariationName, ...]:
     for name in names:
         if name not in VARIATIONS:
             raise UsageError(
-                f'"{name}" is nothing that can be varied',
+                f'"{name}" is not a variation',
                 remedy=did_you_mean(name, VARIATIONS),
                 code=Code.NO_SUCH_CHOICE,
             )
-    return tuple(known for known in VARIATIONS if known in names)
+    return tuple(variation for variation in VARIATIONS if variation in names)
 
 
 class Variation(Struct, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     files_aged: bool = False
 
 
-def enter(wanted: Circumstances, *, folder: Path, manifest: Path) -> dict[str, str]:
+def enter(circumstances: Circumstances, *, folder: Path, manifest: Path) -> dict[str, str]:
     """Take on circumstances; return the reasons for those that are impossible, by variation.
 
     The process must have only one thread.
@@ -65,14 +65,14 @@ def enter(wanted: Circumstances, *, folder: Path, manifest: Path) -> dict[str, s
         manifest: file that the user must be able to read.
     """
     obstacles: dict[str, str] = {}
-    if wanted.umask is not None:
-        os.umask(wanted.umask)
-    if wanted.one_core:
+    if circumstances.umask is not None:
+        os.umask(circumstances.umask)
+    if circumstances.one_core:
         _keep_on_one_core(obstacles)
-    if wanted.host_name is not None:
-        _rename_host(wanted.host_name, obstacles)
-    if wanted.user is not None:
-        _become(wanted.user, folder, manifest, obstacles)
+    if circumstances.host_name is not None:
+        _rename_host(circumstances.host_name, obstacles)
+    if circumstances.user is not None:
+        _become(circumstances.user, folder, manifest, obstacles)
     return obstacles
 
 
@@ -80,7 +80,9 @@ def _keep_on_one_core(obstacles: dict[str, str]) -> None:
     cores = host.cores()
     if len(cores) < 2:
         obstacles["cores"] = (
-            "this system has no affinities" if not cores else "there is only one core here"
+            "this system cannot bind a process to cores"
+            if not cores
+            else "there is only one core here"
         )
     else:
         host.keep_on({max(cores)})
@@ -159,17 +161,17 @@ def vary(
         jobs: number of jobs of the first build.
     """
     variables: dict[str, str] = {}
-    told: list[Variation] = []
-    for name, first, second, own in _variables(folder):
+    variations: list[Variation] = []
+    for name, first, second, additions in _variables(folder):
         if name in names:
-            told.append(Variation(name=name, first=first, second=second))
-            variables |= own
-    told += [
+            variations.append(Variation(name=name, first=first, second=second))
+            variables |= additions
+    variations += [
         Variation(name=name, first=first, second=second)
-        for name, (first, second) in _others(jobs).items()
+        for name, (first, second) in _other_variations(jobs).items()
         if name in names
     ]
-    made = Circumstances(
+    circumstances = Circumstances(
         variables=variables,
         worker_variables=_faked(faketime()) if "time" in names else {},
         umask=0o077 if "umask" in names and sys.platform != "win32" else None,
@@ -184,16 +186,18 @@ def vary(
     obstacles: dict[str, str] = {} if sys.platform != "win32" else {"umask": "not on Windows"}
     if faketime() is None:
         obstacles["time"] = "libfaketime is not installed"
-    return hindered(told, obstacles), made
+    return hindered(variations, obstacles), circumstances
 
 
-def hindered(told: Iterable[Variation], obstacles: Mapping[str, str]) -> tuple[Variation, ...]:
+def hindered(
+    variations: Iterable[Variation], obstacles: Mapping[str, str]
+) -> tuple[Variation, ...]:
     """Add the obstacles to the variations that could not be applied."""
     return tuple(
         replace(each, second=each.first, obstacle=obstacles[each.name])
         if each.name in obstacles
         else each
-        for each in told
+        for each in variations
     )
 
 
@@ -210,9 +214,9 @@ def _variables(folder: Path) -> Iterator[tuple[VariationName, str, str, Mapping[
     longer = {"PATH": f"{path}{os.pathsep}{folder / 'i_capture_the_path'}"}
     yield "exec-path", "PATH", "PATH and one more folder", longer
     homes = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
-    own = {name: str(home) for name in homes} | _user_site()
+    home_variables = {name: str(home) for name in homes} | _user_site()
     first = os.environ.get("HOME") or os.environ.get("USERPROFILE") or "none"
-    yield "home", first, "a new folder", own
+    yield "home", first, "a new folder", home_variables
     chosen = _locale()
     languages = {"LC_ALL": chosen, "LANG": chosen, "LANGUAGE": chosen.partition(".")[0]}
     yield "locale", "C.UTF-8", chosen, languages
@@ -220,7 +224,7 @@ def _variables(folder: Path) -> Iterator[tuple[VariationName, str, str, Mapping[
     yield "hash-seed", "0", "4242", {"PYTHONHASHSEED": "4242"}
 
 
-def _others(jobs: int) -> dict[VariationName, tuple[str, str]]:
+def _other_variations(jobs: int) -> dict[VariationName, tuple[str, str]]:
     """All other variations: first and second value by name."""
     return {
         "path": ("a folder", "another, deeper folder with a blank in its name"),
@@ -247,8 +251,10 @@ def _locale() -> str:
     except (OSError, subprocess.SubprocessError):
         return _LOCALES[-1]
     # `locale -a` writes tr_TR.utf8.
-    known = {line.strip().lower().replace("utf8", "utf-8") for line in printed.stdout.splitlines()}
-    return next((name for name in _LOCALES if name.lower() in known), _LOCALES[-1])
+    installed = {
+        line.strip().lower().replace("utf8", "utf-8") for line in printed.stdout.splitlines()
+    }
+    return next((name for name in _LOCALES if name.lower() in installed), _LOCALES[-1])
 
 
 def faketime() -> Path | None:
@@ -261,8 +267,8 @@ def faketime() -> Path | None:
         prefixes.insert(0, Path(program).resolve().parent.parent)
     for prefix in prefixes:
         for pattern in (f"lib*/faketime/{_FAKETIME}", f"lib/*/faketime/{_FAKETIME}"):
-            for found in sorted(prefix.glob(pattern)):
-                return found
+            for library in sorted(prefix.glob(pattern)):
+                return library
     return None
 
 

@@ -45,36 +45,36 @@ def validate(path: Path, *, models: bool = True, allow_outside: bool = False) ->
         ProviderUnavailable: an installed provider's option schema cannot be used.
     """
     try:
-        read = document.read(path)
-        broken = load.violations(read, allow_outside=allow_outside, partial=not models)
+        parsed = document.read(path)
+        broken = load.violations(parsed, allow_outside=allow_outside, partial=not models)
     except InvalidManifest as error:
         broken = error.violations
     if broken:
         return Validation(manifest=path, violations=broken, exit_code=ManifestError.exit_code)
-    return _told(path, read, _findings(read, models=models))
+    return _validation(path, parsed, _findings(parsed, models=models))
 
 
-def _findings(read: Document, *, models: bool) -> list[Finding]:
+def _findings(parsed: Document, *, models: bool) -> list[Finding]:
 
-    manifest, root = load.parse(read), buckets.expand(read.root)
-    found = [Finding(problem=problem) for problem in doubts(root)]
-    found += finding.findings(root, manifest)
+    manifest, root = load.parse(parsed), buckets.expand(parsed.root)
+    results = [Finding(problem=problem) for problem in doubts(root)]
+    results += finding.findings(root, manifest)
     if models:
         from epctx.commands.validate import models as groups
 
-        found += groups.findings(root, manifest)
-    unique = {(each.problem.path, each.problem.what): each for each in found}
+        results += groups.findings(root, manifest)
+    unique = {(each.problem.path, each.problem.what): each for each in results}
     return sorted(
         unique.values(), key=lambda each: (each.problem.mark.line, each.problem.mark.column)
     )
 
 
-def _told(path: Path, read: Document, found: list[Finding]) -> Validation:
-    errors = [each for each in found if each.exit_code]
-    warnings = [each.problem for each in found if not each.exit_code]
+def _validation(path: Path, parsed: Document, findings: list[Finding]) -> Validation:
+    errors = [each for each in findings if each.exit_code]
+    warnings = [each.problem for each in findings if not each.exit_code]
     return Validation(
         manifest=path,
-        violations=tuple(violations((each.problem for each in errors), file=read.file)),
-        warnings=tuple(violations(warnings, file=read.file)),
+        violations=tuple(violations((each.problem for each in errors), file=parsed.file)),
+        warnings=tuple(violations(warnings, file=parsed.file)),
         exit_code=errors[0].exit_code if errors else 0,
     )

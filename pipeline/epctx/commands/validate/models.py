@@ -53,22 +53,22 @@ class Headers(Struct, kw_only=True):
 
     root: Node
     findings: list[Finding] = field(default_factory=list)
-    _known: dict[str, Header | None] = field(default_factory=dict)
+    _by_name: dict[str, Header | None] = field(default_factory=dict)
     _files: dict[tuple[Path, Path | None], Header] = field(default_factory=dict)
 
     def of(self, source: ModelSource) -> Header | None:
         """Return the header with the manifest's sizes; None if `findings` has the reason."""
-        if source.name not in self._known:
-            self._known[source.name] = self._read(source)
-        return self._known[source.name]
+        if source.name not in self._by_name:
+            self._by_name[source.name] = self._read(source)
+        return self._by_name[source.name]
 
     def _read(self, source: ModelSource) -> Header | None:
         node = self.root.mapping["models"].mapping[source.name]
         reference = source.as_reference
         if reference is not None:
             self._require(reference, node.mapping["reference"])
-        found = self._require(source, node)
-        return None if found is None else self._fixed(found, source, node)
+        header = self._require(source, node)
+        return None if header is None else self._fixed(header, source, node)
 
     def _require(self, source: ModelSource, node: Node) -> Header | None:
         file = source.path, source.external_data_dir
@@ -81,12 +81,12 @@ class Headers(Struct, kw_only=True):
             self.findings.append(of_error(error, blamed, shown=_shown(source, node)))
             return None
 
-    def _fixed(self, found: Header, source: ModelSource, node: Node) -> Header | None:
+    def _fixed(self, header: Header, source: ModelSource, node: Node) -> Header | None:
         if not (source.dimensions or source.shapes):
-            return found
+            return header
 
         interface = onnx.ModelProto()
-        interface.CopyFrom(found.interface)
+        interface.CopyFrom(header.interface)
         before = len(self.findings)
 
         def misfit(key: str, name: str, error: ModelError) -> None:
@@ -97,7 +97,7 @@ class Headers(Struct, kw_only=True):
         shapes.fix(interface, source.dimensions, source.shapes, where=where, misfit=misfit)
         if len(self.findings) > before:
             return None
-        return replace(found, interface=interface)
+        return replace(header, interface=interface)
 
 
 def _shown(source: ModelSource, node: Node) -> dict[Path, str]:
@@ -150,17 +150,17 @@ def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
     absent: dict[tuple[object, ...], tuple[Unmatched, ...]] = {}
     for tree, target in zip(precedence.targets(root), manifest.targets, strict=True):
         for layered, group in zip(tree.groups, target.groups, strict=True):
-            own = [(model.name, headers.of(model)) for model in group.models]
-            known = {name: header for name, header in own if header is not None}
-            one = _Group(
+            read_headers = [(model.name, headers.of(model)) for model in group.models]
+            readable = {name: header for name, header in read_headers if header is not None}
+            checker = _Group(
                 root=root,
                 folder=manifest.path.parent,
                 node=layered.node,
                 group=group,
-                headers=known,
+                headers=readable,
                 absent=absent,
             )
-            groups += one.findings(whole=len(known) == len(own))
+            groups += checker.findings(whole=len(readable) == len(read_headers))
         for composition in target.compositions:
             groups += _composition(composition, target.groups, root, headers)
     yield from headers.findings
@@ -231,17 +231,17 @@ class _Group(Struct, frozen=True, kw_only=True):
     def _exclude(self) -> Iterator[Finding]:
         """Find entries of `partition.exclude` that match no node."""
         settings = self.group.partition
-        asked = (*self.headers, settings.exclude_op_types, settings.exclude_nodes)
-        if asked not in self.absent:
+        key = (*self.headers, settings.exclude_op_types, settings.exclude_nodes)
+        if key not in self.absent:
             exclusion, headers = Exclusion(settings), self.headers.values()
             unmatched = [exclusion.unmatched(each.nodes, _never) for each in headers]
-            self.absent[asked] = in_all(unmatched)
-        for each in self.absent[asked]:
+            self.absent[key] = in_all(unmatched)
+        for each in self.absent[key]:
             listed = self.node.mapping["partition"].mapping["exclude"].mapping[each.key]
             node = next(item for item in listed.items if item.string == each.entry)
             error = refusal([each], where=f"model group {self.group.name}")
-            found = of_error(error, node)
-            yield found if self._refused(each) else _warning(found, each)
+            finding = of_error(error, node)
+            yield finding if self._refused(each) else _warning(finding, each)
 
     def _refused(self, each: Unmatched) -> bool:
         """Tell whether a build refuses an entry because no pass can make a match."""
@@ -266,9 +266,9 @@ class _Group(Struct, frozen=True, kw_only=True):
         for header in self.headers.values():
             sets.note(specs(header.interface))
         for key, name, error in sets.unknown():
-            given = self.node.mapping["verify"].mapping["inputs"].mapping[key]
+            setting = self.node.mapping["verify"].mapping["inputs"].mapping[key]
             yield self._unless_off(
-                of_error(error, at_key(given, name, error.what, error.remedy, error.code))
+                of_error(error, at_key(setting, name, error.what, error.remedy, error.code))
             )
 
     def _files(self) -> Iterator[Finding]:
@@ -279,29 +279,29 @@ class _Group(Struct, frozen=True, kw_only=True):
             if path in self.group.verify.inputs.files and not path.exists():
                 yield self._unless_off(of_error(absent(path), item, shown={path: item.text}))
 
-    def _unless_off(self, found: Finding) -> Finding:
+    def _unless_off(self, finding: Finding) -> Finding:
         """Turn the finding into a warning if the group compares no numbers."""
-        return replace(found, exit_code=0) if self.group.verify.numbers == "off" else found
+        return replace(finding, exit_code=0) if self.group.verify.numbers == "off" else finding
 
 
 def _never(domain: str, op_type: str) -> bool:
     return False
 
 
-def _warning(found: Finding, each: Unmatched) -> Finding:
+def _warning(finding: Finding, each: Unmatched) -> Finding:
     """Make the finding a warning that the entry matches nothing yet."""
     near = f'did you mean "{each.near}"? If not, ' if each.near else ""
     if each.key == "op_types":
         what = f"no model of the group has a node of the op type {each.entry}"
-        remedy = f"{near}take it out, unless it is meant for models to come"
+        remedy = f"{near}remove it, unless it is meant for future models"
     else:
-        what = f'no node of the group\'s models is called as "{each.entry}" says'
-        remedy = f"{near}see the names that passes give: `epctx plan --partition`"
-    return Finding(problem=replace(found.problem, what=what, remedy=remedy))
+        what = f'no node of the group\'s models matches "{each.entry}"'
+        remedy = f"{near}`epctx plan --partition` lists the names that passes give"
+    return Finding(problem=replace(finding.problem, what=what, remedy=remedy))
 
 
 def _may_be_made(pattern: str, names: set[str]) -> bool:
     """Tell whether a pattern may match a node that a pass makes, named `<node>/<suffix>`."""
     literal = _WILD.split(pattern, maxsplit=1)[0]
-    made = (f"{name}/" for name in names)
-    return any(literal.startswith(each) or each.startswith(literal) for each in made)
+    prefixes = (f"{name}/" for name in names)
+    return any(literal.startswith(each) or each.startswith(literal) for each in prefixes)

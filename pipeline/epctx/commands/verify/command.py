@@ -71,11 +71,11 @@ def run(
             )
     folders = (*_merged(others), *reports, *map(_absent, missing))
     if golden and not any(each.golden or each.device for each in requests):
-        message = "there are no golden inputs: nothing that was named can have some"
-        folders += (_nothing("golden", message, " made with `epctx build --golden`"),)
+        message = "there are no golden inputs: none of the named paths can have any"
+        folders += (_nothing_to_run("golden", message, " made with `epctx build --golden`"),)
     if require and not requests:
-        message = "required numbers were not run: nothing that was named has a model to run"
-        folders += (_nothing("required", message),)
+        message = "required numbers were not run: none of the named paths has a model to run"
+        folders += (_nothing_to_run("required", message),)
     return VerifyReport(folders=folders, strict=strict)
 
 
@@ -83,8 +83,8 @@ def _merged(reports: Sequence[FolderReport]) -> Iterable[FolderReport]:
     """Merge the reports of each folder, such as a package's signature and its content."""
     merged: dict[str, FolderReport] = {}
     for each in reports:
-        known = merged.get(each.folder)
-        findings = each.findings if known is None else known.findings + each.findings
+        earlier = merged.get(each.folder)
+        findings = each.findings if earlier is None else earlier.findings + each.findings
         merged[each.folder] = replace(each, findings=findings)
     return merged.values()
 
@@ -118,21 +118,21 @@ def _isolated(request: VerifyRequest) -> bool:
     return any(map(registry.needs_isolation, specs))
 
 
-def _nothing(check: str, message: str, made: str = "") -> FolderReport:
+def _nothing_to_run(check: str, message: str, made: str = "") -> FolderReport:
     remedy = f"name the folder of a group, or of a whole release{made}"
     finding = Finding("numbers", check, ".", "fail", message, remedy)
     return FolderReport(folder=".", findings=(finding,))
 
 
 def _absent(missing: Missing) -> FolderReport:
-    message = f"{missing.record} has {missing.label}, and it is not there"
+    message = f"{missing.record} lists {missing.label}, but it does not exist"
     remedy = f"run `epctx build --only {missing.label}`"
     finding = Finding("conformance", "files", ".", "fail", message, remedy)
     return FolderReport(folder=missing.folder.as_posix(), findings=(finding,))
 
 
 _finding: Final = partial(Finding, "integrity")
-_CHANGED: Final = "do not use it: push what the lock is of, or name its digest, @sha256:…"
+_CHANGED: Final = "do not use it: push the build of the lock, or name its digest, @sha256:…"
 
 
 class Fetched(Struct, frozen=True, kw_only=True):
@@ -167,26 +167,28 @@ class Fetched(Struct, frozen=True, kw_only=True):
         ]
 
     def _of(self, name: str, lock: Lock | None, where: str) -> Iterator[Finding]:
-        own = self.digests[name]
-        yield _finding("registry", ".", "pass", f"is {own}, to the byte")
+        artifact_digest = self.digests[name]
+        yield _finding("registry", ".", "pass", f"matches {artifact_digest} byte for byte")
         for file, content in self.attestations[name].items():
-            if push.names(content, parsed(own, "sha256")):
+            if push.names(content, parsed(artifact_digest, "sha256")):
                 yield _finding("attestation", file, "pass", "names this artifact")
             else:
-                yield _finding("attestation", file, "fail", "is of another artifact", _CHANGED)
+                yield _finding("attestation", file, "fail", "names another artifact", _CHANGED)
         if lock is not None and lock.oci and (self.folders[name] / "manifest.json").is_file():
-            if own in lock.oci.values():
+            if artifact_digest in lock.oci.values():
                 yield _finding("lock", ".", "pass", f"is the artifact of {where}")
             else:
                 yield _finding("lock", ".", "fail", f"is not the artifact of {where}", _CHANGED)
 
-    def told(self, report: VerifyReport) -> VerifyReport:
+    def with_references(self, report: VerifyReport) -> VerifyReport:
         """Replace temporary folders in a report by their references."""
         names = {folder.parent.as_posix(): name for name, folder in self.folders.items()}
-        return replace(report, folders=tuple(_told(each, names) for each in report.folders))
+        return replace(
+            report, folders=tuple(_with_references(each, names) for each in report.folders)
+        )
 
 
-def _told(report: FolderReport, names: Mapping[str, str]) -> FolderReport:
+def _with_references(report: FolderReport, names: Mapping[str, str]) -> FolderReport:
     for folder, name in names.items():
         if report.folder.startswith(folder):
             return replace(report, folder=name + report.folder.removeprefix(folder))
@@ -194,7 +196,7 @@ def _told(report: FolderReport, names: Mapping[str, str]) -> FolderReport:
 
 
 @contextlib.contextmanager
-def fetched(named: Sequence[Path | str], *, insecure: bool, name: str | None) -> Iterator[Fetched]:
+def fetched(places: Sequence[Path | str], *, insecure: bool, name: str | None) -> Iterator[Fetched]:
     """Pull the given artifacts, and yield all places as folders.
 
     Args:
@@ -208,7 +210,7 @@ def fetched(named: Sequence[Path | str], *, insecure: bool, name: str | None) ->
     paths: list[Path] = []
     digests, folders, attestations = {}, {}, {}
     with contextlib.ExitStack() as stack:
-        for each in named:
+        for each in places:
             if isinstance(each, Path):
                 paths.append(each)
                 continue

@@ -71,22 +71,22 @@ def survey(paths: Sequence[Path]) -> Survey:
             models.append(_of_model(path))
             continue
         try:
-            found, others = _walk(path)
+            walked, entries = _walk(path)
         except OSError as error:
             raise _unreadable(path, error) from error
-        if not found:
+        if not walked:
             raise UsageError(
                 "has nothing to verify: no EPContext model in it or below",
                 file=words(path),
                 remedy="name the folder that `epctx build --out` wrote, or a model",
             )
-        kinds |= {folder: found[folder] for folder in sorted(found)}
-        rest += others
-    groups = (VerifyRequest(folder=f.resolve(), label=words(f)) for f in _of("group", kinds))
+        kinds |= {folder: walked[folder] for folder in sorted(walked)}
+        rest += entries
+    groups = (VerifyRequest(folder=f.resolve(), label=words(f)) for f in _of_kind("group", kinds))
     return Survey(
         requests=(*groups, *models),
-        packages=_of("package", kinds),
-        kits=_of("kit", kinds),
+        packages=_of_kind("package", kinds),
+        kits=_of_kind("kit", kinds),
         byproducts=tuple(filter(_is_byproduct, rest)),
         rest=tuple(path for path in rest if not _is_byproduct(path)),
     )
@@ -94,14 +94,14 @@ def survey(paths: Sequence[Path]) -> Survey:
 
 def reported(paths: Iterable[Path], finding: Callable[[str], Finding]) -> list[FolderReport]:
     """Report entries under their folders, each with the finding for its name."""
-    found: dict[Path, list[Finding]] = {}
+    findings: dict[Path, list[Finding]] = {}
     for path in paths:
         name = f"{path.name}/" if listing.is_folder(path) else path.name
-        found.setdefault(path.parent, []).append(finding(name))
-    return [FolderReport(folder=words(p), findings=tuple(each)) for p, each in found.items()]
+        findings.setdefault(path.parent, []).append(finding(name))
+    return [FolderReport(folder=words(p), findings=tuple(each)) for p, each in findings.items()]
 
 
-def _of(kind: Kind, kinds: Mapping[Path, Kind]) -> tuple[Path, ...]:
+def _of_kind(kind: Kind, kinds: Mapping[Path, Kind]) -> tuple[Path, ...]:
     return tuple(folder for folder, each in kinds.items() if each == kind)
 
 
@@ -129,23 +129,23 @@ def match(
         UsageError: a folder matches no group of the manifest, or several.
     """
     groups = {f"{t.name}/{group.name}": group for t in manifest.targets for group in t.groups}
-    known = {
+    model_files = {
         key: {context_file(model.name) for model in group.models} for key, group in groups.items()
     }
     composed = {f"{t.name}/{c.name}": (t, c) for t in manifest.targets for c in t.compositions}
-    known |= {key: {context_file(c.name)} for key, (_, c) in composed.items()}
+    model_files |= {key: {context_file(c.name)} for key, (_, c) in composed.items()}
     record = f"the manifest {manifest.path.name}"
     matched = []
     for each in requests:
-        key = _key(each, known, record)
+        key = _key(each, model_files, record)
         if key in groups:
             matched.append(replace(each, group=groups[key]))
         else:
             target, composition = composed[key]
             whole = Composed.of(composition, target.groups, each.folder.parent.joinpath)
             matched.append(replace(each, composed=whole))
-    roots = _roots(paths, requests, known, manifest.name)
-    return matched, _missing(paths, requests, known, roots, record)
+    roots = _roots(paths, requests, model_files, manifest.name)
+    return matched, _missing(paths, requests, model_files, roots, record)
 
 
 def match_lock(
@@ -163,35 +163,35 @@ def match_lock(
     roots = _roots(paths, requests, folders, lock.name)
     astray = [Path(each.label) for each in requests if _is_astray(each.folder, roots, folders)]
     requests = [each for each in requests if not _is_astray(each.folder, roots, folders)]
-    known = {
+    model_files = {
         key: {name for name in outputs if name.endswith(CONTEXT_SUFFIX)}
         for key, outputs in folders.items()
     }
     matched = []
     for request in requests:
-        key = _key(request, known, record)
-        own = _own(request.folder, key, views)
-        golden = own.golden.get(key)
+        key = _key(request, model_files, record)
+        view = _matching_view(request.folder, key, views)
+        golden = view.golden.get(key)
         matched.append(
             replace(
                 request,
-                expected=_expected(own.folders[key]),
+                expected=_expected(view.folders[key]),
                 golden_expected=None if golden is None else _expected(golden),
             )
         )
     return matched, _missing(paths, requests, folders, roots, record), astray
 
 
-def _own(folder: Path, key: str, views: Sequence[Lock]) -> Lock:
+def _matching_view(folder: Path, key: str, views: Sequence[Lock]) -> Lock:
     """Lock for the kind of host that has the most files in a folder's SHA256SUMS."""
     if len(views) == 1:
         return views[0]
     try:
         with open_entry(folder / SUMS) as stream:
-            said = stream.read(limits.RECORD_BYTES.value).decode(errors="replace")
+            sums = stream.read(limits.RECORD_BYTES.value).decode(errors="replace")
     except OSError:
-        said = ""
-    return max(views, key=lambda v: sum(f.sha256 in said for f in v.folders[key].values()))
+        sums = ""
+    return max(views, key=lambda v: sum(f.sha256 in sums for f in v.folders[key].values()))
 
 
 def _is_astray(folder: Path, roots: Iterable[Path], keys: Collection[str]) -> bool:
@@ -217,26 +217,26 @@ def _missing(
 ) -> list[Missing]:
     """Groups whose folder should be below a given path, but is missing."""
     folders = {request.folder for request in requests}
-    named = [path.resolve() for path in paths]
-    found = []
+    resolved = [path.resolve() for path in paths]
+    absent = []
     for root in roots:
         for target, _, group in (key.partition("/") for key in keys):
             place, label = root / target / group, f"{group}@{target}"
-            if place not in folders and any(place.is_relative_to(each) for each in named):
-                found.append(Missing(record=record, label=label, folder=place))
-    return found
+            if place not in folders and any(place.is_relative_to(each) for each in resolved):
+                absent.append(Missing(record=record, label=label, folder=place))
+    return absent
 
 
 def _of_model(path: Path) -> VerifyRequest:
     if not path.is_file():
-        what = "is no regular file" if path.exists() else "does not exist"
+        what = "is not a regular file" if path.exists() else "does not exist"
         remedy = "name a group folder or a model"
         raise UsageError(what, file=words(path), remedy=remedy, code=Code.NO_SUCH_PATH)
     if path.suffix != ".onnx":
         raise UsageError(
             "is not an .onnx file",
             file=words(path),
-            remedy="name the model that it belongs to; `epctx inspect` tells what is in a binary",
+            remedy="name the model that it belongs to; `epctx inspect` shows what a binary has",
             code=Code.NO_SUCH_PATH,
         )
     resolved = path.resolve()
@@ -245,7 +245,7 @@ def _of_model(path: Path) -> VerifyRequest:
 
 def _unreadable(path: Path, error: OSError) -> UsageError:
     where = words(Path(error.filename or path))
-    remedy = "check its rights, and how deep it is"
+    remedy = "check its permissions, and how deep it is"
     return UsageError("cannot be read", where=where, why=error.strerror, remedy=remedy)
 
 
@@ -312,23 +312,23 @@ def _has_context(path: Path) -> bool:
         return True
 
 
-def _key(request: VerifyRequest, known: Mapping[str, set[str]], record: str) -> str:
+def _key(request: VerifyRequest, model_files: Mapping[str, set[str]], record: str) -> str:
     """Return the group of a folder, `<target>/<group>`; `known` has each group's model files."""
     place = request.folder
     key = f"{place.parent.name}/{place.name}"
-    if key in known:
+    if key in model_files:
         return key
     models = set(request.models or (p.name for p in place.glob(context_file("*"))))
-    having = [key for key, files in known.items() if models and models <= files]
+    having = [key for key, files in model_files.items() if models and models <= files]
     if len(having) == 1:
         return having[0]
     raise UsageError(
-        f"is of several groups of {record}: {', '.join(having)}"
+        f"matches several groups of {record}: {', '.join(having)}"
         if having
-        else f"is of no group of {record}",
+        else f"matches no group of {record}",
         where=request.label,
         remedy="keep the folder's name as it was built, <target>/<group>; "
-        f"known are {', '.join(known)}",
+        f"known are {', '.join(model_files)}",
     )
 
 
@@ -336,14 +336,14 @@ def _roots(
     paths: Sequence[Path], requests: Iterable[VerifyRequest], keys: Collection[str], name: str
 ) -> list[Path]:
     """Folders of whole releases: with the manifest's name, or above a folder at a group's place."""
-    named = [path.resolve() for path in paths]
-    found = [path if path.name == name else path / name for path in named]
-    found += [
+    resolved = [path.resolve() for path in paths]
+    roots = [path if path.name == name else path / name for path in resolved]
+    roots += [
         each.folder.parents[1]
         for each in requests
         if f"{each.folder.parent.name}/{each.folder.name}" in keys
     ]
-    return [path for path in dict.fromkeys(found) if path.is_dir()]
+    return [path for path in dict.fromkeys(roots) if path.is_dir()]
 
 
 def words(path: Path) -> str:

@@ -47,13 +47,15 @@ def is_released(path: Path, lock: Lock) -> bool:
 
 def uncovered(name: str) -> Finding:
     """Finding for an entry that nothing checks."""
-    message = "nothing that was asked for checks it"
-    return _entry(name, "not covered", message, "know what it is, or remove it")
+    message = "no requested check covers it"
+    return _entry(name, "not covered", message, "make sure that it belongs there, or remove it")
 
 
 def byproduct(name: str) -> Finding:
     """Finding for a file that a build writes beside its outputs."""
-    return _entry(name, "not covered", "a build writes it for itself: it is no part of a release")
+    return _entry(
+        name, "not covered", "a build writes it for its own use: it is not part of a release"
+    )
 
 
 def stray(where: str) -> Callable[[str], Finding]:
@@ -100,13 +102,13 @@ def check(path: Path, lock: Lock | None, where: str) -> FolderReport:
         UsageError: the file does not exist, or there is no lock to compare with.
     """
     if not path.is_file():
-        what = "is no regular file" if path.exists() else "does not exist"
+        what = "is not a regular file" if path.exists() else "does not exist"
         raise UsageError(what, file=words(path), remedy="check the path", code=Code.NO_SUCH_PATH)
     if lock is None:
         raise UsageError(
-            "is held to a lock alone",
+            "can only be compared with a lock",
             file=words(path),
-            why="nothing in it tells that it is what was built",
+            why="nothing in it proves that it comes from the build",
             remedy="name the lock with --lock, or unpack an archive and verify what is in it",
         )
     judge = _archive if path.name.endswith(ARCHIVE) else _attestation
@@ -187,8 +189,13 @@ def _digest(lock: Lock) -> str:
 def _archived(path: Path, named: str) -> Iterator[Finding]:
     """Check the archive beside an attestation that names it."""
     if not path.is_file():
-        remedy = "verify both where they are together"
-        yield _finding(path.name, "not checkable", "is named, and is not beside it", remedy)
+        remedy = "verify both in the same folder"
+        yield _finding(
+            path.name,
+            "not checkable",
+            "the attestation names it, but it is not beside the attestation",
+            remedy,
+        )
     elif digest.of_file(path, "sha256").hex != named:
         yield _finding(path.name, "fail", "is not the archive that the attestation names", _CHANGED)
     else:
@@ -204,8 +211,8 @@ def _differences(
 ) -> Iterator[tuple[str, str]]:
     for name in sorted({*subjects, *expected}):
         if name not in expected:
-            yield name, "is not of the release"
+            yield name, "is not part of the release"
         elif name not in subjects:
-            yield name, "is left out"
+            yield name, "is missing"
         elif subjects[name] != expected[name].sha256:
             yield name, "has another SHA-256"

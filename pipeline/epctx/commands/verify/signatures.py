@@ -24,7 +24,7 @@ _CHANGED: Final = "do not ship it, and do not run it: get it again from whoever 
 _UNSIGNED: Final = (
     "name the folder that was signed, the one with model.sig in it; or sign it: `epctx sign`"
 )
-_NOBODY: Final = "name whose signatures count with --trusted-key or --trusted-ca"
+_NOBODY: Final = "name the trusted signers with --trusted-key or --trusted-ca"
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -62,21 +62,21 @@ def judge(
     """
     signed = {place.resolve(): words(place) for path in named for place in _signed(path)}
     places = {path: path.parent.resolve() / path.name for path in rest}
-    own = {place / SIGNATURE for place in signed}
-    kept = [path for path, place in places.items() if place not in own]
+    signatures = {place / SIGNATURE for place in signed}
+    entries = [path for path, place in places.items() if place not in signatures]
     if trusted is None:
-        reports = [_report(label, [_unknown()]) for label in signed.values()]
-        return Judged(reports=tuple(reports), refused=frozenset(), rest=tuple(kept))
-    found = {place: _report(label, _check(place, trusted)) for place, label in signed.items()}
+        reports = [_report(label, [_no_key_trusted()]) for label in signed.values()]
+        return Judged(reports=tuple(reports), refused=frozenset(), rest=tuple(entries))
+    judged = {place: _report(label, _check(place, trusted)) for place, label in signed.items()}
     for folder, label in folders.items():
         if not any(_covers(place, folder) for place in signed):
-            found[folder] = _report(label, [_missing(".")])
-    refused = {p for p, r in found.items() if any(f.outcome == "fail" for f in r.findings)}
-    unsigned = [each for each in kept if not any(_covers(p, places[each]) for p in signed)]
+            judged[folder] = _report(label, [_unsigned(".")])
+    refused = {p for p, r in judged.items() if any(f.outcome == "fail" for f in r.findings)}
+    unsigned = [each for each in entries if not any(_covers(p, places[each]) for p in signed)]
     return Judged(
-        reports=(*found.values(), *reported(unsigned, _missing)),
+        reports=(*judged.values(), *reported(unsigned, _unsigned)),
         refused=frozenset(refused.union(places[each] for each in unsigned)),
-        rest=tuple(each for each in kept if each not in unsigned),
+        rest=tuple(each for each in entries if each not in unsigned),
     )
 
 
@@ -116,13 +116,13 @@ def _has(folder: Path) -> bool:
     return os.path.lexists(folder / SIGNATURE)
 
 
-def _unknown() -> Finding:
-    message = "whose it is was not asked for: no key is trusted"
+def _no_key_trusted() -> Finding:
+    message = "its signer is not checked: no key is trusted"
     return _finding("signer", SIGNATURE, "not checkable", message, _NOBODY)
 
 
-def _missing(subject: str) -> Finding:
-    message = f"is not signed: no {SIGNATURE} is of it"
+def _unsigned(subject: str) -> Finding:
+    message = f"is not signed: no {SIGNATURE} covers it"
     return _finding("signed", subject, "fail", message, _UNSIGNED)
 
 
@@ -134,7 +134,7 @@ def _check(folder: Path, trusted: Trusted) -> Iterator[Finding]:
         if len(content) > most.value:
             raise Refused(f"is larger than {most}")
         signer, files = oms.verify(content, trusted)
-        found = oms.folder_digests(folder)
+        digests = oms.folder_digests(folder)
     except Refused as error:
         yield _finding("signer", SIGNATURE, "fail", str(error), _CHANGED)
         return
@@ -143,8 +143,8 @@ def _check(folder: Path, trusted: Trusted) -> Iterator[Finding]:
         yield _finding("signer", SIGNATURE, "fail", message, _CHANGED)
         return
     yield _finding("signer", SIGNATURE, "pass", f"is by {signer}")
-    differing = dict(oms.differences(files, found))
+    differing = dict(oms.differences(files, digests))
     for name, what in differing.items():
         yield _finding("signed", name, "fail", what, _CHANGED)
     if not differing:
-        yield _finding("signed", ".", "pass", f"all {len(files)} files are those that were signed")
+        yield _finding("signed", ".", "pass", f"all {len(files)} files are as they were signed")

@@ -122,7 +122,7 @@ def test_of_a_model_that_crashes_the_known_faults_are_tried(
     found, _ = bisect(damaged)
     assert found.ended == "crashed" and not found.readings
     assert found.cause is not None and found.cause.kind == "known EP fault"
-    assert found.cause.why == "it is known. As it is: the worker process crashed"
+    assert found.cause.why == "it is known. Without a change: the worker process crashed"
     assert found.repair is not None and found.repair.what.count("product") == 10
 
 
@@ -165,7 +165,7 @@ def test_the_one_node_that_does_not_compile_is_found_and_kept_off(
     found, told = bisect(damaged)
     assert found.ended == "crashed" and found.cause is not None and found.repair is not None
     assert found.cause.kind == "compile failure"
-    assert found.cause.why == "QNN crashed; it does not without 'small6' (Tanh)"
+    assert found.cause.why == "QNN crashed; the build passes without 'small6' (Tanh)"
     assert found.repair.manifest == {
         "model_groups": {"g": {"partition": {"exclude": {"nodes": ["small6"]}}}}
     }

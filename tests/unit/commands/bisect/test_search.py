@@ -55,12 +55,12 @@ def found(model: list[Layer], wrong: set[str], at_once: int) -> tuple[int, int, 
     """The first wrong layer, how many rounds and how many values it took."""
     search = Search(model, at_once)
     last = f"v{max(int(each[1:]) for each in wrong)}"
-    search.known.update({last: False})
+    search.passed.update({last: False})
     rounds = read = 0
     while values := search.values():
         rounds, read = rounds + 1, read + len(values)
-        assert not set(values) & search.known.keys(), "what is known is not read again"
-        search.known.update({value: value not in wrong for value in values})
+        assert not set(values) & search.passed.keys(), "what is known is not read again"
+        search.passed.update({value: value not in wrong for value in values})
     assert search.wrong is not None
     return search.wrong.place, rounds, read
 
@@ -76,7 +76,7 @@ def test_of_a_chain_of_300_nodes_three_rounds_of_eight_tell(fault: int) -> None:
 def test_how_many_rounds_are_left_is_told() -> None:
     search = Search(chain(300), 8)
     assert search.rounds() == 0 and search.values() == ()
-    search.known.update({"v299": False})
+    search.passed.update({"v299": False})
     assert search.rounds() == 3 and len(search.suspects()) == 299
 
 
@@ -98,11 +98,11 @@ def test_of_any_graph_the_layer_is_wrong_and_all_that_it_uses_is_right(
 def test_a_right_value_behind_the_fault_hides_nothing() -> None:
     """A Relu may make a wrong value right: what was cleared by it is read in the end."""
     search = Search(layers([[], [0], [1], [1], [2, 3]]), 4)
-    search.known.update({"v4": False, "v2": True, "v3": False})
+    search.passed.update({"v4": False, "v2": True, "v3": False})
     assert search.values() == ("v1",), "node 2 is right, and yet 1, before both, may be wrong"
-    search.known["v1"] = False
+    search.passed["v1"] = False
     assert search.values() == ("v0",)
-    search.known["v0"] = True
+    search.passed["v0"] = True
     assert search.values() == () and search.wrong is search.layers[1]
 
 
@@ -110,9 +110,9 @@ def test_a_layer_of_two_values_is_right_if_both_are() -> None:
     model = chain(2)
     two = Layer(place=0, node=model[0].node, values=("v0", "w0"), parents=frozenset())
     search = Search([two, model[1]], 4)
-    search.known.update({"v1": False})
+    search.passed.update({"v1": False})
     assert search.values() == ("v0", "w0")
-    search.known.update({"v0": True, "w0": False})
+    search.passed.update({"v0": True, "w0": False})
     assert search.wrong is two and search.values() == ()
 
 
@@ -218,7 +218,7 @@ def test_weights_are_written_once(tmp_path: Path) -> None:
 def trials(damaged: Path, tmp_path: Path) -> Trials:
     folder = tmp_path / "trials"
     folder.mkdir()
-    return Trials(known=plan.read(damaged).manifest, target="default", folder=folder)
+    return Trials(manifest=plan.read(damaged).manifest, target="default", folder=folder)
 
 
 @pytest.fixture

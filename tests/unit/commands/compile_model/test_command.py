@@ -122,7 +122,7 @@ class TestWhereFilesGo:
 
     @pytest.mark.parametrize("name", ["model", "model.bin"])
     def test_an_output_is_an_onnx_file(self, source: Path, name: str) -> None:
-        with pytest.raises(UsageError, match=r"is no \.onnx file"):
+        with pytest.raises(UsageError, match=r"is not an \.onnx file"):
             compile_(source, output=source.parent / name)
 
     def test_a_failure_leaves_no_file(self, source: Path) -> None:
@@ -233,7 +233,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("arguments", "error", "message"),
         [
-            ({"providers": None}, UsageError, "no execution provider is named"),
+            ({"providers": None}, UsageError, "no execution provider is given"),
             ({"providers": ["CPUExecutionProvider"]}, UsageError, "no execution provider"),
             ({"providers": ["Acme"]}, ProviderUnavailable, "Acme"),
             ({"providers": [(REFERENCE, {"sorce": "x"})]}, ManifestError, "source"),

@@ -44,7 +44,7 @@ def test_what_only_one_side_tells_names_the_side(
         (tmp_path / "made/edge/eye" / name).touch()
     monkeypatch.chdir(tmp_path)
     text = page_of(Path("m.build.json"), Path("i/m.build.json"))
-    assert "nodes and attributes: the files of the new build are not here" in text
+    assert "nodes and attributes: the files of the new build are missing" in text
 
 
 def test_two_builds_of_which_nothing_differs_say_so(tmp_path: Path) -> None:

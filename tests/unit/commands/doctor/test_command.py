@@ -90,11 +90,11 @@ def test_a_crash_is_told_and_harms_no_other(acme: Path, monkeypatch: pytest.Monk
         "Broken": "broken",
     }
     failure = found["Crashes"]["failure"]
-    assert "crashed the process that asked it" in failure["what"]
+    assert "crashed the process that probed it" in failure["what"]
     if os.name != "nt":
         assert "SIGABRT" in failure["what"]
     assert "SDK: assertion" in failure["why"]
-    assert "error[E0500]: Crashes: crashed the process that asked it" in result.stderr
+    assert "error[E0500]: Crashes: crashed the process that probed it" in result.stderr
     assert "RuntimeError: boom" in result.stderr
     assert "Traceback" not in result.stderr
 

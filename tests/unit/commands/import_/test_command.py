@@ -196,7 +196,7 @@ def test_the_manifest_builds(folder: Path) -> None:
 )
 def test_what_is_no_json_of_a_plugin(content: bytes) -> None:
     Path("ep.json").write_bytes(content)
-    with pytest.raises(EpctxError, match="is no plugin's JSON file"):
+    with pytest.raises(EpctxError, match="is not a plugin's JSON file"):
         api.import_ep_weight_sharing(f"-p ep.json {PAIR}")
 
 
@@ -253,15 +253,15 @@ def test_eps(name: str, provider: str) -> None:
         ("-o out a.onnx", "there is no flag -o"),
         ("--help", "there is no flag -help"),
         ("a.onnx -i", "option -i requires argument"),
-        ("-h", "-h asks for help"),
-        ("-e cuda a.onnx", "-e cuda is no EP of ep_weight_sharing_ctx_gen"),
-        ("-i soc_model a.onnx", "-i: 'soc_model' is no pair"),
-        ("-C '|1' a.onnx", "-C: '|1' is no pair"),
+        ("-h", "-h only prints help"),
+        ("-e cuda a.onnx", "-e cuda is not an EP of ep_weight_sharing_ctx_gen"),
+        ("-i soc_model a.onnx", "-i: 'soc_model' is not a pair"),
+        ("-C '|1' a.onnx", "-C: '|1' is not a pair"),
         ('-C "a|1 a|2" x.onnx', "-C: a is there twice"),
         ("a.onnx b.onnx", "'a.onnx b.onnx' are 2 words"),
         ("a.onnx, b.onnx", "'a.onnx, b.onnx' are 2 words"),
         ("a.onnx,,b.onnx", "'a.onnx,,b.onnx' has a comma too many"),
-        ("-i 'soc_model|60 a.onnx", "a quotation mark has no second one"),
+        ("-i 'soc_model|60 a.onnx", "a quotation mark is not closed"),
     ],
 )
 def test_what_the_tool_does_not_take(line: str, told: str) -> None:

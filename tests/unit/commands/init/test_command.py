@@ -204,7 +204,7 @@ def test_a_model_outside_is_refused_with_a_place_that_works(
     folder.mkdir()
     with pytest.raises(UsageError, match="outside") as caught:
         init.write([one], folder / "m.yaml")
-    assert "leave --out away" in caught.value.remedy
+    assert "remove --out" in caught.value.remedy
     monkeypatch.chdir(folder)
     written = init.write([one])
     assert written == one.parent / "epctx.yaml" and api.validate(written).violations == ()
@@ -370,5 +370,7 @@ def test_no_name_ends_a_comment(tmp_path: Path) -> None:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([helper.make_node("Relu", [x.name], ["y"])], "g", [x], [y])
     onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
-    written = [*command.quantize_lines([tmp_path / "m.onnx"], tmp_path / "m.yaml", QNN, asked=True)]
+    written = [
+        *command.quantize_lines([tmp_path / "m.onnx"], tmp_path / "m.yaml", QNN, requested=True)
+    ]
     assert not [line for line in written if "\n" in line]

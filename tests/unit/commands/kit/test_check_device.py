@@ -109,7 +109,7 @@ def test_values_that_numpy_does_not_know_are_told() -> None:
     ],
 )
 def test_a_kit_cannot_have_any_function_called(module: str, function: str) -> None:
-    with pytest.raises(Problem, match="which is no EP's"):
+    with pytest.raises(Problem, match="which is not a function of an EP"):
         path_from({"ep": "X", "module": module, "package": "x"}, function)
 
 

@@ -91,7 +91,7 @@ def test_a_kit_replaces_a_kit_and_nothing_else(project: Project, tmp_path: Path)
     assert [each.name for each in tmp_path.iterdir()] == ["k"]
     other = tmp_path / "mine"
     other.mkdir()
-    with pytest.raises(UsageError, match="is no kit"):
+    with pytest.raises(UsageError, match="is not a kit"):
         api.kit(source, out=other)
     assert list(other.iterdir()) == []
 

@@ -42,9 +42,9 @@ def test_what_leads_nowhere_or_out_is_refused(places: PackagePlaces, text: str, 
 @pytest.mark.needs("links")
 def test_no_link_is_followed(places: PackagePlaces) -> None:
     (places.root / "l").symlink_to(places.root / "v")
-    with pytest.raises(Unresolved, match="leads over a link"):
+    with pytest.raises(Unresolved, match="passes through a link"):
         places.anything("", "l/m.onnx")
-    with pytest.raises(Unresolved, match="leads over a link"):
+    with pytest.raises(Unresolved, match="passes through a link"):
         places.file("", "l/m.onnx")
 
 

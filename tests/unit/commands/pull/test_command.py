@@ -43,7 +43,7 @@ def test_what_is_said_of_a_package_is_held_to_its_digest(tmp_path: Path) -> None
         name = registries.reference(server.server_port, "some/model")
         api.push(folder, name, insecure=True)
         server.blobs[str(digest.of_bytes(b"sig", "sha256"))] = b"gis"
-        with pytest.raises(VerificationError, match="is not what its digest says"):
+        with pytest.raises(VerificationError, match="does not match its digest"):
             api.pull(name, tmp_path / "got", insecure=True)
     assert not (tmp_path / "got").exists()
 
@@ -54,7 +54,7 @@ def test_what_has_no_room_is_not_begun(tmp_path: Path, monkeypatch: pytest.Monke
         name = registries.reference(server.server_port, "some/model")
         api.push(folder, name, insecure=True)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
-        with pytest.raises(StorageError, match="are to come"):
+        with pytest.raises(StorageError, match="are needed"):
             api.pull(name, tmp_path / "got", insecure=True)
     assert not (tmp_path / "got").exists()
 
@@ -91,7 +91,7 @@ def test_names_that_windows_cannot_hold(
         if told is None:
             assert api.pull(name, tmp_path / "w", insecure=True).not_on_windows is None
             return
-        with pytest.raises(VerificationError, match="has cannot be on Windows: ") as refused:
+        with pytest.raises(VerificationError, match="has cannot be stored on Windows: ") as refused:
             api.pull(name, tmp_path / "w", insecure=True)
         assert refused.value.exit_code == 7 and told in str(refused.value)
     assert not (tmp_path / "w").exists()
@@ -120,7 +120,7 @@ def test_it_stays_when_the_rest_may_come_another_time(error: BaseException, tmp_
 @pytest.mark.parametrize(
     "error",
     [
-        Damaged("is not what its digest says"),
+        Damaged("does not match its digest"),
         StoreError("wants another password", lasting=True),
         StorageError("is full", remedy="free some space"),
     ],

@@ -22,7 +22,7 @@ def test_files_of_the_same_content_are_sent_once(tmp_path: Path) -> None:
         assert (report.files, report.state, report.attached) == (3, "pushed", ())
         held = [each for each in server.blobs.values() if b"diffIds" not in each]
         assert report.sent == report.size == sum(map(len, held))
-        with pytest.raises(VerificationError, match="is not what is to be pushed"):
+        with pytest.raises(VerificationError, match="does not match the package"):
             api.push(folder, f"{name}@sha256:{'0' * 64}", insecure=True)
 
 
@@ -36,9 +36,9 @@ def test_a_wrong_reference_is_told_before_anything(tmp_path: Path) -> None:
     [
         (lambda inner: (inner / "a.onnx").write_bytes(b"x"), "was changed"),
         (lambda inner: (inner / "a.onnx").unlink(), "is missing"),
-        (lambda inner: (inner / "more").write_bytes(b""), "is in no SHA256SUMS"),
-        (lambda inner: (inner / "model.sig").write_bytes(b""), "is in no SHA256SUMS"),
-        (lambda inner: (inner / "empty").mkdir(), "is no file of a package"),
+        (lambda inner: (inner / "more").write_bytes(b""), "is not listed in any SHA256SUMS"),
+        (lambda inner: (inner / "model.sig").write_bytes(b""), "is not listed in any SHA256SUMS"),
+        (lambda inner: (inner / "empty").mkdir(), "cannot be a file of a package"),
         (lambda inner: (inner / "SHA256SUMS").write_text("x"), "line 1 is not"),
     ],
 )
@@ -62,7 +62,7 @@ def test_an_attestation_is_of_the_artifact(tmp_path: Path) -> None:
     (folder.parent / "m.intoto.json").write_text(json.dumps(statement))
     (folder / "model.sig").write_bytes(b"sig")
     assert [each.name for each in push.attachments(folder, own)] == ["model.sig", "m.intoto.json"]
-    with pytest.raises(VerificationError, match="is of another package"):
+    with pytest.raises(VerificationError, match="does not name this package"):
         list(push.attachments(folder, blob_of(b"other").digest))
     for text in (b"", b"[]", b'{"subject": [7]}', b'{"subject": 7}'):
         assert not push.names(text, own)

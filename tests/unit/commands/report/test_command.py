@@ -22,10 +22,13 @@ from tests.kit.reports import chain, file, report
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"", "is no build report of this version of epctx"),
-        (b"\xff\xfe", "is no build report of this version of epctx"),
-        (b'{"folders": []}', "is no build report of this version of epctx"),
-        (codec.encode(replace(report(), schema_version=2)), "has version 2, this epctx reads 1"),
+        (b"", "is not a build report of this version of epctx"),
+        (b"\xff\xfe", "is not a build report of this version of epctx"),
+        (b'{"folders": []}', "is not a build report of this version of epctx"),
+        (
+            codec.encode(replace(report(), schema_version=2)),
+            "has version 2, but this epctx reads 1",
+        ),
     ],
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, what: str) -> None:
@@ -142,14 +145,14 @@ UNSOUND = {
         released(attestation="/etc/hostname"),
         "the name of a file of its release has the character",
     ),
-    "a build of less than no time": (replace(report(), seconds=-0.1), "are no time that a build"),
-    "a build of ages": (replace(report(), seconds=1e308), "are no time that a build"),
-    "a stage of all time": (stage(-1e308, 1e308), "a stage begins or ends at no time"),
-    "a stage before the build": (stage(-0.1, 1), "a stage begins or ends at no time"),
-    "a stage that ends first": (stage(2, 1), "a stage begins or ends at no time"),
-    "a stage of ages": (stage(0, 1e9), "a stage begins or ends at no time"),
-    "a deep manifest": (nested(65), "what its manifest says is nested deeper than 64 levels"),
-    "a manifest without an end": (nested(400), "what its manifest says is nested deeper"),
+    "a build of less than no time": (replace(report(), seconds=-0.1), "not a plausible build time"),
+    "a build of ages": (replace(report(), seconds=1e308), "are not a plausible build time"),
+    "a stage of all time": (stage(-1e308, 1e308), "a stage has no plausible start or end"),
+    "a stage before the build": (stage(-0.1, 1), "a stage has no plausible start or end"),
+    "a stage that ends first": (stage(2, 1), "a stage has no plausible start or end"),
+    "a stage of ages": (stage(0, 1e9), "a stage has no plausible start or end"),
+    "a deep manifest": (nested(65), "its manifest is nested deeper than 64 levels"),
+    "a manifest without an end": (nested(400), "its manifest is nested deeper"),
     "a histogram of two": (histogram(1, 2), "a histogram has 2 counts"),
     "fewer than no elements": (histogram(*[0] * 10, -1), "a histogram has 11 counts"),
     "no nodes, in a partition": (model(nodes=0), "more nodes than it has"),
@@ -157,7 +160,7 @@ UNSOUND = {
     "no partitions": (model(partitions=()), "a node of its outline is in no partition"),
     "lists of several lengths": (
         outline(lambda o: {"names": o.names[:-1]}),
-        "its outline are of several lengths",
+        "its outline have different lengths",
     ),
     "no operator": (outline(lambda o: {"op_types": ()}), "a node of its outline has no operator"),
     "an operator of none": (
@@ -170,7 +173,7 @@ UNSOUND = {
     ),
     "a node that needs itself": (
         outline(lambda o: {"predecessors": ((0,), *o.predecessors[1:])}),
-        "no topological order",
+        "not in topological order",
     ),
 }
 

@@ -160,7 +160,7 @@ def test_another_serialization_is_metadata(folders: tuple[Path, Path]) -> None:
     state, told = differing(folders)["g/m_ctx.onnx"]
     assert state == "metadata differs"
     assert told is not None
-    assert told.startswith("the same model, otherwise serialized: byte ")
+    assert told.startswith("the same model, serialized differently: byte ")
 
 
 def test_a_broken_model_is_bytes(folders: tuple[Path, Path]) -> None:

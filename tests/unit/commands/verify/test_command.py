@@ -120,7 +120,7 @@ def test_it_is_pulled_for_as_long_as_it_is_looked_at(tmp_path: Path) -> None:
             assert [each.outcome for each in report.findings] == ["pass"]
             assert own in report.findings[0].message
             inner = FolderReport(folder=f"{place.as_posix()}/m", findings=())
-            told = found.told(VerifyReport(folders=(inner,), strict=False))
+            told = found.with_references(VerifyReport(folders=(inner,), strict=False))
             assert told.folders[0].folder == f"{name}/m"
             lies = replace(found, attestations={name: {"m.intoto.json": b"{}"}})
             assert [f.outcome for f in lies.findings(None, "")[0].findings] == ["pass", "fail"]

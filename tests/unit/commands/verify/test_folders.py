@@ -92,10 +92,10 @@ def test_a_folder_of_no_group_or_of_several(tmp_path: Path) -> None:
     requests = find([root])
     with pytest.raises(UsageError) as caught:
         group_folders.match(requests, manifest("one", "two"), [root])
-    assert "is of several groups of the manifest demo.yaml: one/g, two/g" in str(caught.value)
+    assert "matches several groups of the manifest demo.yaml: one/g, two/g" in str(caught.value)
     with pytest.raises(UsageError) as caught:
         group_folders.match(requests, manifest("one", groups=("other",)), [root])
-    assert "is of no group of the manifest demo.yaml" in str(caught.value)
+    assert "matches no group of the manifest demo.yaml" in str(caught.value)
     assert "one/other" in str(caught.value)
 
 
@@ -123,5 +123,5 @@ def lock_of(root: Path, *keys: str) -> Lock:
 def test_a_folder_that_the_lock_does_not_have(tmp_path: Path) -> None:
     root = built(tmp_path, "demo/one/g", "elsewhere/h")
     lock = lock_of(root, "one/g")
-    with pytest.raises(UsageError, match="is of no group of the lock x"):
+    with pytest.raises(UsageError, match="matches no group of the lock x"):
         group_folders.match_lock(find([root / "elsewhere"]), lock, [root], where="x")

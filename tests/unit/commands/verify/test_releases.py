@@ -216,7 +216,7 @@ def test_files_of_a_release_in_a_folder_that_is_named_are_looked_at(
 
 
 def test_without_a_lock_there_is_nothing_to_hold_them_to(dist: Path, lock: Lock) -> None:
-    with pytest.raises(UsageError, match="is held to a lock alone"):
+    with pytest.raises(UsageError, match="can only be compared with a lock"):
         api.verify(dist / "m.tar")
     with pytest.raises(UsageError, match="does not exist"):
         releases.check(dist / "n.tar", lock, "the lock")

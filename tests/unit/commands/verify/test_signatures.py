@@ -70,7 +70,7 @@ def test_where_nobody_is_trusted_a_signature_is_not_checkable(
 def test_what_is_not_signed_fails_and_is_not_looked_at(tmp_path: Path, trusted: Trusted) -> None:
     folder, other = signed(tmp_path / "f"), write(tmp_path / "o")
     judged = signatures.judge([tmp_path], labels(folder / "g", other / "g"), [], trusted)
-    assert told(judged) == [(".", "is not signed: no model.sig is of it")]
+    assert told(judged) == [(".", "is not signed: no model.sig covers it")]
     assert judged.admits(folder / "g") and not judged.admits(other / "g")
 
 
@@ -79,7 +79,7 @@ def test_a_signature_does_not_cover_what_it_leaves_out(tmp_path: Path, trusted: 
     folder = signed(tmp_path / "f")
     write(folder / ".git")
     judged = signatures.judge([folder], labels(folder / "g", folder / ".git" / "g"), [], trusted)
-    assert told(judged) == [(".", "is not signed: no model.sig is of it")]
+    assert told(judged) == [(".", "is not signed: no model.sig covers it")]
     assert judged.admits(folder / "g") and not judged.admits(folder / ".git" / "g")
 
 
