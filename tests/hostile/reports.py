@@ -46,17 +46,17 @@ instead(
     "a link to /dev/zero", lambda p: p.symlink_to("/dev/zero"), "is no regular file", posix=True
 )
 instead("a sparse file of 1 TiB", lambda p: _sparse(p), "is larger than 512 MiB", posix=True)
-instead("empty", Path.touch, "is no build report")
-instead("not UTF-8", lambda p: p.write_bytes(b"\xff\xfe"), "is no build report")
+instead("empty", Path.touch, "is not a build report")
+instead("not UTF-8", lambda p: p.write_bytes(b"\xff\xfe"), "is not a build report")
 instead(
     "nested 100,000 deep",
     lambda p: p.write_bytes(b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
-    "is no build report",
+    "is not a build report",
 )
 instead(
     "a number of 10,000 digits",
     lambda p: p.write_bytes(b'{"schema_version": ' + b"9" * 10_000 + b"}"),
-    "is no build report",
+    "is not a build report",
 )
 changed("its name a path", lambda d: d.update(name="../../outside/x"), "the name has the character")
 changed("its name of 5000 characters", lambda d: d.update(name="m" * 5000), "the name is longer")

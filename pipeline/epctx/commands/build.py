@@ -26,7 +26,7 @@ from epctx.worker.pool import Pool
 
 
 class On(Struct, frozen=True, kw_only=True):
-    """Machines for a build; `url` is `dask://HOST:PORT`, or `dask://local?workers=N` for here."""
+    """Machines for a build; `url` is `dask://HOST:PORT` or, on this host, `dask://local?workers=N`."""
 
     url: str
     tls: Tls
@@ -58,7 +58,7 @@ def run(
     refuse: Callable[[Plan], None] = lambda planned: None,
     on: On | None = None,
 ) -> Done:
-    """Build what `manifest` declares; `api.build` describes the other arguments.
+    """Build the groups of `manifest`; `api.build` describes the other arguments.
 
     Args:
         cached: read results from the cache, and store new results there.
@@ -93,7 +93,7 @@ def _machines(on: On | None, manifest: Path) -> Iterator[Machines]:
 
 
 def _decides(manifest: Path) -> Callable[[ProviderRecord], bool]:
-    """Tell whether the manifest's lock has an EP; True if there is no lock."""
+    """Return a test whether the manifest's lock has an EP; it is False without a readable lock."""
     try:
         lock = lockfile.read(lockfile.place(manifest))
     except (EpctxError, OSError):

@@ -27,7 +27,7 @@ def _ignore(words: str) -> None:
 
 
 def cache_info(*, notify: Notify = _ignore) -> Info:
-    """Say where the cache is and how much is in it."""
+    """Show the location and the size of the cache."""
     return maintenance.info(_open(notify))
 
 
@@ -40,23 +40,26 @@ def cache_gc(
     remote: bool = False,
     notify: Notify = _ignore,
 ) -> Collected | Removed:
-    """Remove what is not needed.
+    """Remove entries of the cache that are not needed.
 
-    With lock files and no limit, all that they do not reach goes; with a limit, what is beyond it
-    and not reached. Without either, only leftovers and what nothing refers to. Waits for builds.
-    Of a shared cache an age counts from when something was put there.
+    With lock files and no limit, remove every entry that the lock files do not reach. With a limit,
+    remove the entries that exceed it and that no lock file reaches. With neither, remove only
+    leftovers and unreferenced files. Waits for running builds. In a shared cache, the age of an
+    entry counts from its upload.
 
     Args:
-        locks: keep whatever these lock files reach.
-        max_size: of the rest, keep at most this much, in bytes; 10GB or 500MiB on the command line.
-        older_than: of the rest, remove what was not used for this long, in seconds; 30d or 12h on
+        locks: keep all entries that these lock files reach.
+        max_size: largest total size of the other entries, in bytes; 10GB or 500MiB on the command
+            line.
+        older_than: remove other entries that were not used for this long, in seconds; 30d or 12h on
             the command line.
-        dry_run: only say what would go.
-        remote: collect in the shared cache, EPCTX_REMOTE_CACHE.
-        notify: hears of waiting, and of what the cache sets aside.
+        dry_run: only report what would be removed.
+        remote: remove entries of the shared cache, EPCTX_REMOTE_CACHE.
+        notify: receives a message when the command waits, and when the cache sets a file aside.
 
     Raises:
-        UsageError: the cache is read-only, or there is no shared one; or that has no sizes.
+        UsageError: the cache is read-only, there is no shared cache, or a size limit was given for
+            the shared cache.
         LockError: a lock cannot be read.
         StorageError: the cache cannot be changed.
     """
@@ -67,7 +70,7 @@ def cache_gc(
         tier = _remote(cache)
         if max_size is not None:
             raise UsageError(
-                "a shared cache is not collected by size: nobody knows what was used last",
+                "a shared cache cannot be limited by size: it does not record the last use",
                 where="--max-size",
                 remedy="use --older-than",
                 code=Code.COMMAND_LINE,
@@ -83,7 +86,7 @@ def cache_gc(
 
 
 def cache_verify(*, notify: Notify = _ignore) -> Checked:
-    """Read the whole cache; set aside what is corrupt."""
+    """Read the whole cache, and set corrupt files aside."""
     return maintenance.check(_open(notify))
 
 
@@ -92,33 +95,34 @@ def cache_keygen(
     *,
     name: Annotated[str | None, Option(metavar="NAME")] = None,
 ) -> tuple[Path, str]:
-    """Write a key that signs what is built, and KEY.pem.pub, which others trust.
+    """Write a private key that signs cache entries, and its public key, KEY.pem.pub.
 
-    EPCTX_CACHE_SIGNING_KEY names the first, EPCTX_CACHE_TRUST the second.
+    Name the private key in EPCTX_CACHE_SIGNING_KEY where entries are built, and the public key in
+    EPCTX_CACHE_TRUST where they are used.
 
     Args:
-        key: the new private key.
-        name: the key's name, with a number at the end: ci-1.
+        key: file for the new private key.
+        name: name of the key, with a number at the end, such as ci-1.
 
     Returns:
         The file of the public key, and its only line.
 
     Raises:
-        UsageError: a file is there already, or `cryptography` is not installed.
+        UsageError: a file already exists, or `cryptography` is not installed.
     """
     return signing.keygen(Path(key), name)
 
 
 def cache_push(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
-    """Sign what is in the cache, and put it into the shared one: EPCTX_REMOTE_CACHE.
+    """Sign the entries of the cache, and upload them to the shared cache, EPCTX_REMOTE_CACHE.
 
     Args:
-        locks: push what these lock files reach; everything if omitted.
-        notify: hears of what the cache sets aside.
+        locks: push only the entries that these lock files reach; all entries if omitted.
+        notify: receives a message when the cache sets a file aside.
 
     Raises:
         UsageError: there is no shared cache, or no signing key.
-        StorageError: the shared cache refuses.
+        StorageError: the shared cache refuses an upload.
     """
     cache = _open(notify)
     remote = _remote(cache)
@@ -133,15 +137,15 @@ def cache_push(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
 
 
 def cache_pull(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
-    """Get what the shared cache has, EPCTX_REMOTE_CACHE, into this one; each file is checked.
+    """Download entries of the shared cache, EPCTX_REMOTE_CACHE, and check each file.
 
     Args:
-        locks: pull what these lock files reach; everything if omitted.
-        notify: hears of what is refused.
+        locks: pull only the entries that these lock files reach; all entries if omitted.
+        notify: receives a message when an entry is refused.
 
     Raises:
-        UsageError: there is no shared cache, nobody is trusted, or the cache is read-only.
-        StorageError: the shared cache or the disk refuses.
+        UsageError: there is no shared cache, no signer is trusted, or the cache is read-only.
+        StorageError: the shared cache cannot be read, or the disk cannot be written.
     """
     cache = _open(notify)
     remote = _remote(cache)
@@ -149,19 +153,19 @@ def cache_pull(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
         raise UsageError("the cache is read-only", remedy="unset EPCTX_CACHE_READONLY to pull")
     if not cache.trusts:
         raise UsageError(
-            "nothing can be pulled, since nobody is trusted",
-            remedy="name the public keys of those who sign in EPCTX_CACHE_TRUST",
+            "nothing can be pulled, because no signer is trusted",
+            remedy="name the public keys of the trusted signers in EPCTX_CACHE_TRUST",
             code=Code.ENVIRONMENT,
         )
     return shared.pull(cache, remote, _names(locks))
 
 
 def cache_ls(*, remote: bool = False, notify: Notify = _ignore) -> list[Listed]:
-    """List the actions of the cache: what made what, who signed it.
+    """List the actions in the cache, and who signed them.
 
     Args:
         remote: list the shared cache, EPCTX_REMOTE_CACHE.
-        notify: hears of what the cache sets aside.
+        notify: receives a message when the cache sets a file aside.
     """
     cache = _open(notify)
     return shared.ls_remote(_remote(cache).store) if remote else shared.ls(cache)

@@ -1,4 +1,4 @@
-"""Environment variables that concern every command: checked before a command begins."""
+"""Environment variables of all commands, checked before a command starts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _PREFIX: Final = "EPCTX_"
 _HIDE: Final = "EPCTX_HIDE_DEVICES"
 _MEANINGS: Final = {
     "EPCTX_CACHE_DIR": ("the platform's folder for caches", "the folder of the cache"),
-    "EPCTX_CACHE_READONLY": ("no", "use the cache, and change nothing in it"),
-    "EPCTX_CACHE_SHARED": ("no", "use a cache that others can write to, who are trusted"),
+    "EPCTX_CACHE_READONLY": ("no", "use the cache, but do not change it"),
+    "EPCTX_CACHE_SHARED": ("no", "use a cache that other, trusted users can write to"),
     "EPCTX_CACHE_SIGNING_KEY": (
         "nothing is signed",
-        "a file of a private key, or a JSON list of a command that prints it",
+        "file of a private key, or a command that prints the key, as a JSON list",
     ),
     "EPCTX_REMOTE_CACHE_TOKEN": (
-        "what ~/.netrc has for the host",
-        "what a shared cache at https:// is sent, as a bearer's token",
+        "the entry of the host in ~/.netrc",
+        "bearer token for a shared cache at https://",
     ),
-    _HIDE: ("none", "names of EPs, with commas between: as if the host had no device of them"),
+    _HIDE: ("none", "names of EPs, separated by commas, whose devices are hidden"),
 }
 """Default and meaning of each variable."""
 _INTERNAL: Final = frozenset({"EPCTX_WORKER_PLACE"})
@@ -59,7 +59,7 @@ def variables(
         options: default and meaning of the variables that can replace command-line options.
     """
     meanings = dict(sorted({**_MEANINGS, **options}.items())) | {
-        each.variable: (str(each.default), f"the most that is taken, in {each.unit}: {each.of}")
+        each.variable: (str(each.default), f"largest accepted value, in {each.unit}: {each.of}")
         for each in limits.ALL
     }
     return [

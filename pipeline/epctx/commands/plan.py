@@ -231,8 +231,9 @@ def _lock(manifest: Path) -> Lock | None:
 class GroupPreview(Struct, frozen=True, kw_only=True):
     """Partitions of a group's models, as its EPs answer before a compile.
 
-    EPs of onnxruntime decide inside the partition that they are given (real-eps.md section 4). QNN
-    and OpenVINO are asked which nodes they would leave; the build report has the nodes they left.
+    ONNX Runtime's EPs choose nodes within the partition that they are given (real-eps.md section
+    4). The preview asks QNN and OpenVINO which nodes they would leave. The build report has the
+    nodes that they left.
 
     Attributes:
         silent: aliases of EPs that cannot be asked; their partitions are the nodes offered to them.

@@ -1,6 +1,6 @@
-"""`epctx run`: in a process of its own, since an EP can crash on a damaged context.
+"""`epctx run`: run a model in a separate process, because an EP can crash on a damaged context.
 
-QNN ends the process with SIGSEGV or SIGABRT for some (real-eps.md section 5).
+QNN ends the process with SIGSEGV or SIGABRT on some contexts (real-eps.md section 5).
 """
 
 from __future__ import annotations
@@ -44,30 +44,32 @@ def run(
     save: Annotated[AnyPath | None, Option(metavar="FILE"), Written()] = None,
     warnings: bool = False,
 ) -> RunReport:
-    """Run a model on its execution providers, on inputs from files or generated ones.
+    """Run a model on its execution providers, on inputs from files or on generated inputs.
 
     Args:
         model: an EPContext model, or any ONNX model.
-        inputs: a .npz, .npy or .pb file of inputs; may be repeated. Generated if omitted.
+        inputs: a .npz, .npy or .pb file of inputs; may be repeated. If omitted, inputs are
+            generated.
         providers: EPs with their options, as in `runtime.InferenceSession`.
         seed: seed of generated inputs.
-        count: input sets to generate.
+        count: number of input sets to generate.
         ranges: range of an input's generated values, both ends included; may be repeated.
         dimensions: size of an open dimension of generated inputs, by its name or INPUT[AXIS]; may
             be repeated.
-        repeat: runs of each input set; the median time is reported.
-        save: a .npz file for the outputs; of several input sets one each, `<stem>-<number>.npz`.
-        warnings: onnxruntime and the EPs write their warnings to stderr, not only errors.
+        repeat: number of runs of each input set; the median time is reported.
+        save: a .npz file for the outputs; several input sets get one file each,
+            `<stem>-<number>.npz`.
+        warnings: let onnxruntime and the EPs write their warnings to stderr, not only errors.
 
     Raises:
-        UsageError: inputs that do not fit the model, or fail in it; an EP that was named takes no
-            node, beside others that do, or runs compiled models only.
-        ModelError: the model, or a file of inputs, is missing or broken.
-        InvalidGraph: its contexts cannot be loaded.
-        ProviderUnavailable: an EP that was named is not installed, or has no device here.
-        ManifestError: an option that an EP does not have, or a value that it does not take.
-        CompileError: the EPs that were named take no node of the model, or fail on it.
-        VerificationError: an EP crashed on it.
+        UsageError: the inputs do not fit the model, or it fails on them; one of several named EPs
+            takes no node; or a named EP only runs compiled models.
+        ModelError: the model or a file of inputs is missing or broken.
+        InvalidGraph: the contexts of the model cannot be loaded.
+        ProviderUnavailable: a named EP is not installed, or has no device here.
+        ManifestError: an EP does not have an option, or does not accept its value.
+        CompileError: the named EPs take no node of the model, or fail on it.
+        VerificationError: an EP crashed on the model.
         StorageError: the outputs cannot be saved.
     """
     require_list("inputs", inputs)
@@ -97,7 +99,10 @@ def run(
 
 
 def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
-    """The worker has the caller's folder and environment, as a device's libraries may need them."""
+    """Run the job in a worker with the caller's folder and environment.
+
+    The libraries of a device may need both.
+    """
     pool = Pool(work=scratch / "work", logs=own_logs(), variables=os.environ)
     told: CompileError | None = None
     try:

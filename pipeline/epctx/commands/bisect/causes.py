@@ -147,7 +147,7 @@ class Inquiry:
         return group if self.target == DEFAULT_TARGET else {"targets": {self.target: group}}
 
     def _region(self, kind: Kind) -> list[ir.Node]:
-        """The node, and all nodes connected to it by values beyond float16's range."""
+        """Return the node and all nodes connected to it by values beyond float16's range."""
         region: dict[ir.Node, None] = {}
         pending = [self.node]
         while pending:

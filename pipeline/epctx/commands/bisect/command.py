@@ -36,7 +36,11 @@ from epctx.verification.findings import OutputNumbers
 
 
 def write_result(bisection: Bisection, folder: Path) -> Path:
-    """Write the result and its page into the folder, and return the page. Raises StorageError."""
+    """Write the result and its page into the folder, and return the page's path.
+
+    Raises:
+        StorageError: the files cannot be written.
+    """
     page = folder / f"{bisection.name}.{bisection.group}.{bisection.model}.bisect.html"
     losses = [
         TensorLoss(name=each.value, op_type=each.op_type, sqnr=each.comparison.sqnr)

@@ -23,7 +23,7 @@ Kind = Literal[
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """Compare a value of the compiled model with the source's; `place`: index of its node."""
+    """Comparison of a value with the source model's; `place` is the index of its node."""
 
     place: int
     node: str

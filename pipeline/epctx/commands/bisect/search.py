@@ -47,7 +47,7 @@ class Layer(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         place: index in the sequence of all layers, which is a topological order.
         values: names of its readable outputs.
-        parents: places of the layers that feed it, directly or through nodes that are no layers.
+        parents: places of the layers that feed it, directly or through nodes that are not layers.
     """
 
     place: int
@@ -124,7 +124,7 @@ class Search:
     Attributes:
         layers: layers of the model, in topological order.
         at_once: number of layers read in one build.
-        passed: values that were read; True for a right value.
+        passed: values that were read, by name; True if the value is right.
     """
 
     layers: Sequence[Layer]
@@ -243,7 +243,7 @@ class Trials:
     """Successive builds; only their numbers are kept.
 
     Attributes:
-        manifest: the user's manifest; its calibrated ranges are used here, too.
+        manifest: the user's manifest; trials use its calibrated ranges.
         deadline: `time.monotonic` time after which only a first build may still start; None for no
             limit.
         count: number of builds so far.

@@ -88,17 +88,17 @@ def compile_model(
 ) -> Path:
     """Compile a model to an EPContext model and its context binary. No numbers are compared.
 
-    ONNX Runtime's session options for EPContext models say how:
+    ONNX Runtime's session options for EPContext models apply:
 
-    - `ep.context_file_path`: where the model goes; default `<source>_ctx.onnx` beside the source;
-      required for a model from bytes. `output` says the same.
+    - `ep.context_file_path`: path of the EPContext model, as `output`; default
+      `<source>_ctx.onnx` beside the source; required for a model from bytes.
     - `ep.context_embed_mode`, `ep.context_node_name_prefix`,
       `ep.context_model_external_initializers_file_name`.
-    - `ep.share_ep_contexts`: calls in one process share a context; the one that has
-      `ep.stop_share_ep_contexts` too is the last and writes the binary, which is named for the
-      first. EPs that need a fresh process compile all of them then, and write all files then.
-    - `session.model_external_initializers_file_folder_path`: the external data of a model from
-      bytes; default the current folder.
+    - `ep.share_ep_contexts`: calls in one process share a context. The last call also sets
+      `ep.stop_share_ep_contexts`; it writes the binary, which is named after the first model. For
+      EPs that need a fresh process, the last call compiles all models and writes all files.
+    - `session.model_external_initializers_file_folder_path`: folder of the external data of a model
+      from bytes; default the current folder.
 
     Other entries of a mapping go to the EPs. The context binary, `<name>_<ep>.bin`, is beside the
     model; `<name>` is the model's file name without `_ctx.onnx`. Existing files are replaced.
@@ -115,17 +115,17 @@ def compile_model(
         partition: an `epctx.manifest.PartitionSettings`; default: nothing is kept off the EPs.
 
     Returns:
-        The path of the EPContext model. In a sharing group that is not finished yet its context
-        binary is still to come.
+        The path of the EPContext model. The context binary of a sharing group does not exist before
+        the last call.
 
     Raises:
-        UsageError: an argument of a wrong type, options that contradict each other, or an output
-            that would overwrite the source.
-        ManifestError: option names or values that an EP does not have.
-        ModelError: the source, or its external data, is missing or broken.
+        UsageError: an argument has a wrong type, options contradict each other, or the output would
+            overwrite the source.
+        ManifestError: an EP does not have an option, or does not accept its value.
+        ModelError: the source or its external data is missing or broken.
         ProviderUnavailable: an EP is not installed.
-        CompileError: an EP failed, or takes no node. A sharing group is given up, and what it has
-            written is removed.
+        CompileError: an EP failed, or takes no node. The sharing group ends, and its files are
+            removed.
         StorageError: the files cannot be written.
     """
     arguments = {"dimensions": dimensions, "shapes": shapes, "partition": partition}

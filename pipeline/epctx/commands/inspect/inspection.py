@@ -52,7 +52,7 @@ class ShippedFile(Struct, frozen=True, kw_only=True):
 
 
 class Weights(Struct, frozen=True, kw_only=True):
-    """Initializers left in a model: how many, their bytes inside it, and by external data file."""
+    """Initializers left in a model: count, bytes inside the model, bytes by external data file."""
 
     tensors: int
     inside: int

@@ -474,7 +474,7 @@ class Checking:
         x, y = x[finite], y[finite]
         y = np.where(np.abs(x - y) <= (limits.get("floor") or -1.0), x, y)
         if expected.dtype.kind == "f" and x.any() and not y.any():
-            return {"problem": "all its values are zero, and the expected ones are not"}
+            return {"problem": "it is zero throughout, and should not be"}
         error, scale = (float(np.abs(a).max(initial=0)) for a in (x - y, x))
         p, q = x / (scale or 1), y / (float(np.abs(y).max(initial=0)) or 1)
         norms = np.linalg.norm(p) * np.linalg.norm(q)

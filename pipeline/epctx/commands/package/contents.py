@@ -405,7 +405,7 @@ def package_settings(lock: Lock, *, where: str) -> LockedPackage:
 
 
 def needed(lock: Lock, package: LockedPackage) -> Iterator[tuple[str, LockedFile]]:
-    """Every file that goes into the package, as its name in messages and its lock entry."""
+    """Yield every file of the package: its name in messages, and its lock entry."""
     for variant in package.variants:
         outputs = {**lock.groups[variant.group].outputs, **variant.files}
         yield from ((f"{variant.group}/{name}", file) for name, file in sorted(outputs.items()))

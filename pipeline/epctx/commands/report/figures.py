@@ -140,10 +140,7 @@ def group_label(group: GroupReport) -> str:
 
 
 def tolerance_used(numbers: OutputNumbers) -> float | None:
-    """Largest share of a tolerance that an output's error uses; 1 means all of it.
-
-    None if no share is known.
-    """
+    """Largest share of a tolerance that an output's error uses: 1 is all of it, None is unknown."""
     shares = list(_tolerance_shares(numbers))
     return max(shares) if shares else None
 

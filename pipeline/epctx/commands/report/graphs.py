@@ -18,9 +18,9 @@ Graph = Sequence[Sequence[int]]
 """Predecessors of each node; nodes are in topological order except for cycles."""
 
 LEAST_COLUMN: Final = 6
-"""Fewest layers of a column; a graph with little more than one column's layers is one column."""
+"""Fewest layers of a column; a graph that is slightly longer stays in one column."""
 ASPECT: Final = 1.75
-"""Width over height of the drawing that columns aim at: the page's frame on a desktop."""
+"""Target ratio of the drawing's width to its height: that of the page's frame on a desktop."""
 SLACK: Final = 0.2
 """Share of a column's layers by which its end may move to cross fewer edges."""
 

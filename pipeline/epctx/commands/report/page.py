@@ -1,4 +1,4 @@
-"""HTML page made of this package's templates and assets, and of nothing from elsewhere.
+"""HTML page from this package's own templates and assets only.
 
 A model's names are untrusted. Jinja escapes them in HTML. The data for the script contains no
 character that could end its element. The page's policy allows only this script.
@@ -82,7 +82,7 @@ def document(template: str, **names: object) -> str:
 
 
 def _built_for(report: BuildReport) -> list[str]:
-    """List each chip, by its product names and the EP's name, with the EP and its SDK."""
+    """List each chip with its product names, the EP's name for it, the EP and its SDK."""
     lines: dict[str, None] = {}
     for ep in (ep for group in report.groups for ep in group.execution_providers):
         schema, chips = providers.find(ep.provider), ep.traits.chips if ep.traits else ""

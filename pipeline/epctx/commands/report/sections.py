@@ -36,13 +36,11 @@ class Links(Struct, frozen=True, kw_only=True):
     page: Path
 
     def to(self, *parts: str) -> str | None:
-        """Return the link to a file below the report's folder; None if there can be none.
+        """Return the link to a file below the report's folder.
 
         None if the file does not exist, or if a part is absolute, on a drive, or has `..` on some
-        system.
-
-        Special characters are quoted, including the colon, so that no name is taken for a URL
-        scheme.
+        system. Special characters are quoted, including the colon, so that no name is taken for a
+        URL scheme.
         """
         if any(_leads_elsewhere(part) for part in parts):
             return None

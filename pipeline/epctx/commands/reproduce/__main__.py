@@ -1,7 +1,7 @@
-"""Process of one build: takes on its circumstances, then builds as `epctx build` does.
+"""Process of one build: it applies its circumstances, then builds as `epctx build` does.
 
-Messages go to a copy of stdout, and stdout itself becomes the log. The process ends with its
-parent, when its stdin ends.
+Messages go to a copy of stdout, and stdout itself becomes the log. The process ends when its stdin
+ends, so it does not outlive its parent.
 """
 
 from __future__ import annotations

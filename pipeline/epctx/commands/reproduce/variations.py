@@ -32,7 +32,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
         variables: environment variables of the build and of its workers, which otherwise have a
             clean environment.
         worker_variables: environment variables of the workers only.
-        umask: file mode mask; None to leave it unchanged, as below.
+        umask: file mode mask; None to leave it unchanged. The same applies to `user` and
+            `host_name`.
         one_core: run the build and its workers on one core.
         user: user who runs the build.
         host_name: name of the host.
@@ -144,7 +145,7 @@ def _cannot_run(uid: int, gid: int, folder: Path, manifest: Path) -> str | None:
 USER = "nobody"
 HOST_NAME = "another-host"
 _LOCALES = ("tr_TR.UTF-8", "fr_CH.UTF-8", "de_DE.UTF-8", "et_EE.UTF-8", "POSIX")
-"""The first installed one is used. Turkish has another lower-case I, the next ones write 1,5."""
+"""The first installed locale is used. Turkish has its own lower-case I; the next write 1,5."""
 _TIME = "+398d"
 _FAKETIME = "libfaketimeMT.so.1"
 """Library of libfaketime for programs with threads."""

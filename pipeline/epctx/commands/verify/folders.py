@@ -106,7 +106,7 @@ def _of_kind(kind: Kind, kinds: Mapping[Path, Kind]) -> tuple[Path, ...]:
 
 
 def _is_byproduct(path: Path) -> bool:
-    """Tell whether a file is a build's own, beside its outputs: report, page, record, OS lock."""
+    """Tell whether a file is a byproduct of a build: its report, page, record or OS lock."""
     words = path.name.removeprefix(".").split(".")
     for count in range(1, len(words)):
         place = OutputPaths(out=path.parent, name=".".join(words[:count]))
@@ -153,7 +153,7 @@ def match_lock(
 ) -> tuple[list[VerifyRequest], list[Missing], list[Path]]:
     """Add the lock's expected files to the requests; `match` adds the model groups.
 
-    If the lock covers several kinds of host, the kind is chosen whose outputs the folder has.
+    If the lock covers several kinds of host, use the kind whose outputs the folder has.
 
     Also returns the folders that lie in the release but are not in the lock, as they were given.
     """

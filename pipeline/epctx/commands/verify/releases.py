@@ -146,9 +146,6 @@ def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
 
     Facts that no lock has rest on the signer alone: the builder, the manifest's digest, and the
     SHA-256 of sources and packages.
-
-    What no lock has is said by whoever signed it: who built it, the manifest's digest, SHA-256 of
-    sources and of packages.
     """
     _, descriptor = open_regular(path, where=path.name)
     with os.fdopen(descriptor, "rb") as stream:

@@ -32,7 +32,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     Attributes:
         reports: report of each folder that is signed, or should be.
-        refused: folders of which nothing else may be read.
+        refused: folders whose other content must not be read.
         rest: entries outside of groups, packages and kits that may be checked further.
     """
 

@@ -169,7 +169,7 @@ def test_what_is_wrong_is_told_by_its_flag(line: str, code: Code, where: str) ->
 
 def test_devices_of_a_plugin_are_no_name() -> None:
     plugin(selected_ep_device_indices=[0])
-    with pytest.raises(EpctxError, match="has no name"):
+    with pytest.raises(EpctxError, match="does not name its EP"):
         api.import_ep_weight_sharing(f"-p ep.json {PAIR}")
 
 
@@ -257,7 +257,7 @@ def test_eps(name: str, provider: str) -> None:
         ("-e cuda a.onnx", "-e cuda is not an EP of ep_weight_sharing_ctx_gen"),
         ("-i soc_model a.onnx", "-i: 'soc_model' is not a pair"),
         ("-C '|1' a.onnx", "-C: '|1' is not a pair"),
-        ('-C "a|1 a|2" x.onnx', "-C: a is there twice"),
+        ('-C "a|1 a|2" x.onnx', "-C: a is given twice"),
         ("a.onnx b.onnx", "'a.onnx b.onnx' are 2 words"),
         ("a.onnx, b.onnx", "'a.onnx, b.onnx' are 2 words"),
         ("a.onnx,,b.onnx", "'a.onnx,,b.onnx' has a comma too many"),

@@ -188,7 +188,7 @@ def test_it_replaces_nothing_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text("mine", encoding="utf-8")
     one = model(tmp_path / "a.onnx", 1)
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="already exists"):
         init.write([one], path)
     assert path.read_text(encoding="utf-8") == "mine"
     init.write([one], path, force=True)
@@ -358,7 +358,7 @@ def test_for_qnn_a_comment_says_that_it_exists_and_is_valid(quantizable: Path) -
 
 def test_what_cannot_be_quantized_is_refused(quantizable: Path) -> None:
     path = quantizable.with_name("epctx.yaml")
-    with pytest.raises(UsageError, match="takes models of float32, and this is float16"):
+    with pytest.raises(UsageError, match="needs a float32 model, but this is float16"):
         command.write([half(quantizable.with_name("half.onnx"))], path, quantize=True)
     with pytest.raises(UsageError, match="this is a folder of onnxruntime-genai"):
         command.write([quantizable.parent], path, quantize=True)

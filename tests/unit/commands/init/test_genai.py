@@ -88,7 +88,7 @@ def test_a_file_beside_it_is_not_replaced(tmp_path: Path) -> None:
     mine = tmp_path / "epctx.op_affinity.json"
     mine.touch()
     provider, options, path = "QNNExecutionProvider", {"soc_model": "60"}, tmp_path / "epctx.yaml"
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         init.write([folder], path, provider=provider, options=options)
     assert not path.exists()
     options["op_affinity"] = mine.name

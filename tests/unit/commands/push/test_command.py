@@ -52,7 +52,7 @@ def test_what_was_changed_is_told(tmp_path: Path, change: object, words: str) ->
 
 def test_a_folder_without_sums_is_none(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"")
-    with pytest.raises(UsageError, match="is no package"):
+    with pytest.raises(UsageError, match="is neither a package"):
         push.files_to_push(tmp_path)
 
 

@@ -56,7 +56,7 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_folder_of_outputs_has_the_report_that_belongs_to_it(tmp_path: Path) -> None:
     group = tmp_path / "a" / "target" / "group"
     group.mkdir(parents=True)
-    with pytest.raises(UsageError, match="has no report"):
+    with pytest.raises(UsageError, match="has no build report"):
         command.of_folder(tmp_path)
     own = tmp_path / "a.build.json"
     own.touch()
@@ -196,7 +196,7 @@ def test_what_no_build_writes_is_refused(what: str, tmp_path: Path) -> None:
     made, says = UNSOUND[what]
     path = tmp_path / "made.build.json"
     path.write_bytes(codec.encode(made))
-    with pytest.raises(UsageError, match="is no build report") as caught:
+    with pytest.raises(UsageError, match="is not a build report") as caught:
         command.write(path, command.page_of(path))
     assert says in (caught.value.why or "")
     assert not command.page_of(path).exists()

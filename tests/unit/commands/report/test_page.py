@@ -105,7 +105,7 @@ def test_every_table_has_a_caption_and_every_column_a_heading(tmp_path: Path) ->
 def test_a_build_of_which_nothing_came_has_a_page(tmp_path: Path, groups: slice) -> None:
     made = report()
     text = page.render(replace(made, groups=made.groups[groups]), tmp_path)
-    assert "Nothing was made." in text
+    assert "No files were written." in text
 
 
 def test_each_remedy_has_a_line_and_guessed_sizes_are_a_warning(tmp_path: Path) -> None:
