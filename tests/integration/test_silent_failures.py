@@ -759,7 +759,7 @@ def test_what_is_compiled_already_is_no_source(tmp_path: Path, good: Path) -> No
         manifest = manifest_of(tmp_path, good, {"g": group})
         result = build(manifest)
         assert result.exit_code == 4, result.stderr
-        assert "build from the model that this EPContext" in result.stderr
+        assert "build from the source model of this EPContext" in result.stderr
     assert not (tmp_path / "dist" / "m").exists()
 
 

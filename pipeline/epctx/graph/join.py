@@ -14,6 +14,7 @@ from typing import Final
 import onnx_ir as ir
 from msgspec import Struct
 
+from epctx.error_codes import Code
 from epctx.errors import CompileError, ManifestError, ModelError
 from epctx.graph import uses
 from epctx.graph.dataflow import bound_by_name, subgraphs
@@ -147,6 +148,7 @@ def _claim(kind: str, own: Sequence[str], seen: dict[str, str], part: Part, wher
                 why=f"an EP of {part.name} finds its graph's inputs and outputs by name, so no "
                 "prefix is put before it",
                 remedy=f'rename "{name}" in one of the source models, and build it again',
+                code=Code.COMPOSITION,
             )
         if name in seen:
             bare = [each.removeprefix(part.prefix) for each in own]
@@ -155,6 +157,7 @@ def _claim(kind: str, own: Sequence[str], seen: dict[str, str], part: Part, wher
                 f'{seen[name]} and the part {part.name} both have a {kind} "{name}"',
                 where=where,
                 remedy=f"give {part.name} a prefix: `prefix: {prefix}`",
+                code=Code.COMPOSITION,
             )
     if kind == "value" and len(set(own)) < len(own):  # an output got the name of another value
         raise _taken(next(name for name in own if own.count(name) > 1), where)
@@ -166,6 +169,7 @@ def _taken(name: str, where: str) -> ManifestError:
         f'a value inside the parts already has the name "{name}" of an output',
         where=f"{where}.outputs",
         remedy="give the output another name",
+        code=Code.COMPOSITION,
     )
 
 
@@ -180,6 +184,7 @@ def _claim_contexts(names: Iterable[str], seen: dict[str, str], part: Part, wher
                 why="its EP finds the graph by that name, so no prefix is put before it",
                 remedy=f"build one of them with other names: `node_name_prefix: {prefix}` in the "
                 f"group {part.group}, or the model under another key of `models`",
+                code=Code.COMPOSITION,
             )
         seen[name] = f"the part {part.name}"
 

@@ -105,14 +105,6 @@ def write(folder: Path, sources: Mapping[str, Path]) -> None:
     (folder / PLACES).write_bytes(msgspec.json.encode(places))
 
 
-def made(folder: Path) -> Mapping[str, Path]:
-    """Return the files in `folder` that passes made, by digest, as text. Pieces of the model refer
-    to them. Raises as `sources`.
-    """
-    files = read_record(folder).files
-    return {file.digest: folder / file.name for file in files if file.name is not None}
-
-
 def sources(folder: Path) -> Mapping[str, Path]:
     """Return the recorded paths of the model's sources, by digest, as text.
 

@@ -364,9 +364,11 @@ def load_error(said: str, model: onnx.ModelProto, *, where: str) -> ModelError:
     op, domain = unknown
     nodes = (n for n in protos.nodes(model) if n.op_type == op and domain in (None, n.domain))
     first = next(nodes, onnx.NodeProto(op_type=op, domain=domain or ""))
-    versions = {each.domain: each.version for each in model.opset_import}
+    imports = ((each.domain, each.version) for each in model.opset_import)
+    versions = {"" if domain == "ai.onnx" else domain: version for domain, version in imports}
+    version = versions.get(first.domain, "not imported")
     return ModelError(
-        f"{no_kernel(op, first.domain)} (version {versions.get(first.domain, 'not imported')})",
+        f"{no_kernel(op, first.domain)} (version {version})",
         where=f"{where}: {protos.describe(first)}",
         remedy="export the model with operators that ONNX Runtime has, or with this one as a local "
         "function of the model",

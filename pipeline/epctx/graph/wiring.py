@@ -158,6 +158,7 @@ def _require_output(maker: Interface, output: Port, where: str) -> None:
             f'the part {maker.name} has no output "{output.name}"',
             where=where,
             remedy=did_you_mean(output.name, names),
+            code=Code.COMPOSITION,
         )
 
 
@@ -178,6 +179,7 @@ def _require_one_input(
                 where=f"{where}.parts.{port.part}",
                 remedy=f"give {port.part} a prefix, `prefix: {prefix}`; or feed both from one "
                 f"input, writing {{input: {outer}}} in the `inputs` of each",
+                code=Code.COMPOSITION,
             )
         one = parts[first.part].input(first.name)
         _require_alike(one, str(first), own.input(port.name), str(port), where)
@@ -200,6 +202,7 @@ def _outputs(
                     f'the output "{name}" has the name of an input of the composition',
                     where=f"{where}.outputs",
                     remedy="give the output another name",
+                    code=Code.COMPOSITION,
                 )
         return dict(wanted)
     outputs: dict[str, Port] = {}
@@ -219,6 +222,7 @@ def _outputs(
                     where=where,
                     remedy=f"give {part.name} a prefix, `prefix: {prefix}`; or name the outputs "
                     "with `outputs`",
+                    code=Code.COMPOSITION,
                 )
             outputs[name] = port
     return outputs

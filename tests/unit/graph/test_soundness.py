@@ -282,8 +282,10 @@ def test_the_words_of_onnx_runtime_are_quoted(
     assert "\n  -> " in message
 
 
-def test_what_onnx_runtime_knows_and_has_no_kernel_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+def test_what_onnx_runtime_knows_and_has_no_kernel_for(domain: str, tmp_path: Path) -> None:
     model = onnx_text.proto("g (bfloat16[2] x) => (bfloat16[2] z) { z = Relu(x) }", ir_version=8)
+    model.opset_import[0].domain = domain
     message = str(soundness.load_error(_said(model, tmp_path), model, where="m.onnx"))
     assert "no kernel for op Relu of domain ai.onnx (version 21)" in message
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError
 from epctx.graph.inputs import Dim, InputSpec
 from epctx.graph.wiring import Interface, Port, Wiring, resolve
@@ -47,6 +48,8 @@ def wire(*parts: Interface, outputs: Mapping[str, Port] | None = None) -> Wiring
 def refused(*parts: Interface, outputs: Mapping[str, Port] | None = None) -> EpctxError:
     with pytest.raises((ManifestError, ModelError)) as caught:
         wire(*parts, outputs=outputs)
+    expected = Code.SIZE_MISFIT if isinstance(caught.value, ModelError) else Code.COMPOSITION
+    assert caught.value.code == expected
     return caught.value
 
 

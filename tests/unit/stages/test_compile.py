@@ -165,7 +165,7 @@ def test_an_epcontext_node_of_the_source_is_still_refused(tmp_path: Path) -> Non
     source.graph[0].outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     source.graph[0].outputs[0].shape = ir.Shape([2])
     optimized = OptimizedModel(name="m", model=source, passes=(), digest=of_bytes(b""))
-    with pytest.raises(ModelError, match="build from the model that this EPContext"):
+    with pytest.raises(ModelError, match="build from the source model of this EPContext"):
         partition.run(optimized, [op_types("Relu")], PartitionSettings())
 
 

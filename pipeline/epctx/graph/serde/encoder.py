@@ -76,6 +76,8 @@ def _data_types(ordered: OrderedGraph) -> Iterator[ir.DataType | None]:
             for attribute in node.attributes.values():
                 if attribute.type == ir.AttributeType.TENSOR:
                     yield attribute.as_tensor().dtype
+                elif attribute.type == ir.AttributeType.TENSORS:
+                    yield from (tensor.dtype for tensor in attribute.as_tensors())
 
 
 PRODUCER: Final = "epctx"
