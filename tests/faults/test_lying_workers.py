@@ -45,7 +45,7 @@ def files(change: Callable[[list[OutputFile]], list[OutputFile]]) -> Callable[..
     return lie
 
 
-NOT_THERE = (6, "files that are not there")
+NOT_THERE = (6, "listed files do not exist")
 COMPILED: dict[str, tuple[Callable[[CompileResult], CompileResult], int, str]] = {
     "another content": (file(lambda f: replace(f, blake3=of_bytes(b"x"))), 6, "other files than"),
     "another size": (file(lambda f: replace(f, size=f.size + 1)), *NOT_THERE),

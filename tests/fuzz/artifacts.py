@@ -85,7 +85,7 @@ def golden(data: bytes) -> None:
 def attestations(data: bytes) -> None:
     """An attestation's lock and subjects, or what it is not."""
     try:
-        lock, subjects = attestation.said(data)
+        lock, subjects = attestation.lock_and_subjects(data)
     except VerificationError as error:
         assert error.remedy
         return

@@ -477,10 +477,12 @@ _LOCKED = {"command": (*BUILD, "--locked")}
 lock("empty", b"", "m.lock.yaml")
 lock("not UTF-8", b"\xff\xfe\x00", "m.lock.yaml")
 lock("not YAML", b"a: [", "m.lock.yaml")
-lock("marks of a merge", b"<<<<<<< HEAD\na: 1\n=======\na: 2\n>>>>>>> x\n", "marks of a merge")
+lock(
+    "marks of a merge", b"<<<<<<< HEAD\na: 1\n=======\na: 2\n>>>>>>> x\n", "merge conflict markers"
+)
 lock("of a newer version", b"lock_version: 99", "lock_version 99")
 lock("without a version", b"name: m", "lock_version None")
-lock("of another form", b"lock_version: 1\nname: 7", "is no lock")
+lock("of another form", b"lock_version: 1\nname: 7", "is not a lock")
 lock("a billion laughs", b"a: &a [x]\nb: &b [*a,*a]\nc: [*b,*b]", "it has the anchor")
 lock("nested 100,000 deep", b"[" * 100_000, "nested deeper")
 lock("a duplicate key", b"lock_version: 1\nlock_version: 1", "twice")

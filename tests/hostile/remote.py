@@ -269,7 +269,7 @@ for _what, _name, _says in (
 row(
     "actions: an output named otherwise in the result, by a trusted key",
     resigned(lambda told: told["result"]["output"]["files"][0].update(name="../planted")),
-    "tells of other files than it has",
+    "lists other files than it has",
 )
 row(
     "actions: an object that is a path, by a trusted key",

@@ -210,7 +210,7 @@ def test_nothing_is_done_again_and_a_changed_part_composes_again(tmp_path: Path)
     made.build(locked=True)
 
     save(made.folder, "body", "hidden", "features", mask=False)
-    assert planned(made) == ("runs", ("depends on what middle will be",))
+    assert planned(made) == ("runs", ("depends on the outputs of middle",))
     report = made.build(only=["middle"])
     assert planned(made) == ("runs", ("compose of whole: its parts or settings have changed",))
     assert [g.group for g in report.groups] == ["middle"]
@@ -253,11 +253,11 @@ def test_a_composition_without_required_numbers_is_not_published(tmp_path: Path)
     made = project(tmp_path / "p", {"whole": {"parts": PARTS, "verify": {"numbers": "off"}}})
     made.build()
     made.section("compose", "whole", "verify")["require"] = ["numbers"]
-    with pytest.raises(VerificationError, match="requires numbers") as caught:
+    with pytest.raises(VerificationError, match="needs numbers") as caught:
         made.build()
     assert caught.value.where == "whole@default" and caught.value.code == "E0704"
     made.section("compose", "whole")["verify"] = {"require": ["numbers"]}
-    with pytest.raises(VerificationError, match="requires numbers"):
+    with pytest.raises(VerificationError, match="needs numbers"):
         made.build(verify=False)
     *_, whole = made.build().groups
     assert whole.verify is not None and whole.verify.numbers

@@ -78,7 +78,7 @@ def test_what_no_machine_can_take_is_told_at_once_with_what_is_missing(
     build = unlike.build(made.folder)
     output, _ = build.communicate(timeout=60)
     assert build.returncode == 5, output
-    assert "no worker can take NobodysExecutionProvider" in output
+    assert "no worker can run NobodysExecutionProvider" in output
     assert "w0: " in output and "w1: " in output and "Traceback" not in output
 
 
@@ -98,7 +98,7 @@ def test_one_ep_in_two_versions_is_refused_with_both_machines(tmp_path: Path) ->
         build = found.build(made.folder)
         output, _ = build.communicate(timeout=60)
         assert build.returncode == 5, output
-        assert "FaultyExecutionProvider is not the same on all workers" in output
+        assert "FaultyExecutionProvider differs between workers" in output
         assert "w0 and w1" in output
         second.kill()
         second.wait()
@@ -119,7 +119,7 @@ def test_who_has_no_certificate_of_the_authority_is_not_let_in(
         assert build.returncode == 0, output
         for options, told in (
             (certificates.made(tmp_path / "others"), "do not accept each other's certificates"),
-            ((), "the scheduler asks for TLS, and no certificates are given"),
+            ((), "the scheduler requires TLS, but no certificates are given"),
         ):
             found.options = options
             build = found.build(made.folder)
@@ -129,7 +129,7 @@ def test_who_has_no_certificate_of_the_authority_is_not_let_in(
             assert "Traceback" not in output and "there is no scheduler" not in output
         monkeypatch.setattr(serving, "_REACHED", 2)
         contact = found.url.replace("dask://", "tcp://")
-        with pytest.raises(ProviderUnavailable, match="the scheduler asks for TLS") as refused:
+        with pytest.raises(ProviderUnavailable, match="the scheduler requires TLS") as refused:
             serving.serve(contact, None, (tmp_path / "shared").as_uri(), name="w")
         assert refused.value.code == "E0504"
 
@@ -152,7 +152,7 @@ def test_certificates_for_a_scheduler_without_tls_are_no_absent_scheduler(tmp_pa
             epctx(*command, cwd=tmp_path, **found.variables),
         ):
             assert done.returncode == 5, done.stderr
-            assert "the scheduler speaks without TLS, and certificates are given" in done.stderr
+            assert "the scheduler does not use TLS, but certificates are given" in done.stderr
             assert "dask scheduler --protocol tls" in done.stderr
 
 
@@ -161,8 +161,8 @@ def test_certificates_for_a_scheduler_without_tls_are_no_absent_scheduler(tmp_pa
     [
         ("dask://127.0.0.1:1", "", Tls(), "other machines need a shared cache"),
         ("dask://10.1.2.3:1", "", Tls(), "whoever reaches 10.1.2.3"),
-        ("dask://local?workers=none", "", Tls(), "names no machines"),
-        ("http://127.0.0.1:1", "", Tls(), "names no machines"),
+        ("dask://local?workers=none", "", Tls(), "is not an address of machines"),
+        ("http://127.0.0.1:1", "", Tls(), "is not an address of machines"),
         ("dask://h:1", "", Tls(ca=Path("m.yaml")), "--tls-cert and --tls-key must be"),
         ("dask://127.0.0.1:1", "ftp://x", Tls(), "is no shared cache"),
     ],

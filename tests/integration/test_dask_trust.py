@@ -88,11 +88,11 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 @pytest.mark.parametrize(
     ("lie", "code", "told"),
     [
-        ("flipped", 6, "told of other files than it wrote"),
-        ("another digest", 9, "did not come through what the machines share"),
-        ("nothing made", 6, "told of files that are not there"),
-        ("elsewhere", 6, "another machine told of a file"),
-        ("results of another", 6, "the worker broke its protocol"),
+        ("flipped", 6, "listed digests differ from the written files"),
+        ("another digest", 9, "did not come through the shared cache"),
+        ("nothing made", 6, "invalid result: listed files do not exist"),
+        ("elsewhere", 6, "another machine sent an invalid message: a file"),
+        ("results of another", 6, "the worker sent an invalid message"),
         ("no answer", 9, "there is no answer"),
     ],
 )

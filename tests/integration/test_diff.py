@@ -153,7 +153,7 @@ def test_the_command_line(built: tuple[Path, Path]) -> None:
         ("nothing", "does not exist", UsageError),
         (".", "contains no build", UsageError),
         ("several", "has the builds of several manifests", UsageError),
-        ("m.yaml", "is no lock|has lock_version", LockError),
+        ("m.yaml", "is not a lock|has lock_version", LockError),
     ],
 )
 def test_what_cannot_be_compared(

@@ -238,7 +238,7 @@ def test_a_published_file_that_epctx_writes_wrongly_is_a_bug_of_epctx(
     ended = CliRunner().invoke(app, ["build", "m.yaml", "--no-cache", "--jobs", "1"])
     failure = groups(tmp_path)["sound"]["failure"]
     assert (failure["kind"], failure["exit_code"], ended.exit_code) == ("EpctxError", 1, 1), failure
-    assert failure["what"].startswith("epctx wrote a model that is not valid: ")
+    assert failure["what"].startswith("epctx wrote an invalid model: ")
     assert failure["remedy"].startswith("report it, with the source model and the logs")
 
 

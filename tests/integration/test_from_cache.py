@@ -129,7 +129,7 @@ def test_keys_of_another_epctx_are_told(gathering: Gathering, tmp_path: Path, by
     report.write_bytes(own.sub(rb"\1abcd", report.read_bytes()))
     asked = {"reports": gathering.reports} if by == "a report" else {"locked": True}
     name = "reports" if by == "a report" else "m.lock.yaml"
-    with pytest.raises(CompileError, match=f"keys that {name} has are of another epctx") as caught:
+    with pytest.raises(CompileError, match=f"keys in {name} are of other code of epctx") as caught:
         gather(gathering, **asked)
     assert caught.value.code == "E0606" and "with the same epctx" in caught.value.remedy
     assert not gathering.project.published.exists()
@@ -140,7 +140,7 @@ def test_a_lost_file_is_told_and_nothing_is_built(gathering: Gathering, tmp_path
         if path.is_file():
             path.chmod(0o600)
             path.write_bytes(b"")
-    with pytest.raises(EpctxError, match="not in the cache any more"):
+    with pytest.raises(EpctxError, match="is no longer in the cache"):
         gather(gathering, reports=gathering.reports)
 
 
@@ -164,8 +164,8 @@ def spoil(path: Path, what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("failed", "is of a build that failed"),
-        ("differs", r"are not alike: one/m.build.json and three/m.build.json"),
+        ("failed", "is the report of a failed build"),
+        ("differs", r"two jobs differ in \w+: one/m.build.json and three/m.build.json"),
     ],
 )
 def test_reports_that_nothing_can_be_gathered_of(
@@ -190,7 +190,7 @@ def test_a_folder_without_a_report_of_the_manifest(gathering: Gathering) -> None
 def test_flags_that_contradict_each_other(gathering: Gathering) -> None:
     with pytest.raises(UsageError, match="--no-cache contradict"):
         gather(gathering, cache=False)
-    with pytest.raises(UsageError, match="only where nothing is built"):
+    with pytest.raises(UsageError, match="are only used with --from-cache"):
         api.build(gathering.project.manifest, reports=gathering.reports)
 
 

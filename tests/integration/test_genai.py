@@ -92,7 +92,7 @@ def test_sizes_that_cannot_generate_are_told_before_anything_is_compiled(tmp_pat
     manifest.write_text(text.replace(" sequence_length: 64", " sequence_length: 1"))
     ran = epctx("build", "epctx.yaml", cwd=tmp_path, EPCTX_CACHE_DIR=str(tmp_path / "cache"))
     assert ran.returncode == 3
-    assert "not a model of the prompt and one of a token at a time" in ran.stderr
+    assert "not a model of the prompt and a model of one token" in ran.stderr
     assert "compile" not in ran.stderr and not (tmp_path / "dist" / "llama").exists()
 
 

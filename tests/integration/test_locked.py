@@ -98,7 +98,7 @@ def test_a_commit_that_changes_bytes_is_told(
     line = next(line for line in text.splitlines() if "sha256" in line)
     project.lock.write_text(text.replace(line, line[:-3] + '00"'), encoding="utf-8")
     told = refusal(project)
-    assert "toolchain: epctx/compile is another" in told
+    assert "toolchain: epctx/compile has changed" in told
     assert "has other content of the same size" in told
 
 
@@ -138,14 +138,14 @@ def test_a_missing_source(project: Project) -> None:
     (project.folder / "c.data").unlink()
     told = refusal(project)
     assert "c.data: does not exist" in told
-    assert "is not a source any more" not in told
+    assert "is no longer a source" not in told
 
 
 def test_an_edited_output(project: Project) -> None:
     flip(project.published / "two" / "b_reference.bin", 5000)
     told = refusal(project)
     assert "default/two/b_reference.bin: was changed after it was built" in told
-    assert "restore the files; `epctx build` writes" in told
+    assert "restore the files, or run `epctx build`" in told
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_a_wrong_entry_of_the_lock_is_no_changed_output(
     assert count
     project.lock.write_text(text, encoding="utf-8")
     told = refusal(project)
-    assert "default/two/b_reference.bin: agrees with SHA256SUMS beside it: it is the lock" in told
+    assert "default/two/b_reference.bin: agrees with SHA256SUMS beside it: the lock was" in told
     assert ("b_other.bin: agrees with SHA256SUMS beside it" in told) is (new == "b_other.bin:")
-    assert "was changed after" not in told and "restore the lock; `epctx build` writes" in told
+    assert "was changed after" not in told and "restore the lock, or run `epctx build`" in told
     ran = command_line.inside("verify", "dist", "--lock", "m.lock.yaml", cwd=project.folder)
     assert ran.returncode == 7 and "the lock" in ran.stdout
     assert "was changed" not in ran.stdout + ran.stderr

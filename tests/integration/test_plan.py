@@ -91,7 +91,9 @@ def test_what_was_never_built(project: Project, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(project.folder / "none"))
     one = plan(project)["one"]
     assert one.state == "runs"
-    assert one.because == ("a.onnx is as the lock has it, and this cache has nothing of it",)
+    assert one.because == (
+        "a.onnx is unchanged since the lock was written, but this cache has no result",
+    )
     assert running(one) == {
         "optimize a": "runs",
         "compile a": "depends",
@@ -109,7 +111,7 @@ def test_another_format_of_the_cache_is_told_until_something_is_built(
 ) -> None:
     shutil.copytree(locate().root, tmp_path / "cache" / "v1")
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "cache"))
-    told = "the cache format is new: nothing is read of what was built before"
+    told = "the cache format is new: earlier results are not read"
     assert {group.because for group in plan(project).values()} == {(told,)}
     api.build(project.manifest, out=project.folder / "dist", only=["one@default"])
     edited = plan(project)

@@ -332,7 +332,7 @@ def test_ranges_that_are_none(edit: Callable[[Document], object], why: str, rest
     before = restored.read_bytes()
     exit_code, output = build()
     assert exit_code == 3
-    assert told(output).startswith("error[E0324]: epctx.ranges.json: is no file of calibrated")
+    assert told(output).startswith("error[E0324]: epctx.ranges.json: is not a file of calibrated")
     assert why in told(output)
     assert restored.read_bytes() == before and not Path("dist").exists()
 
@@ -349,7 +349,7 @@ def test_ranges_without_a_tensor(restored: Path) -> None:
     edited(restored, lambda d: ranges_of(d).pop("x"))
     exit_code, output = build()
     assert exit_code == 3, output
-    assert "model a: there is no range of its tensor 'x'" in output
+    assert "model a: its tensor 'x' has no range" in output
     assert "epctx build --recalibrate" in told(output)
     assert build("--recalibrate")[0] == 0
     assert build("--locked")[0] == 0

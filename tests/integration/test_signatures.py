@@ -125,7 +125,7 @@ def test_a_signature_is_removed_with_what_it_was_of(tmp_path: Path) -> None:
     project.section("model_groups", "g")["node_name_prefix"] = "other_"
     project.write()
     ran = inside("build", "m.yaml", cwd=tmp_path)
-    assert "model.sig was of what was published before: it is removed" in ran.stderr
+    assert "removed model.sig, which belonged to earlier outputs" in ran.stderr
     assert not (tmp_path / "dist/m/model.sig").exists()
 
 

@@ -137,19 +137,19 @@ def _refuse(plan: Plan, options: BuildOptions, cache: Cache | None) -> None:
         _refuse_unrun(plan, skipped=not options.numbers)
     if options.locked and options.recalibrate:
         raise UsageError(
-            "a locked build cannot calibrate anew: the lock has the ranges",
+            "a locked build cannot calibrate again: it uses the ranges of the lock",
             where="--recalibrate",
-            remedy="leave out one of --locked and --recalibrate",
+            remedy="leave out --locked or --recalibrate",
         )
     if options.reports is not None and not options.from_cache:
         raise UsageError(
-            "build reports of others are of use only where nothing is built",
+            "build reports of other hosts are only used with --from-cache",
             where="--reports",
-            remedy="add --from-cache, or leave it out",
+            remedy="add --from-cache, or leave out --reports",
         )
     if cache is None and options.from_cache:
         raise UsageError(
-            "--from-cache and --no-cache contradict each other", remedy="leave out one of them"
+            "--from-cache and --no-cache contradict each other", remedy="leave out one of the two"
         )
 
 
@@ -157,10 +157,10 @@ def _refuse_unrun(plan: Plan, *, skipped: bool) -> None:
     """Refuse to skip numbers that the manifest requires, before anything is compiled."""
     settings = {each.label: each.group.verify for each in plan.groups}
     settings |= {each.label: each.composition.verify for each in plan.compositions}
-    for label, asked in settings.items():
-        if "numbers" in asked.require and (skipped or asked.numbers == "off"):
+    for label, verify in settings.items():
+        if "numbers" in verify.require and (skipped or verify.numbers == "off"):
             raise VerificationError(
-                "requires numbers (`verify.require`), and they are not to be run",
+                "`verify.require` needs numbers, but this build would not run them",
                 where=label,
                 why="--no-verify" if skipped else "the manifest says `numbers: off`",
                 remedy="build with numbers, and `verify.numbers: full` in the manifest",
@@ -179,13 +179,13 @@ def _lock_of(build: BuildContext) -> Lock | None:
     if lock is None:
         return None
     locked_mode.refuse_random_samples(build.plan)
-    own = locked_mode.refuse_other_causes(lock, build.plan, build.lookup)
-    build.plan = locked_mode.cut_alike(build.plan, own)
+    lock_here = locked_mode.refuse_other_causes(lock, build.plan, build.lookup)
+    build.plan = locked_mode.cut_alike(build.plan, lock_here)
     if build.options.release.golden:
-        locked_mode.refuse_unknown_golden(own, build.plan)
-    others = hosts.views(lock) if lock.hosts else ()
-    locked_mode.refuse_edited_outputs(own, build.plan, build.place, *others)
-    return own
+        locked_mode.refuse_unknown_golden(lock_here, build.plan)
+    all_kinds = hosts.views(lock) if lock.hosts else ()
+    locked_mode.refuse_edited_outputs(lock_here, build.plan, build.place, *all_kinds)
+    return lock_here
 
 
 def _find(build: BuildContext) -> list[GroupState]:
@@ -287,13 +287,13 @@ def _compose(build: BuildContext, groups: Sequence[GroupState]) -> list[Composit
 def _look_at(
     build: BuildContext, planned: PlannedComposition, groups: Sequence[GroupState]
 ) -> CompositionState:
-    wanted = {each.label for each in planned.groups}
+    labels = {each.label for each in planned.groups}
     ready = {
         group.planned.group.name: group
         for group in groups
-        if group.planned.label in wanted and group.failure is None
+        if group.planned.label in labels and group.failure is None
     }
-    if len(ready) < len(wanted):
+    if len(ready) < len(labels):
         failed = Cancelled("a group of its parts failed", remedy="see its error")
         return CompositionState(planned=planned, groups=ready, failure=failed)
     return look_at_composition(planned, ready, build.lookup, build.place)
@@ -308,7 +308,7 @@ class BuildContext:
         place: paths of the outputs.
         lookup, memo: find results of its actions.
         ranges: ranges of quantized models.
-        repaired: whether a killed build had left the output half-done.
+        repaired: whether an earlier build was killed, and its output was repaired.
     """
 
     def __init__(
@@ -391,14 +391,14 @@ class BuildContext:
 
     def once(self, what: str) -> Callable[[], None]:
         """Return a function whose first call emits a `waiting` event."""
-        told = False
+        emitted = False
 
         def wait() -> None:
-            nonlocal told
-            if not told:
+            nonlocal emitted
+            if not emitted:
                 name = self.plan.manifest.name
                 self.events.emit(Event(group=name, state="waiting", detail=what))
-            told = True
+            emitted = True
 
         return wait
 
@@ -446,19 +446,22 @@ def _publish(
         StorageError: the system refuses.
     """
     place, cache, plan = build.place, build.cache, build.plan
-    wanted = whole or build.options.keep_going
-    if wanted:
+    publishes = whole or build.options.keep_going
+    if publishes:
         manifest, all_of_it = plan.manifest.path, whole and plan.whole
         withdraw(place, manifest, groups, composed, build.notice, whole=all_of_it)
     targets = {each.planned.target for each in groups}
     targets |= {each.planned.target for each in composed}
     with place.flushing(sorted(targets)):
-        reports = [publishing.group(each, place, cache, wanted=wanted) for each in groups]
-        made = [publishing.composition(each, place, cache, wanted=wanted) for each in composed]
-    for report, each in zip(made, composed, strict=True):  # an event has reported each failure
+        reports = [publishing.group(each, place, cache, wanted=publishes) for each in groups]
+        compositions = [
+            publishing.composition(each, place, cache, wanted=publishes) for each in composed
+        ]
+    # An event has reported each failure.
+    for report, each in zip(compositions, composed, strict=True):
         if not each.up_to_date and report.state != "failed":
             build.events.emit(Event(group=each.planned.label, state=report.state))
-    return [*reports, *made]
+    return [*reports, *compositions]
 
 
 def _report(
@@ -480,7 +483,7 @@ def _report(
         LockError: a released file differs from the lock.
     """
     failures = _failures(groups, composed)
-    made = BuildReport(
+    report = BuildReport(
         schema_version=build_report.SCHEMA_VERSION,
         epctx=__version__,
         name=build.plan.manifest.name,
@@ -493,25 +496,25 @@ def _report(
     )
     ran = any(each.progress is not None for each in groups)
     ran = ran or any(not each.up_to_date for each in composed)
-    planned = _planned(made)
+    planned = _planned(report)
     if ran or build.repaired or not build.memo.has_report(planned, build.place.report):
-        _write(build, made, failures)
+        _write(build, report, failures)
     build.memo.note_report(planned)
     if new is not None and build.plan.whole:
-        kept = {(p.target, p.group.name) for p in build.plan.groups}
-        kept |= {(p.target, p.composition.name) for p in build.plan.compositions}
-        build.place.prune(kept)
+        planned_folders = {(p.target, p.group.name) for p in build.plan.groups}
+        planned_folders |= {(p.target, p.composition.name) for p in build.plan.compositions}
+        build.place.prune(planned_folders)
         if old is None:
             build.ranges.write(whole=True)
             keep(new, build.lock_file, build.memo, build.notice)
     if new is not None and build.options.release.requested:
-        made = _released(build, made, old, new)
-        _write(build, made, failures)
-    made = _pushed(build, made, failures)
-    return made, next((f for f in failures if not isinstance(f, Cancelled)), None)
+        report = _released(build, report, old, new)
+        _write(build, report, failures)
+    report = _pushed(build, report, failures)
+    return report, next((f for f in failures if not isinstance(f, Cancelled)), None)
 
 
-def _released(build: BuildContext, made: BuildReport, old: Lock | None, new: Lock) -> BuildReport:
+def _released(build: BuildContext, report: BuildReport, old: Lock | None, new: Lock) -> BuildReport:
     """Release the files of the lock: the old one, or the new entry of this host."""
     anchor = old
     if anchor is None:
@@ -525,18 +528,20 @@ def _released(build: BuildContext, made: BuildReport, old: Lock | None, new: Loc
         locked=old is not None,
         signers=build.cache.signers if build.cache is not None else {},
     )
-    return releasing.release(build.options.release, made)
+    return releasing.release(build.options.release, report)
 
 
-def _pushed(build: BuildContext, made: BuildReport, failures: Sequence[EpctxError]) -> BuildReport:
+def _pushed(
+    build: BuildContext, report: BuildReport, failures: Sequence[EpctxError]
+) -> BuildReport:
     """Wait for uploads to the shared cache, and return the report with their outcome."""
     if build.cache is None or build.cache.remote is None:
-        return made
+        return report
     build.cache.finish(lambda: None)
-    made = replace(made, remote=build.cache.remote.report)
-    if made.remote is not None:
-        _write(build, made, failures)
-    return made
+    report = replace(report, remote=build.cache.remote.report)
+    if report.remote is not None:
+        _write(build, report, failures)
+    return report
 
 
 def _failures(
@@ -546,15 +551,15 @@ def _failures(
     return failures + [each.failure for each in composed if each.failure is not None]
 
 
-def _write(build: BuildContext, made: BuildReport, failures: Sequence[EpctxError]) -> None:
+def _write(build: BuildContext, report: BuildReport, failures: Sequence[EpctxError]) -> None:
     try:
-        atomic.replace(build.place.report, codec.encode(made, indent=2) + b"\n")
+        atomic.replace(build.place.report, codec.encode(report, indent=2) + b"\n")
     except StorageError:
         if not failures:  # else the first failure is reported: its reason may be the same
             raise
 
 
-def _planned(made: BuildReport) -> Digest:
+def _planned(report: BuildReport) -> Digest:
     """Return a digest of the planned part of a report, which does not depend on what ran."""
-    groups = ((g.target, g.group, g.manifest, g.execution_providers) for g in made.groups)
+    groups = ((g.target, g.group, g.manifest, g.execution_providers) for g in report.groups)
     return digest.of_bytes(codec.encode(tuple(groups)))

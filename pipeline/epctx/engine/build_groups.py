@@ -94,13 +94,13 @@ class GroupBuilder:
                     error = explain(error, progress.found, before.planned, self._manifest)
                 progress.emit("failed", detail=error.head)
                 error.group = progress.label
-            done = {session.session.label: session for session in _compiled(futures)}
-            earlier = before.sessions or tuple(done.values())
-            sessions = tuple(done.get(each.session.label, each) for each in earlier)
+            compiled = {session.session.label: session for session in _compiled(futures)}
+            earlier = before.sessions or tuple(compiled.values())
+            sessions = tuple(compiled.get(each.session.label, each) for each in earlier)
             return replace(before, sessions=sessions, progress=progress, failure=error)
         progress.emit("verified", detail=after.report.unrun or on_inputs(after.report.numbers))
         same = before.published is None and contents_of(before.files) == contents_of(after.files)
-        return replace(after, published=None if same else "it was built anew")
+        return replace(after, published=None if same else "it was built again")
 
     def _fail(self, error: EpctxError) -> None:
         if not self._keep_going and not isinstance(error, Cancelled):
@@ -116,7 +116,7 @@ def _compiled(futures: Sequence[Future[SessionState]]) -> Iterator[SessionState]
 
 
 def _raise_first(futures: Sequence[Future[SessionState]]) -> None:
-    """Raise the first failure that is no cancellation; cancelled jobs may come before it."""
+    """Raise the first failure that is not a cancellation; cancelled jobs may come before it."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     for error in errors:
         if not isinstance(error, Cancelled):

@@ -172,18 +172,18 @@ class Tally:
 
         A group without a known time takes the mean of those that are done.
         """
-        done = [self._spent[name] for name in self._expected if name in self._states]
-        usual = fmean(done) if done else None
+        known_times = [self._spent[name] for name in self._expected if name in self._states]
+        usual = fmean(known_times) if known_times else None
         spent = self._spent.copy()
         for each in running:
             spent[each.group] += each.seconds
-        left = []
+        remaining = []
         for name, seconds in self._expected.items():
             whole = usual if seconds is None else seconds
             if name in self._states:
                 continue
             if whole is None:
                 return None
-            left.append(max(0.0, whole - spent[name]))
-        seconds = sum(left) / min(self._at_once, max(1, len(running), len(left)))
+            remaining.append(max(0.0, whole - spent[name]))
+        seconds = sum(remaining) / min(self._at_once, max(1, len(running), len(remaining)))
         return seconds if seconds >= 1 else None

@@ -71,7 +71,7 @@ class WorkerLease(Protocol):
             finished: receives each result, with the index of its action; results from another
                 machine arrive together at the end of the job.
             timeout: limit of the job, in seconds; None for no limit.
-            budget: limit of the bounded actions, in seconds, counted from the begin of the first
+            budget: limit of the bounded actions, in seconds, counted from the start of the first
                 one.
             memory: bytes that the job waits for; None not to wait.
 
@@ -205,7 +205,7 @@ class Scheduler:
         """
         result: Future[T] = Future()
         pending = set(futures)
-        own = threading.get_ident()
+        this_thread = threading.get_ident()
 
         def call() -> None:
             try:
@@ -217,7 +217,7 @@ class Scheduler:
             with self._lock:
                 pending.discard(future)
                 due = not pending and not self._stopping
-            if due and threading.get_ident() == own:  # all were done before
+            if due and threading.get_ident() == this_thread:  # all were done before
                 self._threads.submit(call)
             elif due:
                 call()
@@ -230,13 +230,13 @@ class Scheduler:
         """Run tasks in this thread and in idle ones.
 
         Raises:
-            Exception: the first failure that is no cancellation.
+            Exception: the first failure that is not a cancellation.
         """
         futures: list[Future[T]] = [Future(), *(self.submit(task) for task in tasks[1:])]
         for number, task in enumerate(tasks):
             if any(each.done() and each.exception() is not None for each in futures[:number]):
                 break
-            if futures[number].cancel():  # nobody has begun it
+            if futures[number].cancel():  # no thread has started it
                 futures[number] = _done(task)
         wait(futures, return_when=FIRST_EXCEPTION)
         wait([future for future in futures if not future.cancel()])

@@ -57,15 +57,15 @@ class RemoteBuilds(Struct, frozen=True, kw_only=True):
             ProviderUnavailable: no host used it with these options.
             ManifestError: a path-valued option leads nowhere.
         """
-        found = self.eps.get(_name(spec.provider, options(spec, self.digests)))
-        if found is None:
+        described = self.eps.get(_name(spec.provider, options(spec, self.digests)))
+        if described is None:
             raise ProviderUnavailable(
-                f"nobody says that {spec.provider} was used with the options of {spec.alias}",
+                f"no build report or lock has {spec.provider} with the options of {spec.alias}",
                 where=str(self.file),
-                remedy="gather the report of a job that built with it: "
+                remedy="add the report of a job that built with it: "
                 "`epctx plan --format matrix` lists the jobs",
             )
-        return found
+        return described
 
     def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
         """Return the CPU of this host, which runs the remaining jobs."""
@@ -109,12 +109,12 @@ def of_reports(folder: Path, name: str, digests: FileDigests) -> RemoteBuilds:
     for path, report in _reports(folder, name):
         assert report.lock is not None
         code.add(_code(report.lock))
-        said = {_name(ep.provider, ep.options): ep.traits for ep in _eps(report)}
-        for known, record in _providers(report.lock):
-            traits = said.get(known) or _traits(record.provider)
-            found = Described(record=record, traits=traits, drivers={})
-            first, before = eps.setdefault(known, (path, found))
-            if before != found:
+        traits_of = {_name(ep.provider, ep.options): ep.traits for ep in _eps(report)}
+        for ep_name, record in _providers(report.lock):
+            traits = traits_of.get(ep_name) or _traits(record.provider)
+            described = Described(record=record, traits=traits, drivers={})
+            first, before = eps.setdefault(ep_name, (path, described))
+            if before != described:
                 raise _differing(folder, (first, before.record), (path, record))
         for group in report.groups:
             locked = report.lock.groups.get(f"{group.target}/{group.group}")
@@ -136,7 +136,7 @@ def of_lock(lock: Lock, file: Path, digests: FileDigests) -> RemoteBuilds:
         raise UsageError(
             f"has outputs of {len(lock.hosts)} kinds of host",
             file=str(file),
-            remedy="say by --reports which of them built what is to be gathered",
+            remedy="pass the build reports of the hosts to take results from with --reports",
         )
     runtimes: dict[bytes, LockedRuntime] = {}
     for variant in lock.package.variants if lock.package is not None else ():
@@ -172,31 +172,34 @@ def refuse_missing(
         CompileError: results are missing; the error lists them.
     """
     missing = {group.planned.label: _missing(group) for group in groups}
-    told = [f"{label}: {', '.join(what)}" for label, what in missing.items() if what]
-    if told:
-        more = [f"and {len(told) - _TOLD} more"] if len(told) > _TOLD else []
-        remedy = "build them where their EPs are, with the same sources, settings and cache: "
+    lines = [f"{label}: {', '.join(results)}" for label, results in missing.items() if results]
+    if lines:
+        more = [f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
+        remedy = "build them on hosts with their EPs, with the same sources, settings and cache: "
         if there is not None and there.code - {toolchain.of(*Compile.code)["epctx"]}:
             more.append(
-                f"the keys that {there.file.name} has are of another epctx than this "
-                f"{__version__}, which finds nothing by them"
+                f"the keys in {there.file.name} are of other code of epctx than this "
+                f"{__version__}, which finds no results by them"
             )
-            remedy = "build them where their EPs are, with the same epctx, sources and settings: "
+            remedy = (
+                "build them on hosts with their EPs, with the same epctx, sources and settings: "
+            )
         raise CompileError(
-            f"{len(told)} of {len(groups)} groups are not in the cache, and nothing is built here",
-            why="".join(f"\n  {each}" for each in [*told[:_TOLD], *more]),
-            remedy=f"{remedy}`epctx plan --format matrix` says where; name what these builds "
-            "reported by --reports",
+            f"{len(lines)} of {len(groups)} groups are not in the cache, "
+            "and --from-cache builds nothing",
+            why="".join(f"\n  {each}" for each in [*lines[:_TOLD], *more]),
+            remedy=f"{remedy}`epctx plan --format matrix` lists the jobs; name the folder of their "
+            "build reports with --reports",
             code=Code.NOT_IN_CACHE,
         )
 
 
 def _missing(group: GroupState) -> list[str]:
     if not group.sessions:
-        return ["nothing is known of it"]
+        return ["its sources or EPs cannot be read here"]
     models = [model.source.name for session in group.sessions for model in session.models]
-    known = [m.source.name for s in group.sessions for m in s.models if m.complete]
-    lacking = [f"optimize of {name}" for name in models if name not in known]
+    optimized = [m.source.name for s in group.sessions for m in s.models if m.complete]
+    lacking = [f"optimize of {name}" for name in models if name not in optimized]
     for session in group.sessions:
         label = session.session.label
         if session.cut is not None and session.cut.result is None:
@@ -210,20 +213,20 @@ def _missing(group: GroupState) -> list[str]:
 
 def _reports(folder: Path, name: str) -> Iterator[tuple[Path, _Report]]:
     paths = sorted(path for path in listing.below(folder) if path.match(_REPORT))
-    found = [(path, report) for path in paths if (report := _read(path)).name == name]
-    if not found:
+    reports = [(path, report) for path in paths if (report := _read(path)).name == name]
+    if not reports:
         raise UsageError(
             f"has no build report of {name!r}",
             file=str(folder),
             why=f"reports there: {', '.join(path.name for path in paths) or 'none'}",
-            remedy=f"gather the {name}.build.json of each job that built into this folder",
+            remedy=f"copy the {name}.build.json of each build job into this folder",
         )
-    for path, report in found:
+    for path, report in reports:
         if report.lock is None:
             raise UsageError(
-                "is of a build that failed",
+                "is the report of a failed build",
                 file=str(path),
-                remedy="see its error, and build again",
+                remedy="fix its error, and build again",
             )
         yield path, report
 
@@ -234,7 +237,7 @@ def _read(path: Path) -> _Report:
             return codec.decode(stream.read(limits.REPORT_BYTES.value), _Report)
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(
-            "is no build report", file=str(path), why=str(error), remedy="build again"
+            "is not a build report", file=str(path), why=str(error), remedy="build again"
         ) from error
 
 
@@ -282,14 +285,14 @@ def _differing(
 ) -> UsageError:
     (first, before), (second, after) = one, two
     facts = {"code": (before.code, after.code)}
-    for what in ("toolchain", "host"):
-        old, new = getattr(before, what), getattr(after, what)
+    for part in ("toolchain", "host"):
+        old, new = getattr(before, part), getattr(after, part)
         facts |= {name: (old.get(name), new.get(name)) for name in sorted({*old, *new})}
-    told = [f"{name}: {old}, and {new}" for name, (old, new) in facts.items() if old != new]
+    lines = [f"{name}: {old}, and {new}" for name, (old, new) in facts.items() if old != new]
     return UsageError(
-        f"two jobs built with {before.provider} and are not alike: "
+        f"two jobs differ in {before.provider}: "
         f"{first.relative_to(folder).as_posix()} and {second.relative_to(folder).as_posix()}",
         file=str(folder),
-        why="".join(f"\n  {each}" for each in told),
-        remedy="build on hosts of one kind, with the same packages: one lock has one of each",
+        why="".join(f"\n  {each}" for each in lines),
+        remedy="build on hosts of one kind with the same packages, since they share one lock",
     )

@@ -55,7 +55,7 @@ QUANTIZED: Final = "model.onnx"
 
 def quantized_source(source: ModelSource, settings: QuantizeSettings, folder: Path) -> ModelSource:
     """Return the source of a model that was quantized into `folder`."""
-    given = source.reference or Reference(
+    reference = source.reference or Reference(
         path=source.path,
         external_data_dir=source.external_data_dir,
         tolerance=settings.tolerance,
@@ -64,7 +64,7 @@ def quantized_source(source: ModelSource, settings: QuantizeSettings, folder: Pa
         name=source.name,
         path=folder / QUANTIZED,
         reference=replace(
-            given, dimensions=source.dimensions, shapes=source.shapes, of_source=True
+            reference, dimensions=source.dimensions, shapes=source.shapes, of_source=True
         ),
     )
 
@@ -116,30 +116,30 @@ class Lookup:
 
     def known(self, record: object, form: type[R], *, here: bool = False) -> Known[R]:
         """Find the result of the action with a record; with `here`, not in the shared cache."""
-        plain = msgspec.to_builtins(record)
-        name = key(plain)
+        fields = msgspec.to_builtins(record)
+        name = key(fields)
         stored = None if self.cache is None else self.cache.find(name, form, here=here)
-        return Known(key=name, record=plain, stored=stored)
+        return Known(key=name, record=fields, stored=stored)
 
     def model(self, source: ModelSource, settings: OptimizeSettings) -> ModelState:
         """Look up a model. Raises as `Sources.find`; ManifestError: a pass does not exist."""
-        found = self.sources.find(source)
-        optimize = self.find(Optimize.of(source, settings, digests=found))
-        return ModelState(source=source, found=found, optimize=optimize)
+        digests = self.sources.find(source)
+        optimize = self.find(Optimize.of(source, settings, digests=digests))
+        return ModelState(source=source, found=digests, optimize=optimize)
 
     def built(self, source: ModelSource, group: ModelGroup) -> ModelState:
         """Look up a model as compiled: quantized, if the group is. Raises as `model`."""
-        plain = self.model(source, group.optimize)
+        float_model = self.model(source, group.optimize)
         if group.quantize is None:
-            return plain
-        state = self.quantized(plain, group)
-        made = state.result
-        if made is None:
+            return float_model
+        state = self.quantized(float_model, group)
+        result = state.result
+        if result is None:
             return ModelState(source=source, quantized=state)
-        found = SourceDigests(model=made.model, locations=made.locations, data=made.data)
-        own = quantized_source(source, group.quantize, Path(QUANTIZED))
-        optimize = self.find(Optimize.of(own, group.optimize, digests=found))
-        return ModelState(source=own, found=found, optimize=optimize, quantized=state)
+        digests = SourceDigests(model=result.model, locations=result.locations, data=result.data)
+        quantized = quantized_source(source, group.quantize, Path(QUANTIZED))
+        optimize = self.find(Optimize.of(quantized, group.optimize, digests=digests))
+        return ModelState(source=quantized, found=digests, optimize=optimize, quantized=state)
 
     def quantized(self, plain: ModelState, group: ModelGroup) -> QuantizeState:
         """Look up the quantization of a model, and note that its ranges are used. Raises ModelError
@@ -152,25 +152,25 @@ class Lookup:
         if plain.result is None:
             return state
         if settings.calibrated:
-            asked = records.calibration(plain.result.digest, group, samples)
-            state = replace(state, calibration=key(asked))
+            calibration = records.calibration(plain.result.digest, group, samples)
+            state = replace(state, calibration=key(calibration))
         ranges = self.ranges_of(state)
         if state.calibration is not None:
             if ranges is None:
                 return state
             self.ranges.use(state.calibration, plain.source.name, ranges)
-        wanted = Quantize.of(group, plain.result.digest, samples, ranges)
-        return replace(state, quantize=self.find(wanted))
+        action = Quantize.of(group, plain.result.digest, samples, ranges)
+        return replace(state, quantize=self.find(action))
 
     def ranges_of(self, state: QuantizeState) -> str | None:
         """Return the ranges of a model; None if it has none, or must be calibrated first."""
         if state.calibration is None:
             return None
-        kept = self.ranges.find(state.calibration)
-        if kept is not None or self.ranges.anew:
-            return kept
-        found = self.calibrated(state.calibration).result
-        return None if found is None else found.ranges
+        ranges = self.ranges.find(state.calibration)
+        if ranges is not None or self.ranges.anew:
+            return ranges
+        calibrated = self.calibrated(state.calibration).result
+        return None if calibrated is None else calibrated.ranges
 
     def calibrated(self, calibration: Digest) -> Known[StoredRanges]:
         """Find the result of a calibration."""
@@ -194,11 +194,13 @@ class Lookup:
         the lock, unless the manifest's settings are known to give the same ones.
         """
         names = [each.provider for each in group.execution_providers]
-        asked = Cut.of(group, state.digests, providers.compile_memory(names))
+        action = Cut.of(group, state.digests, providers.compile_memory(names))
         at = state.session.at
-        known = self.find(asked).result if at else None
-        same = not at or (known is not None and known.is_of(len(state.models)) and known.at == at)
-        return asked if same else replace(asked, pieces=Pieces(at=at))
+        result = self.find(action).result if at else None
+        same = not at or (
+            result is not None and result.is_of(len(state.models)) and result.at == at
+        )
+        return action if same else replace(action, pieces=Pieces(at=at))
 
     def _in_pieces(self, group: ModelGroup, state: SessionState) -> SessionState:
         cut = self.find(self.cut(group, state))
@@ -207,18 +209,18 @@ class Lookup:
             and self.cache is not None
             and not cut.result.is_of(len(state.models))
         ):
-            self.cache.refuse(cut.key, "is of other models")
+            self.cache.refuse(cut.key, "belongs to other models")
             cut = replace(cut, stored=None)
         state = replace(state, cut=cut)
         if cut.result is None:
             return state
-        asked = cut.result.compiles(group, state.digests)
-        pieces = tuple(self.piece(group, each) for each in asked)
+        compiles = cut.result.compiles(group, state.digests)
+        pieces = tuple(self.piece(group, each) for each in compiles)
         state = replace(state, pieces=pieces)
-        made = [each.compile.result for each in pieces if each.compile.result is not None]
-        if len(made) < len(pieces):
+        results = [each.compile.result for each in pieces if each.compile.result is not None]
+        if len(results) < len(pieces):
             return state
-        joined = Assemble.of(group, state.digests, cut.result, made)
+        joined = Assemble.of(group, state.digests, cut.result, results)
         return replace(state, compile=self.compiled(group, joined))
 
     def piece(self, group: ModelGroup, compile: Compile) -> PieceState:
@@ -228,27 +230,27 @@ class Lookup:
 
     def compiled(self, group: ModelGroup, action: Compile | Assemble) -> Known[CompileResult]:
         """Find the result of a compile; refuse one that contradicts the action."""
-        found = self.find(action)
+        state = self.find(action)
         why = None
-        if found.stored is not None:
-            why = objection(found.stored, group, [model.label for model in action.models])
+        if state.stored is not None:
+            why = objection(state.stored, group, [model.label for model in action.models])
         if why is None or self.cache is None:
-            return found
-        self.cache.refuse(found.key, why)
-        return replace(found, stored=None)
+            return state
+        self.cache.refuse(state.key, why)
+        return replace(state, stored=None)
 
     def _recording(self, group: ModelGroup, compiled: Digest) -> Known[RecordResult] | None:
         inputs = self.inputs(group)
         if not self.records(group):
             return None
-        wanted = self.recording(group, compiled, inputs)
-        either = (self.recording(group, compiled, None), wanted)
+        with_inputs = self.recording(group, compiled, inputs)
+        either = (self.recording(group, compiled, None), with_inputs)
         for here in (True, False):  # only one of the two can exist: ask the shared cache last
             for action in either:
-                known = self.find(action, here=here)
-                if known.stored is not None:
-                    return known
-        return None if self._from_cache else known  # no recording will be made
+                state = self.find(action, here=here)
+                if state.stored is not None:
+                    return state
+        return None if self._from_cache else state  # no recording will be made
 
     def recording(self, group: ModelGroup, compiled: Digest, inputs: InputsRecord | None) -> Record:
         """Return the action that records the generating sessions. Without `inputs`, its result says
@@ -289,11 +291,11 @@ class Lookup:
 
     def verification(self, group: ModelGroup, session: SessionState) -> Known[FolderReport]:
         """Find the verification of a compiled session group. Raises as `verify`."""
-        known = self.find(self.verify(group, session))
-        found = known.result
-        if found is not None and found != found.with_required(group.verify.require):
-            return replace(known, stored=None)  # run required numbers again
-        return known
+        state = self.find(self.verify(group, session))
+        report = state.result
+        if report is not None and report != report.with_required(group.verify.require):
+            return replace(state, stored=None)  # run required numbers again
+        return state
 
     def verified(self, group: GroupState) -> GroupState:
         """Look up the verification of a compiled group. Raises as `verify`."""
@@ -308,8 +310,8 @@ class Lookup:
         """Return the devices that run models: those of the host that compiled, if known, else of
         this host.
         """
-        there = None if self.remote_builds is None else self.remote_builds.devices.get(compiled)
-        return self.toolchain.devices(group.execution_providers) if there is None else there
+        remote = None if self.remote_builds is None else self.remote_builds.devices.get(compiled)
+        return self.toolchain.devices(group.execution_providers) if remote is None else remote
 
     def inputs(self, group: ModelGroup) -> InputsRecord | None:
         """Return the inputs of the models; None if they are not run. Raises ModelError if a file

@@ -51,20 +51,20 @@ class ReleaseOptions(Struct, frozen=True, kw_only=True):
         """
         if self.requested and not plan.whole:
             raise UsageError(
-                "a release is of the whole manifest, and --only leaves something out",
+                "a release needs the whole manifest, but --only leaves out a part of it",
                 remedy="leave out --only, or --golden, --archive, --attest and --sign",
             )
         if self.attest:
             attestation.require()
         if self.builder is not None and not self.attest:
             raise UsageError(
-                "--builder-id is of an attestation, and none is asked for",
-                remedy="add --attest, or leave it out",
+                "--builder-id names the builder in an attestation, but none is requested",
+                remedy="add --attest, or leave out --builder-id",
             )
         if self.builder is not None and not _URI.fullmatch(self.builder):
             raise UsageError(
-                f"the builder {self.builder!r} is no URI",
-                remedy="name who builds by a URI, like https://ci.example.com/builders/release",
+                f"the builder {self.builder!r} is not a URI",
+                remedy="name the builder by a URI, like https://ci.example.com/builders/release",
             )
 
 

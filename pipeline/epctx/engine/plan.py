@@ -126,8 +126,8 @@ def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
 def _composition(
     target: str, composition: Composition, groups: Sequence[PlannedGroup]
 ) -> PlannedComposition:
-    wanted = set(composition.groups)
-    parts = (group for group in groups if group.group.name in wanted)
+    names = set(composition.groups)
+    parts = (group for group in groups if group.group.name in names)
     return PlannedComposition(target=target, composition=composition, groups=tuple(parts))
 
 

@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class Events:
-    """Passes events to the listener of a build, one at a time; has its clock. Thread-safe."""
+    """Passes events to the listener of a build, one at a time, and keeps the time. Thread-safe."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -118,13 +118,13 @@ class Progress:
         def started(now_in: StageStarted) -> None:
             entered(now_in.stage)
             now = self._events.now() - now_in.ago
-            told = timing.announce(now_in, now) if timing is not None else None
+            description = timing.announce(now_in, now) if timing is not None else None
             name = now_in.model or subject
             if now_in.stage != stage or (stage != "verify" and name != shown):
                 enter(now_in.stage, name, now)
-            elif told is None:
+            elif description is None:
                 return  # another EP or input: kept for crashes, not shown
-            self.emit("running", subject=shown, stage=stage, detail=told)
+            self.emit("running", subject=shown, stage=stage, detail=description)
 
         def ended(number: int, result: Any) -> None:
             if timing is not None:
@@ -179,13 +179,13 @@ class Progress:
         stage: str | None = None,
         detail: str | None = None,
     ) -> None:
-        """Emit an event about it."""
+        """Emit an event about this group or composition."""
         self._events.emit(
             Event(group=self.label, state=state, subject=subject, stage=stage, detail=detail)
         )
 
     def notice(self, words: str) -> None:
-        """Emit a notice about it."""
+        """Emit a notice about this group or composition."""
         self.emit("notice", detail=words)
 
     def waiting(self, what: str, subject: str, proceed: Callable[[], None]) -> Callable[[], None]:
@@ -196,14 +196,14 @@ class Progress:
             what: what the other process does.
             proceed: raises if the build was cancelled.
         """
-        told = False
+        emitted = False
 
         def wait() -> None:
-            nonlocal told
+            nonlocal emitted
             proceed()
-            if not told:
+            if not emitted:
                 self.emit("waiting", subject=subject, detail=what)
-            told = True
+            emitted = True
 
         return wait
 
@@ -303,10 +303,12 @@ class Eta:
             return None
         self._told = now
         models = tuple(self._pace.compiled)
-        which = f"model {len(self._begun)} of {len(models)}, {model}, " if len(models) > 1 else ""
+        position = (
+            f"model {len(self._begun)} of {len(models)}, {model}, " if len(models) > 1 else ""
+        )
         seconds = self._seconds(run)
-        left = "" if seconds is None else f", about {words(seconds)} left"
-        return f"numbers: {which}set {run.number} of {run.of}{left}"
+        remaining = "" if seconds is None else f", about {words(seconds)} left"
+        return f"numbers: {position}set {run.number} of {run.of}{remaining}"
 
     def note(self, peak_memory: int) -> None:
         """Remember the measured times, with the size of the process.
@@ -320,15 +322,15 @@ class Eta:
     def _seconds(self, run: StageStarted) -> float | None:
         """Estimate the seconds until all models are done; None if this one was never measured."""
         model = run.model or ""
-        known = self._pace.find(model)
-        own = self.measured.get(model, known.seconds if known else None)
-        if own is None:
+        last = self._pace.find(model)
+        per_run = self.measured.get(model, last.seconds if last else None)
+        if per_run is None:
             return None
-        found = (run.of - run.number + 1) * own
+        total = (run.of - run.number + 1) * per_run
         for other in self._pace.compiled.keys() - self._begun.keys():
             paced = self._pace.find(other)
-            found += run.of * (paced.seconds if paced else own)
-        return found
+            total += run.of * (paced.seconds if paced else per_run)
+        return total
 
 
 def words(seconds: float) -> str:

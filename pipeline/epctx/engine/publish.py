@@ -74,11 +74,11 @@ def group(
 
 
 def _buckets(group: ModelGroup) -> dict[str, dict[str, Mapping[str, int]]]:
-    found: dict[str, dict[str, Mapping[str, int]]] = {}
+    buckets: dict[str, dict[str, Mapping[str, int]]] = {}
     for model in group.models:
         if model.bucket is not None:
-            found.setdefault(model.bucket.model, {})[model.name] = model.bucket.sizes
-    return found
+            buckets.setdefault(model.bucket.model, {})[model.name] = model.bucket.sizes
+    return buckets
 
 
 def _whole_group(report: GroupReport, state: GroupState, place: OutputPaths) -> GroupReport:
@@ -131,8 +131,8 @@ def _whole(composed: CompositionState) -> ModelReport:
     parts = []
     for part in composed.planned.composition.parts:
         group = composed.groups[part.group]
-        found = _session(group, group.session(part.model))
-        parts.append(next(model for model in found if model.name == part.model))
+        reports = _session(group, group.session(part.model))
+        parts.append(next(model for model in reports if model.name == part.model))
     nodes = sum(part.nodes for part in parts)
     return ModelReport(
         name=composed.planned.composition.name,
@@ -152,12 +152,12 @@ def _swap(
     contents = contents_of(files)
     if (published / GOLDEN).is_dir() and difference(published, files, FreshDigests()) is None:
         return  # the published files are the same: keep them with their golden files
-    # Taken before publication, when nobody else can write the files: a settled file is as hashed.
-    seen = {name: identity.of_path(staged / name) for name in contents}
+    # Taken before publication, when nobody else can write the files: they are as hashed.
+    identities = {name: identity.of_path(staged / name) for name in contents}
     place.publish(target, group)
     if cache is not None:
         for name, content in contents.items():
-            cache.digests.remember(place.group(target, group) / name, seen[name], content)
+            cache.digests.remember(place.group(target, group) / name, identities[name], content)
 
 
 def _log(error: EpctxError, place: OutputPaths) -> LogTail | None:
@@ -206,8 +206,12 @@ def described(
         group = groups.get((report.target, report.group))
         if group is None:  # a composition
             return replace(report, manifest=written)
-        known = locked.get(f"{report.target}/{report.group}")
-        keys = [session.key for session in known.session_groups.values()] if known else []
+        locked_group = locked.get(f"{report.target}/{report.group}")
+        keys = (
+            [session.key for session in locked_group.session_groups.values()]
+            if locked_group
+            else []
+        )
         return replace(
             report,
             execution_providers=tuple(_ep(s, lookup.toolchain) for s in group.execution_providers),
@@ -219,9 +223,9 @@ def described(
 
 
 def _ep(spec: ProviderSpec, toolchain: Toolchain) -> EpReport:
-    found = EpReport(alias=spec.alias, provider=spec.provider, options=spec.options)
+    report = EpReport(alias=spec.alias, provider=spec.provider, options=spec.options)
     try:
         record, traits = toolchain.provider(spec), toolchain.traits(spec)
     except EpctxError:  # the group failed for the same reason
-        return found
-    return replace(found, options=record.options, toolchain=record.toolchain, traits=traits)
+        return report
+    return replace(report, options=record.options, toolchain=record.toolchain, traits=traits)

@@ -1,8 +1,7 @@
 """`<manifest stem>.ranges.json`: calibrated ranges of quantized models, beside the lock.
 
 Calibration runs a model, and its last digits depend on the kind of CPU. So the file is checked in:
-    a
-build whose calibration is in the file runs nothing, and makes the same bytes on every host.
+a build whose calibration is in the file runs nothing, and makes the same bytes on every host.
 """
 
 from __future__ import annotations
@@ -83,14 +82,14 @@ class Ranges:
     def find(self, calibration: Digest) -> str | None:
         """Return the ranges of a calibration, as text; None if they are unknown."""
         with self._lock:
-            known = self._known.get(str(calibration))
-        return None if known is None else text(known.ranges)
+            calibrated = self._known.get(str(calibration))
+        return None if calibrated is None else text(calibrated.ranges)
 
     def use(self, calibration: Digest, model: str, ranges: str) -> None:
         """Note the ranges of a quantized model of this build."""
-        found = _Calibration(model=model, ranges=parse(ranges))
+        calibrated = _Calibration(model=model, ranges=parse(ranges))
         with self._lock:
-            self._known[str(calibration)] = self._used[str(calibration)] = found
+            self._known[str(calibration)] = self._used[str(calibration)] = calibrated
 
     def content(self, *, whole: bool) -> bytes | None:
         """Return the new content of the file; None if there are no ranges.
@@ -98,12 +97,12 @@ class Ranges:
         Args:
             whole: whether the whole manifest was built; otherwise older ranges stay.
         """
-        kept = self._used if whole else self._known
-        if not kept:
+        calibrations = self._used if whole else self._known
+        if not calibrations:
             return None
-        document = _Document(calibrations=dict(sorted(kept.items())))
-        plain = msgspec.to_builtins(document)
-        return (json.dumps(plain, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+        document = _Document(calibrations=dict(sorted(calibrations.items())))
+        fields = msgspec.to_builtins(document)
+        return (json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
     def locked(self, *, whole: bool) -> LockedFile | None:
         """Return the lock's entry of the new content."""
@@ -145,21 +144,21 @@ def _content(path: Path) -> bytes | None:
 
 def _parse(path: Path, content: bytes) -> _Document:
     try:
-        found = msgspec.json.decode(content, type=_Document)
+        document = msgspec.json.decode(content, type=_Document)
     except (msgspec.MsgspecError, ValueError) as error:
         raise _unreadable(path, str(error)) from error
-    if found.schema_version != VERSION:
-        raise _unreadable(path, f"schema_version {found.schema_version}, this epctx reads 1")
-    for each in found.calibrations.values():
+    if document.schema_version != VERSION:
+        raise _unreadable(path, f"schema_version {document.schema_version}, this epctx reads 1")
+    for each in document.calibrations.values():
         for name, (low, high) in each.ranges.items():
             if not -_LARGEST <= low <= high <= _LARGEST:
-                raise _unreadable(path, f"[{low}, {high}] of {name!r} is no range of a float32")
-    return found
+                raise _unreadable(path, f"[{low}, {high}] of {name!r} is not a float32 range")
+    return document
 
 
 def _unreadable(path: Path, why: str) -> ManifestError:
     return ManifestError(
-        "is no file of calibrated ranges",
+        "is not a file of calibrated ranges",
         file=str(path),
         why=why,
         remedy="restore it; or remove it, and `epctx build` calibrates again",

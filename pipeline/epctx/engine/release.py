@@ -66,7 +66,7 @@ class Releasing:
         self._signers = signers
         self._oci = lock.oci
 
-    def release(self, asked: ReleaseOptions, report: BuildReport) -> BuildReport:
+    def release(self, options: ReleaseOptions, report: BuildReport) -> BuildReport:
         """Make the requested files; return the report with them.
 
         Other files of earlier releases stay if they still describe the outputs; stale ones are
@@ -80,7 +80,7 @@ class Releasing:
             Interrupted: the user stopped it; existing files are complete.
         """
         place, stale = self._place, set[str]()
-        if asked.golden:
+        if options.golden:
             before = self._lock.golden
             report = replace(report, groups=self._golden(report.groups))
             if self._lock.golden != before:
@@ -88,31 +88,31 @@ class Releasing:
                 discard(place.signature)
         golden = [folder for folder in self._lock.golden if (place.root / folder / GOLDEN).is_dir()]
         files = lockfile.published_files(self._lock, golden)
-        made = ReleaseReport()
-        if asked.archive:
+        release = ReleaseReport()
+        if options.archive:
             self._emit("archive")
-            made = replace(made, archive=archive.write(place.archive, place.root, files))
+            release = replace(release, archive=archive.write(place.archive, place.root, files))
             stale.discard(place.archive.name)
-            if self._note(made.archive):
+            if self._note(release.archive):
                 stale.add(place.attestation.name)
         self._withdraw(stale)
-        if asked.attest and not asked.packaged:
+        if options.attest and not options.packaged:
             self._emit("attestation")
             content = attestation.make(
                 self._plan.manifest,
                 self._lock,
                 self._subjects(files),
-                self._builder(asked),
+                self._builder(options),
                 self._signers,
             )
-            made = replace(made, attestation=_written(place.attestation, place.out, content))
-            self._note(made.attestation)
-        if asked.signer is not None:
+            release = replace(release, attestation=_written(place.attestation, place.out, content))
+            self._note(release.attestation)
+        if options.signer is not None:
             self._emit("signature")
             signed = {name: file.sha256 for name, file in files.items()}
-            content = oms.sign(asked.signer, place.name, signed)
-            made = replace(made, signature=_written(place.signature, place.out, content))
-        return replace(report, release=made)
+            content = oms.sign(options.signer, place.name, signed)
+            release = replace(release, signature=_written(place.signature, place.out, content))
+        return replace(report, release=release)
 
     def refuse_other(self, artifact: Digest) -> None:
         """Compare the artifact of a package with the lock of a locked build, before publication.
@@ -127,7 +127,9 @@ class Releasing:
         """Return the lock with the artifact of the package."""
         return replace(self._lock, oci={hosts.label(hosts.kind(self._lock)): str(artifact)})
 
-    def package(self, asked: ReleaseOptions, report: BuildReport, artifact: Digest) -> BuildReport:
+    def package(
+        self, options: ReleaseOptions, report: BuildReport, artifact: Digest
+    ) -> BuildReport:
         """Add the artifact of a written package to the lock and the attestation.
 
         Args:
@@ -139,7 +141,7 @@ class Releasing:
         new = self._with(artifact)
         self._oci = new.oci
         self._relock(new, lambda whole: replace(whole, oci={**whole.oci, **new.oci}))
-        return self.release(replace(asked, packaged=False), report)
+        return self.release(replace(options, packaged=False), report)
 
     def _relock(self, new: Lock, added: Callable[[Lock], Lock]) -> None:
         """Set the lock to `new` and write the file with `added`, unless the build is locked."""
@@ -148,14 +150,14 @@ class Releasing:
             atomic.replace(path, lockfile.text(added(lockfile.read(path))).encode())
             self._lock = new
 
-    def _builder(self, asked: ReleaseOptions) -> str:
-        found = asked.builder or attestation.identify_builder(os.environ)
-        if found is None:
+    def _builder(self, options: ReleaseOptions) -> str:
+        builder = options.builder or attestation.identify_builder(os.environ)
+        if builder is None:
             self._notice(
-                "nobody says who builds: the attestation names an unidentified builder; "
-                "--builder-id URI names one"
+                "the builder is unknown: the attestation names an unidentified builder; "
+                "name it with --builder-id URI"
             )
-        return found or attestation.UNIDENTIFIED_BUILDER
+        return builder or attestation.UNIDENTIFIED_BUILDER
 
     def _note(self, file: OutputFile | None) -> bool:
         """Record a file, and tell whether it changed."""
@@ -172,13 +174,13 @@ class Releasing:
 
     def _withdraw(self, stale: set[str]) -> None:
         """Remove stale files of earlier releases."""
-        known = record.read(self._place)
-        old = {name: file for name, file in known.released.items() if name in stale}
+        recorded = record.read(self._place)
+        old = {name: file for name, file in recorded.released.items() if name in stale}
         record.refuse_edited(self._place, old)
-        left = {name: file for name, file in known.released.items() if name not in old}
-        record.write(self._place, self._plan.manifest.path, left, known.of)
+        remaining = {name: file for name, file in recorded.released.items() if name not in old}
+        record.write(self._place, self._plan.manifest.path, remaining, recorded.of)
         for name in record.remove(self._place, old):
-            self._notice(f"{name} was of other golden files or another archive: it is removed")
+            self._notice(f"removed {name}, which belonged to other golden files or another archive")
 
     def _subjects(self, files: Mapping[str, LockedFile]) -> dict[str, LockedFile]:
         """Return all released files, by path from the output folder."""
@@ -199,13 +201,13 @@ class Releasing:
         planned |= {each.label: each for each in plan.compositions}
         executor = self._executors(work=place.work / "golden", logs=place.logs)
         with Scheduler(executor, interrupted="interrupted, the groups are published"):
-            made = tuple(
+            reports = tuple(
                 replace(group, golden=self._golden_of(executor, group, planned)) for group in groups
             )
-        golden = {f"{each.target}/{each.group}": _locked(each.golden) for each in made}
+        golden = {f"{each.target}/{each.group}": _locked(each.golden) for each in reports}
         new = replace(self._lock, golden=golden)
         self._relock(new, lambda whole: hosts.added(whole, new))
-        return made
+        return reports
 
     def _golden_of(
         self, executor: Executor, group: GroupReport, planned: Mapping[str, Planned]
@@ -213,18 +215,18 @@ class Releasing:
         label = f"{group.group}@{group.target}"
         job = _job(planned[label], group, self._place)
         with executor.lease(None) as lease:
-            made = Progress(label, self._events).run(lease, group.group, job)
+            result = Progress(label, self._events).run(lease, group.group, job)
         if self._locked:
             folder = f"{group.target}/{group.group}"
             locked = self._lock.golden[folder]
-            locked_mode.refuse_other_golden(folder, locked, _locked(made.files), self._plan)
+            locked_mode.refuse_other_golden(folder, locked, _locked(result.files), self._plan)
         published = job.built / GOLDEN
         with outputs.writing(published):
             if published.exists():
                 shutil.rmtree(published)
             job.folder.rename(published)
             outputs.sync_folder(job.built)
-        return made.files
+        return result.files
 
     def _notice(self, text: str) -> None:
         self._events.emit(Event(group=self._plan.manifest.name, state="notice", detail=text))
@@ -252,15 +254,15 @@ def _job(planned: Planned, report: GroupReport, place: OutputPaths) -> Golden:
     else:
         groups = (each.group for each in planned.groups)
         composed = Composed.of(planned.composition, groups, partial(place.group, planned.target))
-    found = () if report.verify is None else report.verify.findings
-    told = ("numbers", "source", "not checkable")
-    two = (f.subject for f in found if (f.policy, f.check, f.outcome) == told)
+    findings = () if report.verify is None else report.verify.findings
+    criteria = ("numbers", "source", "not checkable")
+    subjects = (f.subject for f in findings if (f.policy, f.check, f.outcome) == criteria)
     return Golden(
         group=group,
         composed=composed,
         built=place.group(report.target, report.group),
         folder=place.staging / GOLDEN / report.target / report.group,
-        two_answers=tuple(two),
+        two_answers=tuple(subjects),
     )
 
 

@@ -150,9 +150,9 @@ class GroupReport(Brief, frozen=True, kw_only=True):
     def counted(self) -> str:
         """Number of its models in the manifest, and of buckets, if any: `2 (3 buckets)`."""
         buckets = {name for each in self.buckets.values() for name in each}
-        own = {model.name for model in self.models} - buckets
-        told = f" ({len(buckets)} bucket{'s' * (len(buckets) != 1)})" if buckets else ""
-        return f"{len(own) + len(self.buckets)}{told}"
+        manifest_models = {model.name for model in self.models} - buckets
+        suffix = f" ({len(buckets)} bucket{'s' * (len(buckets) != 1)})" if buckets else ""
+        return f"{len(manifest_models) + len(self.buckets)}{suffix}"
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -211,8 +211,12 @@ class BuildReport(Brief, frozen=True, kw_only=True):
 def versions() -> dict[str, str]:
     """Return the versions of Python, epctx's libraries, ONNX Runtime and the installed EPs."""
     here = host()
-    found = {"python": here.python, **here.packages, **packages.distributions("onnxruntime")}
-    return {name: version for name, version in found.items() if name != "epctx"}
+    distributions = {
+        "python": here.python,
+        **here.packages,
+        **packages.distributions("onnxruntime"),
+    }
+    return {name: version for name, version in distributions.items() if name != "epctx"}
 
 
 def host() -> Host:
@@ -242,8 +246,8 @@ def revision(folder: Path) -> str | None:
             refs = f"{name}\n" + "\n".join(path.read_text(encoding="utf-8") for path in files)
         except (OSError, ValueError):
             return None
-        found = re.search(rf"^([0-9a-f]{{40,64}})(?: {re.escape(name)})?$", refs, re.MULTILINE)
-        return None if found is None else found[1]
+        match = re.search(rf"^([0-9a-f]{{40,64}})(?: {re.escape(name)})?$", refs, re.MULTILINE)
+        return None if match is None else match[1]
     return None
 
 
@@ -267,8 +271,8 @@ def _cells(group: GroupReport) -> Iterator[str]:
     yield size_words(sum(file.size for file in group.files))
     numbers = group.verify.numbers if group.verify is not None else ()
     yield error_words(largest_error(numbers))
-    told = group.failure
-    yield f"{told.code}: {told.what}; {told.remedy}" if told is not None else ""
+    failure = group.failure
+    yield f"{failure.code}: {failure.what}; {failure.remedy}" if failure is not None else ""
 
 
 def _row(tag: str, cells: Iterable[str]) -> str:

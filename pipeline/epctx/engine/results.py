@@ -27,8 +27,8 @@ from epctx.stages.report import ModelReport, PartitionReport
 from epctx.verification.findings import CODES, REBUILD, FolderReport
 
 _RECURS = (
-    "it was built just now, and would be the same again: report it with the model to those who "
-    "make the execution provider; `epctx diff` shows what another version of it makes"
+    "another build would give the same: report it, with the model, to the maker of the execution "
+    "provider; `epctx diff` shows how the outputs of another version differ"
 )
 """Remedy that replaces `REBUILD` if a build finds the fault in its own outputs."""
 
@@ -46,7 +46,7 @@ def objection(
     output = action.result.output
     files = [(file.name, file.size, file.blake3) for file in output.files]
     if not files or files != [(file.name, file.size, file.digest) for file in action.files]:
-        return "tells of other files than it has"
+        return "lists other files than it has"
     return next((stored for _, stored in _contradictions(action.result, group, models)), None)
 
 
@@ -65,12 +65,14 @@ def check_compiled(
     files = {file.name: file for file in result.output.files}
     why: str | None = None
     if not files or len(files) < len(result.output.files):
-        why = "no file, or one file twice"
+        why = "it lists no file, or one file twice"
     elif not all(_is_there(folder, file) for file in files.values()):
-        why = "files that are not there"
+        why = "listed files do not exist"
     elif len(result.unmatched) != len(models):
-        why = "other models than were to be compiled"
-    why = why or next((told for told, _ in _contradictions(result, group, models)), None)
+        why = "other models than requested"
+    why = why or next(
+        (contradiction for contradiction, _ in _contradictions(result, group, models)), None
+    )
     if why is not None:
         raise untrue(why, " and ".join(models))
 
@@ -85,15 +87,16 @@ def check_contents(result: CompileResult, folder: Path) -> None:
     digests = {file.name: file.blake3 for file in result.output.files}
     names = {path.name for path in folder.iterdir()} - {SUMS}
     if names != digests.keys() or any(of_file(folder / name) != digests[name] for name in names):
-        raise untrue("other files than it wrote", " and ".join(result.output.models))
+        raise untrue(
+            "listed digests differ from the written files", " and ".join(result.output.models)
+        )
 
 
 def untrue(why: str, models: str) -> CompileError:
-    """Return the error of an answer that cannot be true; `why` names what it listed."""
+    """Return the error of a result that differs from its job or its files; `why` says how."""
     return CompileError(
-        f"the worker process told of {why}",
+        f"the worker returned an invalid result: {why}",
         model=models,
-        why="its answer cannot be true",
         remedy="an SDK may have written to the process's memory: build with fewer execution "
         "providers to find which one",
     )
@@ -105,14 +108,14 @@ def _contradictions(
     """Yield contradictions to the job, each in words for an answer and for a cached result."""
     output, names = result.output, list(models)
     if [model.name for model in result.models] != names or list(output.models) != names:
-        yield "other models than were to be compiled", "is of other models"
+        yield "other models than requested", "belongs to other models"
     if not {file.name for file in output.files} >= set(output.models.values()):
-        yield "models without a file", "has not the files of its models"
+        yield "models without a file", "lacks files of its models"
     indices = {str(index) for index in range(len(group.execution_providers))}
     if not {part.provider for model in result.models for part in model.partitions} <= indices:
         yield (
             "execution providers that the group does not have",
-            "is of other execution providers",
+            "belongs to other execution providers",
         )
 
 
@@ -196,7 +199,7 @@ def refuse(report: FolderReport, eps: Sequence[ProviderSpec] = ()) -> None:
         made_by = {registry.package_of(registry.entry_of(each.provider)) for each in eps}
         if first.check == "well_formed" and all(each.startswith("epctx ") for each in made_by):
             raise EpctxError(
-                f"epctx wrote a model that is not valid: {first.message}",
+                f"epctx wrote an invalid model: {first.message}",
                 file=first.subject,
                 remedy="report it, with the source model and the logs beside the build's report",
             )

@@ -78,12 +78,12 @@ def look(planned: PlannedGroup, lookup: Lookup, place: OutputPaths) -> GroupStat
         lookup.session(group, session, [lookup.built(source, group) for source in session.models])
         for session in planned.session_groups
     )
-    known = GroupState(planned=planned, sessions=sessions)
+    state = GroupState(planned=planned, sessions=sessions)
     if not all(session.complete for session in sessions):
-        return known
+        return state
     folder = place.group(planned.target, group.name)
-    changed = difference(folder, known.files, lookup.digests)
-    return replace(lookup.verified(known), published=changed)
+    changed = difference(folder, state.files, lookup.digests)
+    return replace(lookup.verified(state), published=changed)
 
 
 def look_at_composition(
@@ -97,13 +97,13 @@ def look_at_composition(
     Raises:
         ModelError: a file with inputs cannot be read.
     """
-    asked = _composition(planned, groups, lookup)
-    known = lookup.find(asked)
-    state = CompositionState(planned=planned, groups=groups, request=asked, compose=known)
+    action = _composition(planned, groups, lookup)
+    compose = lookup.find(action)
+    state = CompositionState(planned=planned, groups=groups, request=action, compose=compose)
     required = planned.composition.verify.require
-    found = None if known.result is None else known.result.verify
-    if found is None or found != found.with_required(required):
-        return replace(state, compose=replace(known, stored=None))
+    report = None if compose.result is None else compose.result.verify
+    if report is None or report != report.with_required(required):
+        return replace(state, compose=replace(compose, stored=None))
     folder = place.group(planned.target, planned.composition.name)
     return replace(state, published=difference(folder, state.files, lookup.digests))
 
@@ -129,7 +129,7 @@ def _composition(
 
 
 class _UpToDate(Struct, frozen=True, kw_only=True):
-    """Check that found a group up to date.
+    """Remembered check of a group that was up to date.
 
     Attributes:
         inputs: digest of the inputs besides files.
@@ -204,10 +204,12 @@ class Memo:
 
     @cached_property
     def _known(self) -> _Manifest:
-        cache, found = self.lookup.cache, None
+        cache, records = self.lookup.cache, None
         if cache is not None:
-            found = cache.records.read(_KIND, self._name, _Manifest)
-        return _Manifest(path=self._path) if found is None or found.path != self._path else found
+            records = cache.records.read(_KIND, self._name, _Manifest)
+        return (
+            _Manifest(path=self._path) if records is None or records.path != self._path else records
+        )
 
     @property
     def _name(self) -> str:
@@ -237,11 +239,11 @@ class Memo:
         which is not read, knew the manifest.
         """
         place, cache, name = _place_of(action, subject), self.lookup.cache, self._name
-        kept = [group.keys for group in self._known.groups.values() if group.keys]
-        if not kept and cache is not None:
+        remembered = [group.keys for group in self._known.groups.values() if group.keys]
+        if not remembered and cache is not None:
             before = cache.location.folder / BEFORE / _KIND / name[:2] / name
             return None if before.exists() else False
-        return any(place in keys for keys in kept)
+        return any(place in keys for keys in remembered)
 
     def last_key(self, label: str, action: str, subject: str) -> Digest | None:
         """Return the last key of an action; None if it never ran."""
@@ -321,8 +323,8 @@ class Memo:
         listed = codec.encode((group.execution_providers, group.optimize.passes))
         if listed not in self._toolchains:
             self._toolchains[listed] = codec.encode(self._toolchain(planned))
-        own = codec.encode((planned.target, group, lookup.runs_models, str(self._place.root)))
-        return digest.of_chunks((own, self._toolchains[listed]))
+        settings = codec.encode((planned.target, group, lookup.runs_models, str(self._place.root)))
+        return digest.of_chunks((settings, self._toolchains[listed]))
 
     def _toolchain(self, planned: PlannedGroup) -> object:
         toolchain, specs = self.lookup.toolchain, planned.group.execution_providers
@@ -336,19 +338,19 @@ class Memo:
         )
 
     def _recall(self, planned: PlannedGroup, inputs: Digest) -> GroupState | None:
-        known = self._known.groups.get(planned.label)
-        if known is None or bytes(known.up_to_date) == b"null":
+        remembered = self._known.groups.get(planned.label)
+        if remembered is None or bytes(remembered.up_to_date) == b"null":
             return None
-        found = codec.decode(bytes(known.up_to_date), _UpToDate)
-        if found.inputs != inputs or time.time() > found.until:
+        up_to_date = codec.decode(bytes(remembered.up_to_date), _UpToDate)
+        if up_to_date.inputs != inputs or time.time() > up_to_date.until:
             return None
-        if any(_stamp(path) != text for path, text in found.files.items()):
+        if any(_stamp(path) != text for path, text in up_to_date.files.items()):
             return None
         return GroupState(
             planned=planned,
-            sessions=found.sessions,
-            verified=found.verified,
-            whole=found.whole,
+            sessions=up_to_date.sessions,
+            verified=up_to_date.verified,
+            whole=up_to_date.whole,
             published=None,
         )
 
@@ -360,7 +362,7 @@ class Memo:
         now = {path: identity.of_path(path) for path in self._files(state)}
         if not all(self._lasts(path, each) for path, each in now.items()):
             return
-        found = _UpToDate(
+        up_to_date = _UpToDate(
             inputs=inputs,
             until=self._begun + LASTING,
             files={str(path): each.text for path, each in now.items()},
@@ -369,12 +371,12 @@ class Memo:
             whole=_bare(state.whole),
         )
         with self._guard:
-            self._group(state.planned.label).up_to_date = msgspec.Raw(codec.encode(found))
+            self._group(state.planned.label).up_to_date = msgspec.Raw(codec.encode(up_to_date))
             self._changed = True
 
     def _lasts(self, path: Path, now: Identity) -> bool:
-        """Tell whether a file is unchanged since the check began, and its identity would show a
-        change.
+        """Tell whether a file is unchanged since the check began, and whether its identity would
+        show a later change.
         """
         return now.settled_at(self._begun) and identity.tells(path, now.text)
 
@@ -479,19 +481,19 @@ class GroupPlan(Brief, frozen=True, kw_only=True):
     fetches: int = 0
 
 
-def explain(known: GroupState, memo: Memo) -> GroupPlan:
+def explain(state: GroupState, memo: Memo) -> GroupPlan:
     """Return what a build would do about a group, and why."""
-    if known.failure is not None:
+    if state.failure is not None:
         return GroupPlan(
-            target=known.planned.target,
-            group=known.planned.group.name,
-            eps=tuple(spec.alias for spec in known.planned.group.execution_providers),
+            target=state.planned.target,
+            group=state.planned.group.name,
+            eps=tuple(spec.alias for spec in state.planned.group.execution_providers),
             state="runs",
-            because=(known.failure.head,),
+            because=(state.failure.head,),
             actions=(),
-            failure=known.failure.failure,
+            failure=state.failure.failure,
         )
-    return Explainer(known, memo).plan()
+    return Explainer(state, memo).plan()
 
 
 def explain_composition(
@@ -510,7 +512,7 @@ def explain_composition(
         if part.failure is not None or not all(s.complete for s in part.sessions)
     ]
     action = PlannedAction(action="compose", subject=name, state="depends")
-    because: tuple[str, ...] = (f"depends on what {', '.join(waits)} will be",)
+    because: tuple[str, ...] = (f"depends on the outputs of {', '.join(waits)}",)
     state: Literal["up to date", "runs"] = "runs"
     if not waits:
         looked = look_at_composition(planned, parts, memo.lookup, place)
@@ -547,15 +549,15 @@ class Explainer:
 
     def plan(self) -> GroupPlan:
         """Return what a build would do about the group, and why."""
-        known, planned = self._known, self._planned
+        group_state, planned = self._known, self._planned
         actions = tuple(self._actions())
         state: Literal["up to date", "publishes", "runs"] = "up to date"
         because: tuple[str, ...] = ()
         if any(action.state != "up to date" for action in actions):
             state = "runs"
             because = tuple(dict.fromkeys(why for action in actions for why in action.because))
-        elif known.published is not None:
-            state, because = "publishes", (known.published,)
+        elif group_state.published is not None:
+            state, because = "publishes", (group_state.published,)
         return GroupPlan(
             target=planned.target,
             group=planned.group.name,
@@ -579,13 +581,13 @@ class Explainer:
             if model.quantized is not None
         ]
         verified = self._known.verified or (None,) * len(self._known.sessions)
-        for session, known in zip(self._known.sessions, verified, strict=True):
+        for session, verification in zip(self._known.sessions, verified, strict=True):
             if session.result is None:
                 needed += [model.optimize for model in session.models]
                 needed += [piece.compile for piece in session.pieces]
                 continue
             needed.append(session.compile)
-            if known is None or known.stored is None:
+            if verification is None or verification.stored is None:
                 needed.append(session.recording)
         stored = [each.stored for each in needed if each is not None and each.stored is not None]
         missing = {f.digest: f.size for s in stored for f in s.files if not cache.holds(f)}
@@ -637,14 +639,14 @@ class Explainer:
         name = state.plain.source.name
         action = PlannedAction(action="quantize", subject=name, state="up to date")
         if state.quantize is None and state.calibration is not None:
-            why = f"{name} is not calibrated to these samples"
+            why = f"{name} has no ranges for these samples"
             return replace(action, state="runs", because=(why,))
         return self.action(action, state.quantize)
 
     def action(
         self, action: PlannedAction, known: Known[Any] | None, model: ModelState | None = None
     ) -> PlannedAction:
-        """Explain an action by its state; None if an action before it must run first."""
+        """Explain an action by its state, which is None if an action before it must run first."""
         if known is None:
             return replace(action, state="depends")
         action = replace(action, key=str(known.key))
@@ -654,42 +656,42 @@ class Explainer:
         """Return why an action runs for a model that this cache has never seen, as far as the lock
         tells.
         """
-        source, found = model.source, model.found
+        source, digests = model.source, model.found
         name, locked = source.path.name, self._memo.locked_source(source.path)
         if locked is None:
             return f"{name} was never built here"
-        if found is not None and locked.digest == str(found.model):
-            return f"{name} is as the lock has it, and this cache has nothing of it"
+        if digests is not None and locked.digest == str(digests.model):
+            return f"{name} is unchanged since the lock was written, but this cache has no result"
         return f"{name} has changed since the lock was written"
 
-    def _compile(self, subject: str, known: SessionState | PieceState) -> PlannedAction:
+    def _compile(self, subject: str, state: SessionState | PieceState) -> PlannedAction:
         action = PlannedAction(action="compile", subject=subject, state="up to date")
-        action = self.action(action, known.compile)
-        if action.state == "up to date" and not known.complete:
-            why = "what its sessions compute on these inputs was not recorded"
+        action = self.action(action, state.compile)
+        if action.state == "up to date" and not state.complete:
+            why = "the outputs of its sessions on these inputs were not recorded"
             return replace(action, state="runs", because=(why,))
         return action
 
     def _verify(self) -> PlannedAction:
-        known, subject = self._known, self._planned.group.name
+        state, subject = self._known, self._planned.group.name
         action = PlannedAction(action="verify", subject=subject, state="up to date")
-        if known.whole is None:
+        if state.whole is None:
             return replace(action, state="depends")
-        action = replace(action, key=str(known.whole.key))
-        if known.complete:
+        action = replace(action, key=str(state.whole.key))
+        if state.complete:
             return action
-        parts = zip(known.sessions, known.verified, strict=True)
-        told = [
+        parts = zip(state.sessions, state.verified, strict=True)
+        explained = [
             self._running(replace(action, subject=session.session.label), verified.record, None)
             for session, verified in parts
             if verified.stored is None
         ]
-        reasons = [why for each in told for why in each.because]
+        reasons = [why for each in explained for why in each.because]
         return replace(
             action,
             state="runs",
             because=tuple(dict.fromkeys(reasons or ["the folder as a whole was not verified"])),
-            changes=tuple(dict.fromkeys(c for each in told for c in each.changes)),
+            changes=tuple(dict.fromkeys(c for each in explained for c in each.changes)),
         )
 
     def _running(
@@ -704,7 +706,7 @@ class Explainer:
             why = f"{action.action} of {action.subject}: it never ran here"
             knows = self._memo.knows(action.action, action.subject)
             if knows is None:
-                why = "the cache format is new: nothing is read of what was built before"
+                why = "the cache format is new: earlier results are not read"
             elif model is not None and not knows:
                 why = self._by_lock(model)
             return replace(action, state="runs", because=(why,))
@@ -735,7 +737,7 @@ def _compiles(actions: Sequence[PlannedAction]) -> bool:
 
 
 def _words(change: Change, planned: PlannedGroup, model: ModelState | None) -> str:
-    """Return a change in words; of digests only that they differ."""
+    """Return a change in words; for digests, only that they differ."""
     if model is not None:
         if change.field == "model":
             return f"{model.source.path.name} has changed"

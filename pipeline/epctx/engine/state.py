@@ -34,7 +34,7 @@ class Known(Struct, Generic[R], frozen=True, kw_only=True):
     """State of one action.
 
     Attributes:
-        record: the value that `key` is the digest of; empty if nothing is to be done.
+        record: the value that `key` is the digest of; empty if there is nothing to do.
         stored: the result and its files; None if the action must run.
     """
 
@@ -217,7 +217,7 @@ class GroupState(ActionState[FolderReport], frozen=True, kw_only=True):
         sessions: state of its session groups, in the plan's order.
         verified: verification of each session group; empty until all of them are compiled.
         whole: verification of the folder as a whole; None until all session groups are compiled.
-        published: why the published folder is not what it should be; None if it is.
+        published: why the published folder must be replaced; None if it is as expected.
         progress: progress of its build; None if nothing had to be done.
         failure: why it was not built; None if it was, or if nothing had to be done.
     """
@@ -270,7 +270,7 @@ class CompositionState(ActionState[ComposeResult], frozen=True, kw_only=True):
         groups: the built groups of its parts, by name.
         request: its action, without folders; None, like `compose`, if a group of its parts failed.
         compose: state of that action.
-        published: why the published folder is not what it should be; None if it is.
+        published: why the published folder must be replaced; None if it is as expected.
         progress: progress of its action; None if the action did not run.
         failure: why there is no result; None if there is one, or if the action did not run.
     """

@@ -31,33 +31,33 @@ _DIGITS: Final = 2
 
 
 def explain(
-    error: EpctxError, found: FolderReport, planned: PlannedGroup, manifest: Path
+    error: EpctxError, report: FolderReport, planned: PlannedGroup, manifest: Path
 ) -> EpctxError:
     """Return the error about the worst output, with remedies in this order: guessed sizes,
     generated inputs, float16, a tolerance that would pass, `epctx bisect`.
 
     Args:
         error: the failure of the group; returned unchanged if it is not about wrong outputs.
-        found: the report of the verification.
+        report: the report of the verification.
         manifest: path of the manifest.
     """
-    failed = [f for f in found.findings if f.check == "outputs" and f.outcome == "fail"]
+    failed = [f for f in report.findings if f.check == "outputs" and f.outcome == "fail"]
     if error.code != Code.NUMBERS or not failed:
         return error
-    wrong = [each for each in found.numbers if not each.passed]
-    told, outputs = failed[0], {(each.model, each.output) for each in wrong}
+    wrong = [each for each in report.numbers if not each.passed]
+    finding, outputs = failed[0], {(each.model, each.output) for each in wrong}
     if wrong:
         alone = [each for each in wrong if each.sessions == "pieces"]  # a piece is to blame
         worst = max(alone or wrong, key=lambda each: error_of(each.comparison))
         words = f"{worst.input_set}: output '{worst.output}': "
-        told = next((f for f in failed if f.message.startswith(words)), told)
+        finding = next((f for f in failed if f.message.startswith(words)), finding)
         wrong = [each for each in wrong if each.sessions == worst.sessions]
     more = f" (the worst of {len(outputs)} outputs that are wrong)" if len(outputs) > 1 else ""
-    model = next((m for m in planned.group.models if context_file(m.name) == told.subject), None)
+    model = next((m for m in planned.group.models if context_file(m.name) == finding.subject), None)
     explained = VerificationError(
-        f"numbers: {told.message}{more}",
-        file=told.subject,
-        remedy="\n".join(_remedies(told, found, wrong, model, planned, manifest)),
+        f"numbers: {finding.message}{more}",
+        file=finding.subject,
+        remedy="\n".join(_remedies(finding, report, wrong, model, planned, manifest)),
         code=Code.NUMBERS,
     )
     explained.log = error.log
@@ -65,29 +65,29 @@ def explain(
 
 
 def _remedies(
-    told: Finding,
-    found: FolderReport,
+    finding: Finding,
+    report: FolderReport,
     wrong: Sequence[OutputNumbers],
     model: ModelSource | None,
     planned: PlannedGroup,
     manifest: Path,
 ) -> Iterator[str]:
-    own = [each for each in found.findings if each.subject == told.subject]
+    findings = [each for each in report.findings if each.subject == finding.subject]
     if model is not None and model.guesses:
         keys = f"`dimensions` and `shapes` of `models.{model.name}`"
         yield (
             f"its sizes are guesses of `epctx init` ({model.guesses}): set yours in {keys}, and "
             "remove their names from `guessed`"
         )
-    for each in own:
+    for each in findings:
         if each.check == GENERATED:
             keys = "`verify.inputs.files`, or set `verify.inputs.ranges`"
             yield f"its inputs are {each.message}: give real ones with {keys}"
-    for each in own:
+    for each in findings:
         if each.check == "headroom" and each.message.startswith("overflows"):
             yield f"it {each.message}: {each.remedy}"
-    if told.remedy != WRONG:
-        yield told.remedy
+    if finding.remedy != WRONG:
+        yield finding.remedy
     yield from _tolerance(wrong)
     if model is not None:
         group = planned.group.name if planned.target == DEFAULT_TARGET else planned.label
@@ -102,21 +102,21 @@ def _tolerance(wrong: Sequence[OutputNumbers]) -> Iterator[str]:
 
     passing: dict[str, float] = {}
     for each in wrong:
-        found, top_k = each.comparison, each.comparison.top_k
+        comparison, top_k = each.comparison, each.comparison.top_k
         share = top_k.agreeing / top_k.decided if top_k is not None and top_k.decided else None
-        for name, value, least in (
-            ("max_abs", found.max_abs, False),
-            ("max_rel", found.max_rel, False),
-            ("cosine_min", found.cosine, True),
-            ("sqnr_min", found.sqnr, True),
+        for name, value, is_minimum in (
+            ("max_abs", comparison.max_abs, False),
+            ("max_rel", comparison.max_rel, False),
+            ("cosine_min", comparison.cosine, True),
+            ("sqnr_min", comparison.sqnr, True),
             ("top_k_min", share, True),
         ):
             limit = getattr(each.tolerance, name)
             limit = 1.0 if limit is None and name == "top_k_min" else limit
-            if limit is None or value is None or (value >= limit if least else value <= limit):
+            if limit is None or value is None or (value >= limit if is_minimum else value <= limit):
                 continue
-            rounded = _rounded(value, up=not least)
-            passing[name] = (min if least else max)(passing.get(name, rounded), rounded)
+            rounded = _rounded(value, up=not is_minimum)
+            passing[name] = (min if is_minimum else max)(passing.get(name, rounded), rounded)
     if passing and not any(
         compare.excess(each.comparison, replace(each.tolerance, **passing)) for each in wrong
     ):

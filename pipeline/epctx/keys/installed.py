@@ -41,9 +41,11 @@ def code_of(module: str, distribution: Distribution | None, digests: FileDigests
     if place is None:
         return None
     files = {*_brought(distribution), *_beside(place, distribution)}
-    others = {file.name: str(digests.of(file)) for file in sorted(files) if not _below(file, place)}
+    other_files = {
+        file.name: str(digests.of(file)) for file in sorted(files) if not _below(file, place)
+    }
     required = {} if distribution is None else _required(distribution)
-    return digest.of_json([str(_tree(place, digests)), others, dict(sorted(required.items()))])
+    return digest.of_json([str(_tree(place, digests)), other_files, dict(sorted(required.items()))])
 
 
 def sources_of(distribution: str, digests: FileDigests) -> Digest | None:
@@ -98,8 +100,8 @@ def _spec(name: str, search: list[str] | None) -> ModuleSpec | None:
 def _brought(distribution: Distribution | None) -> Iterator[Path]:
     """Yield the files of a distribution, without bytecode and the installer's own files."""
     for file in (distribution.files if distribution is not None else None) or ():
-        made = "__pycache__" in file.parts or ".." in file.parts
-        if not made and not file.parts[0].endswith((".dist-info", ".egg-info")):
+        generated = "__pycache__" in file.parts or ".." in file.parts
+        if not generated and not file.parts[0].endswith((".dist-info", ".egg-info")):
             path = Path(str(file.locate()))
             if path.is_file():
                 yield path
@@ -118,18 +120,18 @@ def _below(file: Path, place: Path) -> bool:
 
 def _required(distribution: Distribution) -> dict[str, str]:
     """Return the versions of a distribution's requirements, recursively, without epctx."""
-    found: dict[str, str] = {"epctx": ""}
-    left = [distribution]
-    while left:
-        for requirement in left.pop().requires or ():
+    versions: dict[str, str] = {"epctx": ""}
+    remaining = [distribution]
+    while remaining:
+        for requirement in remaining.pop().requires or ():
             match = _REQUIREMENT.match(requirement)
             name = re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
-            if not name or name in found or "extra ==" in requirement:
+            if not name or name in versions or "extra ==" in requirement:
                 continue
             try:
                 required = importlib.metadata.distribution(name)
             except PackageNotFoundError:
                 continue  # for another system; if it is missing, its import will fail
-            found[name] = required.version
-            left.append(required)
-    return found
+            versions[name] = required.version
+            remaining.append(required)
+    return versions

@@ -158,7 +158,7 @@ def calibration(
     """
     settings = group.quantize
     assert settings is not None
-    asked = settings.calibration
+    calibration_settings = settings.calibration
     shaping = {
         "exclude_nodes": sorted(set(settings.exclude_nodes)),
         "pieces": group.pieces,
@@ -176,7 +176,7 @@ def calibration(
             **{name: value for name, value in shaping.items() if value},
         },
         samples=tuple(map(str, samples)),
-        count=asked.count,
+        count=calibration_settings.count,
     )
 
 
@@ -218,12 +218,12 @@ def inputs(settings: VerifyInputs, digests: FileDigests) -> InputsRecord:
     Raises:
         ModelError: a file cannot be read.
     """
-    given = bool(settings.files)
+    from_files = bool(settings.files)
     return InputsRecord(
-        seed=0 if given else settings.seed,
-        count=0 if given else settings.count,
-        ranges={} if given else dict(settings.ranges),
-        dimensions={} if given else dict(settings.dimensions),
+        seed=0 if from_files else settings.seed,
+        count=0 if from_files else settings.count,
+        ranges={} if from_files else dict(settings.ranges),
+        dimensions={} if from_files else dict(settings.dimensions),
         files=tuple(str(_given(path, digests, "verify.inputs.files")) for path in settings.files),
     )
 
@@ -245,27 +245,27 @@ def _given(path: Path, digests: FileDigests, key: str) -> Digest:
 
 
 def verified(
-    source: ModelSource, found: SourceDigests, reference: SourceDigests | None = None
+    source: ModelSource, digests: SourceDigests, reference: SourceDigests | None = None
 ) -> VerifiedModel:
     """Return the record of a model, for the keys of its runs and verification.
 
     Args:
-        found: digests of the source.
+        digests: digests of the source.
         reference: digests of its reference, if it has one.
     """
-    asked = source.reference
+    settings = source.reference
     return VerifiedModel(
         name=source.name,
-        model=str(found.model),
-        data=tuple(map(str, found.data)),
+        model=str(digests.model),
+        data=tuple(map(str, digests.data)),
         dimensions=dict(source.dimensions),
         shapes=dict(source.shapes),
         reference=None
-        if asked is None or reference is None
+        if settings is None or reference is None
         else ReferenceRecord(
             model=str(reference.model),
             data=tuple(map(str, reference.data)),
-            tolerance=asked.tolerance,
+            tolerance=settings.tolerance,
         ),
     )
 

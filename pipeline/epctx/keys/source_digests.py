@@ -63,20 +63,20 @@ class Sources:
             ModelError: a file is missing, cannot be read or is no model; a data file lies outside
                 the model's folder.
         """
-        seen = [_identity(source.path, _MODEL)]
+        identities = [_identity(source.path, _MODEL)]
         model = self.model(source)
         if model not in self._locations:
             self._locations[model] = _plain(locations.of(source.path), source)
         places = self._locations[model]
         folder, needed = data_folder(source), _needed(source)
-        seen += [_identity(folder / place, needed) for place in places]
+        identities += [_identity(folder / place, needed) for place in places]
         data = tuple(_digest(self._digests, folder / place, needed) for place in places)
-        return SourceDigests(model=model, locations=places, data=data, seen=tuple(seen))
+        return SourceDigests(model=model, locations=places, data=data, seen=tuple(identities))
 
 
-def _plain(found: Iterable[str], source: ModelSource) -> tuple[str, ...]:
+def _plain(locations: Iterable[str], source: ModelSource) -> tuple[str, ...]:
     """Return normalized locations, sorted."""
-    for location in found:
+    for location in locations:
         fault = paths.fault(location)
         if fault is not None:
             raise ModelError(
@@ -85,7 +85,7 @@ def _plain(found: Iterable[str], source: ModelSource) -> tuple[str, ...]:
                 why=fault,
                 remedy="keep external data beside the model, or set `external_data_dir`",
             )
-    return tuple(sorted({paths.normalize(location) for location in found}))
+    return tuple(sorted({paths.normalize(location) for location in locations}))
 
 
 def data_folder(source: ModelSource) -> Path:
@@ -93,16 +93,16 @@ def data_folder(source: ModelSource) -> Path:
     return source.external_data_dir or source.path.parent
 
 
-def refuse_changed(source: ModelSource, found: SourceDigests) -> None:
+def refuse_changed(source: ModelSource, digests: SourceDigests) -> None:
     """Refuse a source that changed since it was hashed.
 
     Raises:
         ModelError: one of its files changed.
     """
-    for (path, content), seen in zip(found.files(source).items(), found.seen, strict=True):
+    for (path, content), before in zip(digests.files(source).items(), digests.seen, strict=True):
         now = _identity(path, _MODEL)
         silent = not identity.tells(path, now.text)  # only its bytes show a change
-        if now != seen or (silent and _digest(FreshDigests(), path, _MODEL) != content):
+        if now != before or (silent and _digest(FreshDigests(), path, _MODEL) != content):
             raise changed(path)
 
 

@@ -65,15 +65,15 @@ class _Once(Generic[K, V]):
 
     def get(self, name: K, make: Callable[[], V]) -> V:
         """Return the value of a name; raise the error of `make` each time."""
-        made: Future[V] = Future()
+        future: Future[V] = Future()
         with self._lock:
-            known = self._known.setdefault(name, made)
-        if known is made:
+            first = self._known.setdefault(name, future)
+        if first is future:
             try:
-                made.set_result(make())
+                future.set_result(make())
             except BaseException as error:
-                made.set_exception(error)
-        return known.result()
+                future.set_exception(error)
+        return first.result()
 
 
 class ProviderRecord(Struct, frozen=True, kw_only=True):
@@ -222,13 +222,13 @@ class Toolchain:
         """
         eps = tuple(specs)
         cpu = self.cpu(eps)
-        found = {
+        devices = {
             "cpu": f"{cpu.vendor} family {cpu.family} model {cpu.model}",
             "cpu flags": " ".join(cpu.flags),
         }
         for spec in eps:
-            found |= self._drivers(spec)
-        return found
+            devices |= self._drivers(spec)
+        return devices
 
     def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
         """Return the CPU of the machines that run jobs with these EPs."""
@@ -240,16 +240,16 @@ class Toolchain:
         The files are small and read once, which is faster than remembered digests.
         """
         root = Path(__file__).parents[1]
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         for pattern in patterns:
-            found |= self._sources.get(pattern, functools.partial(_digests_below, root, pattern))
-        return str(digest.of_json(found))
+            digests |= self._sources.get(pattern, functools.partial(_digests_below, root, pattern))
+        return str(digest.of_json(digests))
 
     def _action(self, sources: tuple[str, ...], libraries: tuple[str, ...]) -> Mapping[str, str]:
-        known = {"epctx": self.own((*EVERY, *sources))}
+        versions = {"epctx": self.own((*EVERY, *sources))}
         for name in libraries:
-            known |= self._libraries.get(name, functools.partial(self._distribution, name))
-        return known
+            versions |= self._libraries.get(name, functools.partial(self._distribution, name))
+        return versions
 
     def _drivers(self, spec: ProviderSpec) -> Mapping[str, str]:
         if self._remote_eps is not None:
@@ -313,11 +313,11 @@ class Toolchain:
         return f"{registry.package_of(entry)} {code}"
 
     def _code_of(self, module: str, entry: EntryPoint) -> str:
-        what = f"the package {module.partition('.')[0]}"
-        with ProviderUnavailable.if_refused(f"{what} cannot be read", remedy=_AGAIN):
+        package = f"the package {module.partition('.')[0]}"
+        with ProviderUnavailable.if_refused(f"{package} cannot be read", remedy=_AGAIN):
             code = installed.code_of(module, entry.dist, self._digests)
         if code is None:
-            raise ProviderUnavailable(f"{what} cannot be found", remedy=_AGAIN)
+            raise ProviderUnavailable(f"{package} cannot be found", remedy=_AGAIN)
         return str(code)
 
     def _code_of_pass(self, entry: EntryPoint) -> str:
@@ -329,10 +329,10 @@ class Toolchain:
         return str(code)
 
     def _distribution(self, name: str) -> Mapping[str, str]:
-        found = {name: version(name)}
+        versions = {name: version(name)}
         with ProviderUnavailable.if_refused(f"{name} cannot be read", remedy=_AGAIN):
-            sources = installed.sources_of(found[name].rpartition(" ")[0] or name, self._digests)
-        return found if sources is None else {**found, f"{name}/sources": str(sources)}
+            sources = installed.sources_of(versions[name].rpartition(" ")[0] or name, self._digests)
+        return versions if sources is None else {**versions, f"{name}/sources": str(sources)}
 
 
 def _digests_below(folder: Path, pattern: str) -> Mapping[str, str]:
@@ -349,11 +349,11 @@ def options(spec: ProviderSpec, digests: FileDigests) -> Mapping[str, OptionValu
     Raises:
         ManifestError: a path leads nowhere.
     """
-    given = dict(spec.options)
+    values = dict(spec.options)
     for name in spec.path_options:
-        if name in given:
-            given[name] = _content(spec, name, Path(str(given[name])), digests)
-    return given
+        if name in values:
+            values[name] = _content(spec, name, Path(str(values[name])), digests)
+    return values
 
 
 def _content(spec: ProviderSpec, option: str, path: Path, digests: FileDigests) -> str:
@@ -389,8 +389,8 @@ def version(distribution: str) -> str:
         ProviderUnavailable: several distributions own onnxruntime, or none.
     """
     if distribution == "onnxruntime":
-        found = packages.onnxruntime()
-        if found.distribution != distribution:
-            return f"{found.distribution} {found.version}"
-        return found.version
+        installed_onnxruntime = packages.onnxruntime()
+        if installed_onnxruntime.distribution != distribution:
+            return f"{installed_onnxruntime.distribution} {installed_onnxruntime.version}"
+        return installed_onnxruntime.version
     return importlib.metadata.version(distribution)

@@ -75,15 +75,15 @@ def causes_between(old: Lock, new: Lock) -> tuple[Difference, ...]:
 
 def part_of(lock: Lock, groups: Collection[str], compositions: Collection[str]) -> Lock:
     """Return the part of a lock about some groups and compositions, their sources and EPs."""
-    kept = {name: group for name, group in lock.groups.items() if name in groups}
-    providers = {p.provider for group in kept.values() for p in group.execution_providers}
-    models = [model for group in kept.values() for model in group.models.values()]
+    locked_groups = {name: group for name, group in lock.groups.items() if name in groups}
+    providers = {p.provider for group in locked_groups.values() for p in group.execution_providers}
+    models = [model for group in locked_groups.values() for model in group.models.values()]
     sources = {path for model in models for path in (model.source, *model.data.values())}
-    quantized = [group.quantize for group in kept.values() if group.quantize is not None]
+    quantized = [group.quantize for group in locked_groups.values() if group.quantize is not None]
     sources |= {path for settings in quantized for path in settings["samples"]}
     return replace(
         lock,
-        groups=kept,
+        groups=locked_groups,
         compositions=_only(lock.compositions, compositions),
         execution_providers=_only(lock.execution_providers, providers),
         golden=_only(lock.golden, {*groups, *compositions}),
@@ -101,10 +101,10 @@ def _own_code(old: Lock, new: Lock) -> Iterator[Difference]:
     """Yield differences of epctx's own sources, and of its EPs."""
     for name, one, other in _both(old.toolchain, new.toolchain):
         if name.startswith(_OWN) and one != other:
-            yield Difference(kind="code", where="toolchain", what=f"{name} is another")
+            yield Difference(kind="code", where="toolchain", what=f"{name} has changed")
     for name, before, after in _both(old.execution_providers, new.execution_providers):
         if before is not None and after is not None and before.code != after.code:
-            yield Difference(kind="code", where=name, what="its code is another")
+            yield Difference(kind="code", where=name, what="its code has changed")
 
 
 def _others(toolchain: LockedToolchain) -> Mapping[str, object]:
@@ -132,7 +132,7 @@ def _sources(old: Lock, new: Lock) -> Iterator[Difference]:
         if before == after:
             continue
         if before is None or after is None:
-            what = "is a new source" if before is None else "is not a source any more"
+            what = "is a new source" if before is None else "is no longer a source"
         elif before.size != after.size:
             what = f"has other content: {before.size} bytes are now {after.size}"
         else:
@@ -166,7 +166,7 @@ def _between(
 ) -> Iterator[Difference]:
     """Yield the differences of two entries; `done` is what a build does with them."""
     if old is None or new is None:
-        what = f"is {done} now" if old is None else f"is not {done} any more"
+        what = f"is {done} now" if old is None else f"is no longer {done}"
         yield Difference(kind=kind, where=name, what=what)
         return
     for change in between(plain(old), plain(new)):
@@ -263,7 +263,7 @@ def file_difference(old: LockedFile | None, new: LockedFile | None) -> str | Non
     if old is None:
         return "is a new output"
     if new is None:
-        return "is not an output any more"
+        return "is no longer an output"
     if old.size != new.size:
         return f"{old.size} bytes are now {new.size}"
     return f"has other content of the same size, {new.size} bytes"
@@ -277,9 +277,9 @@ def _both(old: Mapping[str, T], new: Mapping[str, T]) -> Iterator[tuple[str, T |
 
 def _words(change: Change) -> str:
     if change.field in ("", "code"):
-        return "its code is another"
+        return "its code has changed"
     text = str(change)
     # A digest says nothing to people, only that it changed.
     if change.old is not None and change.new is not None and "blake3:" in change.new:
-        return f"{change.field} is another"
+        return f"{change.field} has changed"
     return text

@@ -26,7 +26,7 @@ from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedHost, LockedPa
 from epctx.parsing.document.tree import resolve
 
 HEAD = "# Made by `epctx build`. Check it in; `epctx build --locked` holds a build to it.\n"
-_AGAIN = "write it anew with `epctx build`"
+_AGAIN = "write it again with `epctx build`"
 
 
 def place(manifest: Path) -> Path:
@@ -44,11 +44,11 @@ def relative(path: Path, folder: Path) -> str:
 
 def text(lock: Lock) -> str:
     """Return the text of a lock: sorted, one entry a line, the same for the same lock."""
-    plain = msgspec.to_builtins(lock)
+    fields = msgspec.to_builtins(lock)
     for name in ("compositions", "golden", "hosts", "oci", "package", "ranges"):
-        if not plain.get(name):
-            plain.pop(name, None)
-    return HEAD + yaml_text.text(plain)
+        if not fields.get(name):
+            fields.pop(name, None)
+    return HEAD + yaml_text.text(fields)
 
 
 def built(lock: Lock) -> bytes:
@@ -87,7 +87,7 @@ def parse(content: bytes, *, where: str) -> Lock:
         _check(lock)
     except ValueError as error:  # msgspec's ValidationError is one
         raise LockError(
-            "is no lock", file=where, why=str(error), remedy=_AGAIN, code=Code.LOCK_UNREADABLE
+            "is not a lock", file=where, why=str(error), remedy=_AGAIN, code=Code.LOCK_UNREADABLE
         ) from error
     return lock
 
@@ -114,7 +114,7 @@ def _check(lock: Lock) -> None:
     if problem := filenames.problem(lock.name):
         raise ValueError(f"the name {problem}")
     if (lock.lock_version == 2) is not bool(lock.hosts):
-        raise ValueError("lock_version is 2 with `hosts`, and 1 without")
+        raise ValueError("lock_version must be 2 with `hosts`, and 1 without")
     _check_hosts(lock)
     for content in lock.oci.values():
         digest.parsed(content, "sha256")
@@ -127,18 +127,20 @@ def _check_hosts(lock: Lock) -> None:
     shapes = [_shape(entry) for entry in lock.hosts.values()]
     for name, entry in lock.hosts.items():
         if name != hosts.name(entry.execution_providers):
-            raise ValueError(f"the facts of {name!r} are not those of its name")
+            raise ValueError(f"the facts of {name!r} do not match its name")
         folders = {*entry.groups, *entry.compositions}
-        for of, known in (
+        for names, allowed in (
             (entry.groups, lock.groups),
             (entry.compositions, lock.compositions),
             (entry.golden, folders),
             (entry.execution_providers, lock.execution_providers),
         ):
-            if unknown := of.keys() - known:
-                raise ValueError(f"{name!r} has what the lock does not have: {min(unknown)!r}")
+            if unknown := names.keys() - allowed:
+                raise ValueError(
+                    f"{name!r} of `hosts` names {min(unknown)!r}, which the lock does not have"
+                )
     if any(shape != shapes[0] for shape in shapes):
-        raise ValueError("`hosts` are not all of the same groups and execution providers")
+        raise ValueError("the entries of `hosts` differ in their groups or execution providers")
 
 
 def _shape(entry: LockedHost) -> object:
@@ -155,7 +157,7 @@ def _check_view(lock: Lock) -> None:
         _digests(files)
     for folder, files in lock.golden.items():
         if folder not in lock.folders:
-            raise ValueError(f"golden files are of no folder: {folder!r}")
+            raise ValueError(f"golden files of an unknown folder: {folder!r}")
         _names(files)
         _digests(files)
     if lock.package is not None:
@@ -166,9 +168,9 @@ def _check_package(lock: Lock, package: LockedPackage) -> None:
     for variant in package.variants:
         group = lock.groups.get(variant.group)
         if group is None or set(variant.models) != set(group.models):
-            raise ValueError(f"the package has what no group is: {variant.group!r}")
+            raise ValueError(f"a variant of the package does not fit any group: {variant.group!r}")
         if unknown := set(variant.execution_providers) - set(package.execution_providers):
-            raise ValueError(f"the package has no EP {min(unknown)!r}")
+            raise ValueError(f"the package has no execution provider {min(unknown)!r}")
         _names(variant.files)
         _digests(variant.files)
     for files in package.assets.values():
@@ -181,7 +183,7 @@ def _check_package(lock: Lock, package: LockedPackage) -> None:
 def _names(files: Iterable[str]) -> None:
     for name in files:
         if not paths.is_bare(name):
-            raise ValueError(f"{name!r} is no file name")
+            raise ValueError(f"{name!r} is not a file name")
 
 
 def _digests(files: Mapping[str, LockedFile]) -> None:
@@ -229,16 +231,16 @@ def _document(content: bytes, where: str) -> Mapping[str, object]:
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         raise LockError(
-            "is no YAML",
+            "is not valid YAML",
             file=where,
             line=mark.line + 1 if mark else 0,
             column=mark.column + 1 if mark else 0,
             why=getattr(error, "problem", None) or str(error),
-            remedy=f"if it has marks of a merge, take either side, then {_AGAIN}",
+            remedy=f"if it has merge conflict markers, take either side, then {_AGAIN}",
             code=Code.LOCK_UNREADABLE,
         ) from error
     if not isinstance(document, dict):
-        raise LockError("is no lock", file=where, remedy=_AGAIN, code=Code.LOCK_UNREADABLE)
+        raise LockError("is not a lock", file=where, remedy=_AGAIN, code=Code.LOCK_UNREADABLE)
     return document
 
 
@@ -273,7 +275,7 @@ def _value(event: yaml.Event, rest: Iterator[yaml.Event], depth: int) -> object:
     mapping: dict[str, object] = {}
     while not isinstance(key := next(rest), yaml.MappingEndEvent):
         if not isinstance(key, yaml.ScalarEvent):
-            raise _refused("it has a key that is no text", key)
+            raise _refused("it has a key that is not text", key)
         _require_plain(key)
         if key.value in mapping:
             raise _refused(f"it has the key {key.value!r} twice", key)
@@ -283,9 +285,9 @@ def _value(event: yaml.Event, rest: Iterator[yaml.Event], depth: int) -> object:
 
 def _require_plain(event: yaml.Event) -> None:
     for name in ("anchor", "tag"):  # an alias names its anchor
-        if (given := getattr(event, name, None)) is not None:
+        if (value := getattr(event, name, None)) is not None:
             kind = "alias" if isinstance(event, yaml.AliasEvent) else name
-            raise _refused(f"it has the {kind} {given!r}, which no lock has", event)
+            raise _refused(f"it has the {kind} {value!r}, which no lock has", event)
 
 
 def _refused(problem: str, event: Any) -> Exception:
@@ -299,12 +301,12 @@ def published_files(lock: Lock, golden: Collection[str]) -> dict[str, LockedFile
     Args:
         golden: folders, `<target>/<group or composition>`, whose golden files are included.
     """
-    found: dict[str, LockedFile] = {}
+    files: dict[str, LockedFile] = {}
     for folder, outputs in lock.folders.items():
-        found |= dict(_folder(folder, outputs))
+        files |= dict(_folder(folder, outputs))
     for folder in golden:
-        found |= dict(_folder(f"{folder}/{GOLDEN}", lock.golden[folder]))
-    return found
+        files |= dict(_folder(f"{folder}/{GOLDEN}", lock.golden[folder]))
+    return files
 
 
 def sums_file(outputs: Mapping[str, LockedFile]) -> LockedFile:

@@ -47,13 +47,13 @@ def label(kind: Kind) -> str:
 
 def words(kind: Kind, *, beside: Kind | None = None) -> str:
     """Return the facts of a kind in words; if `beside` is given, only facts that differ from it."""
-    known = {} if beside is None else _facts(beside)
-    told = [
-        f"{fact}: {_value(value, known.get(fact, ''))}"
+    other_facts = {} if beside is None else _facts(beside)
+    lines = [
+        f"{fact}: {_value(value, other_facts.get(fact, ''))}"
         for fact, value in _facts(kind).items()
-        if known.get(fact) != value
+        if other_facts.get(fact) != value
     ]
-    return "; ".join(told) or "nothing that bytes depend on"
+    return "; ".join(lines) or "no facts that bytes depend on"
 
 
 def on(lock: Lock, here: Kind) -> Lock:
@@ -65,8 +65,8 @@ def on(lock: Lock, here: Kind) -> Lock:
     any_kind = next(iter(lock.hosts.values()))
     for folder, sessions in any_kind.groups.items():
         entry = _entry(lock, folder, here)
-        made = _without_outputs(sessions) if entry is None else entry.groups[folder]
-        groups[folder] = replace(groups[folder], session_groups=made)
+        sessions_here = _without_outputs(sessions) if entry is None else entry.groups[folder]
+        groups[folder] = replace(groups[folder], session_groups=sessions_here)
     for folder in any_kind.compositions:
         outputs = (_entry(lock, folder, here) or _NONE).compositions.get(folder, {})
         compositions[folder] = replace(compositions[folder], outputs=outputs)
@@ -107,18 +107,20 @@ def added(old: Lock, new: Lock) -> Lock:
     """
     here, before = kind(new), on(old, kind(new))
     lacks = lacking(old, here)
-    found = causes_between(before, new) if lacks else between_locks(before, new)
-    if any(each.kind not in ("key", "output") for each in found):
+    differences = causes_between(before, new) if lacks else between_locks(before, new)
+    if any(each.kind not in ("key", "output") for each in differences):
         return new
     one, other = _apart(new), _apart(old)
-    others = {n: entry for n, entry in other.hosts.items() if entry.execution_providers != here}
-    if not others or _dependent(one) != _dependent(other):
+    other_hosts = {
+        n: entry for n, entry in other.hosts.items() if entry.execution_providers != here
+    }
+    if not other_hosts or _dependent(one) != _dependent(other):
         return new
-    hosts = {**others, **one.hosts}
+    hosts = {**other_hosts, **one.hosts}
     sessions = [each for entry in hosts.values() for each in entry.groups.values()]
     sessions += [group.session_groups for group in one.groups.values()]
     cpus = _used({**other.cpus, **one.cpus}, *sessions)
-    oci = {n: each for n, each in old.oci.items() if n in others} | dict(new.oci)
+    oci = {n: each for n, each in old.oci.items() if n in other_hosts} | dict(new.oci)
     return replace(one, cpus=cpus, hosts=hosts, lock_version=2, oci=oci)
 
 
@@ -166,12 +168,12 @@ def _facts(kind: Kind) -> dict[str, str]:
 
 def _value(text: str, other: str) -> str:
     """Return a fact; if it has many words, their number and the difference from `other`."""
-    own, others = text.split(), other.split()
-    if len(own) <= _FEW:
+    values, other_values = text.split(), other.split()
+    if len(values) <= _FEW:
         return text
-    more = [f"+{each}" for each in own if others and each not in others]
-    less = [f"-{each}" for each in others if each not in own]
-    count = f"{len(own)} of them"
+    more = [f"+{each}" for each in values if other_values and each not in other_values]
+    less = [f"-{each}" for each in other_values if each not in values]
+    count = f"{len(values)} of them"
     return f"{count}, {' '.join((*more, *less))}" if more or less else count
 
 

@@ -301,7 +301,7 @@ class Lock(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def folders(self) -> dict[str, Mapping[str, LockedFile]]:
         """Files of each folder below `dist/<name>`, without SHA256SUMS, by name."""
-        found: dict[str, Mapping[str, LockedFile]] = {
+        folders: dict[str, Mapping[str, LockedFile]] = {
             name: group.outputs for name, group in self.groups.items()
         }
-        return found | {name: each.outputs for name, each in self.compositions.items()}
+        return folders | {name: each.outputs for name, each in self.compositions.items()}

@@ -63,15 +63,15 @@ def parsed(url: str, *, where: str = "--on") -> Address:
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.scheme != "dask" or not host or parts.path or parts.username or parts.fragment:
         raise _strange(url, where)
-    if host == _LOCAL and port is None and where == "--on" and given.keys() <= {"workers"}:
-        workers = given.get("workers", "2")
+    if host == _LOCAL and port is None and where == "--on" and query.keys() <= {"workers"}:
+        workers = query.get("workers", "2")
         if not (workers.isdecimal() and 0 < int(workers) <= 256):
             raise _strange(url, where)
         return Address(workers=int(workers))
-    if port is None or given:
+    if port is None or query:
         raise _strange(url, where)
     return Address(host=host, port=port)
 
@@ -91,18 +91,18 @@ def contact(address: Address, tls: Tls) -> tuple[str, Security | None]:
     if not given:
         if not (tls.insecure or is_loopback(address.host)):
             raise UsageError(
-                f"whoever reaches {address.host} could run code on each machine, this one included",
+                f"whoever reaches {address.host} can run code on every machine, this one included",
                 where="--on",
-                remedy=f"name certificates with {_OPTIONS}, or say --insecure",
+                remedy=f"name certificates with {_OPTIONS}, or accept this with --insecure",
                 code=Code.COMMAND_LINE,
             )
         return f"tcp://{host}:{address.port}", None
     if len(given) < len(files):
         missing = " and ".join(name for name in files if name not in given)
         raise UsageError(
-            f"{missing} must be named, too",
+            f"TLS also needs {missing}",
             where=" ".join(sorted(given)),
-            remedy="name the authority's certificate, and the own one with its key",
+            remedy="name the authority's certificate, your own certificate, and its key",
             code=Code.COMMAND_LINE,
         )
     return f"tls://{host}:{address.port}", security(*(str(path) for path in files.values()))
@@ -132,13 +132,13 @@ def unreachable(contact: str, tls: Security | None, why: str) -> ProviderUnavail
     what = "there is no scheduler"
     remedy = "start one with `dask scheduler`, and check address and certificates"
     if answers and tls is None:
-        what = "the scheduler asks for TLS, and no certificates are given"
+        what = "the scheduler requires TLS, but no certificates are given"
         remedy = f"name certificates of its authority with {_OPTIONS}"
     elif answers:
         what = "the scheduler and this machine do not accept each other's certificates"
-        remedy = f"name certificates of one and the same authority with {_OPTIONS}, here and there"
+        remedy = f"name certificates of the same authority with {_OPTIONS}, here and there"
     elif answers is False and tls is not None:
-        what = "the scheduler speaks without TLS, and certificates are given"
+        what = "the scheduler does not use TLS, but certificates are given"
         remedy = "start it with `dask scheduler --protocol tls` and its certificates"
     return ProviderUnavailable(
         what, where=contact, why=why or None, remedy=remedy, code=Code.MACHINES
@@ -178,5 +178,5 @@ def refuse_without_dask() -> None:
 
 def _strange(url: str, where: str) -> UsageError:
     return UsageError(
-        f"{url!r} names no machines", where=where, remedy=_FORMS, code=Code.COMMAND_LINE
+        f"{url!r} is not an address of machines", where=where, remedy=_FORMS, code=Code.COMMAND_LINE
     )

@@ -104,11 +104,11 @@ class Task:
             EpctxError: it was cancelled for this reason; the scheduler is gone.
         """
         try:
-            while (said := self._next()) is not None:
-                if isinstance(said, EpctxError):
-                    raise said
-                assert isinstance(said, Began)
-                began(said)
+            while (message := self._next()) is not None:
+                if isinstance(message, EpctxError):
+                    raise message
+                assert isinstance(message, Began)
+                began(message)
         finally:
             if not self._future.done():
                 self._future.cancel(force=True)
@@ -136,7 +136,7 @@ class Task:
         raise CompileError(
             "a worker could not carry out a task",
             why=str(error),
-            remedy="look at that worker; all machines need the same version of epctx and of "
+            remedy="look at its output; all machines need the same version of epctx and of "
             "dask.distributed",
         ) from error
 
@@ -205,22 +205,22 @@ class Cluster:
             ProviderUnavailable: no worker appears; the scheduler is gone.
         """
         deadline = time.monotonic() + _FIRST
-        while not (found := self.workers()) and not self._ever:
+        while not (members := self.workers()) and not self._ever:
             failed = self._failure()
             if failed is not None or self._strangers or time.monotonic() > deadline:
                 raise self._nobody(failed)
             time.sleep(_STEP)
-        return found
+        return members
 
     def ask(
         self, function: Callable[..., Any], text: str, of: Sequence[Member]
     ) -> Mapping[str, object]:
         """Run a function on workers, and return the results by address: an exception for a worker
-        that is gone, a TimeoutError for one that does not answer within 60 s.
+        that is gone. If not all workers answer within 60 s, all results are a TimeoutError.
         """
         places = [each.address for each in of]
         try:
-            found: Mapping[str, object] = self._client.sync(
+            results: Mapping[str, object] = self._client.sync(
                 self._client._run,
                 function,
                 text,
@@ -230,7 +230,7 @@ class Cluster:
             )
         except (OSError, TimeoutError) as error:  # for example an error of the connection
             return dict.fromkeys(places, error)
-        return found
+        return results
 
     def begin(
         self, function: Callable[[str], None], text: str, nonce: Digest, of: Sequence[Member]
@@ -242,9 +242,9 @@ class Cluster:
             nonce: name of its answer.
         """
         places = {each.address for each in of}
-        heard: queue.SimpleQueue[object] = queue.SimpleQueue()
+        events: queue.SimpleQueue[object] = queue.SimpleQueue()
         with self._lock:
-            self._heard[nonce] = heard
+            self._heard[nonce] = events
         future = self._client.submit(
             function,
             text,
@@ -253,7 +253,7 @@ class Cluster:
             allow_other_workers=False,
             pure=False,
         )
-        return Task(future, lambda: any(each.address in places for each in self.workers()), heard)
+        return Task(future, lambda: any(each.address in places for each in self.workers()), events)
 
     def forget(self, nonce: Digest) -> None:
         """Drop the queue of a task that has ended."""
@@ -267,31 +267,33 @@ class Cluster:
         except CompileError:
             return
         with self._lock:
-            heard = self._heard.get(began.nonce)
-        if heard is not None:
-            heard.put(began)
+            events = self._heard.get(began.nonce)
+        if events is not None:
+            events.put(began)
 
     def _look(self) -> None:
-        found = None
+        identity = None
         if self._client.status == "running":
-            asked: Any = self._client.scheduler
+            scheduler: Any = self._client.scheduler
             with suppress(Exception):  # dask raises various errors if the connection is gone
-                found = self._client.sync(asked.identity, n_workers=-1, callback_timeout=_SILENCE)
-        if found is None:
+                identity = self._client.sync(
+                    scheduler.identity, n_workers=-1, callback_timeout=_SILENCE
+                )
+        if identity is None:
             self._gone = ProviderUnavailable(
-                "the scheduler is gone, or the network to it",
+                "the connection to the scheduler is lost",
                 where=self.contact,
-                remedy="run the command again when it is there: what was built is in the cache",
+                remedy="run the command again when it is back: results so far are in the cache",
                 code=Code.MACHINES,
             )
             raise self._gone
-        known = {each.address: each for each in self._members}
+        previous = {each.address: each for each in self._members}
         self._members, self._strangers = [], []
-        for address, told in found["workers"].items():
+        for address, worker in identity["workers"].items():
             try:
                 self._members.append(
-                    known.get(address)
-                    or Member(address=address, facts=decoded(told.get(FACTS), Facts))
+                    previous.get(address)
+                    or Member(address=address, facts=decoded(worker.get(FACTS), Facts))
                 )
             except CompileError:
                 self._strangers.append(address)
@@ -300,7 +302,7 @@ class Cluster:
     def _nobody(self, failed: str | None) -> ProviderUnavailable:
         strange = [f"{address} was not started by this epctx" for address in self._strangers]
         return ProviderUnavailable(
-            "there is no worker",
+            "the scheduler has no workers",
             where=self.contact,
             why=failed or ", ".join(strange) or None,
             remedy=f"start workers with `epctx worker {self.contact}`",
@@ -359,10 +361,10 @@ class WorkersEps:
 
     def able(self, specs: Sequence[ProviderSpec]) -> list[Member]:
         """Return the workers that can run jobs with these EPs now. Raises as `kind`."""
-        wanted = self.kind(specs)
+        required = self.kind(specs)
         with self._lock:
-            found = self._found(self._cluster.workers(), specs)
-        return [member for member, kind in found if kind == wanted]
+            kinds = self._found(self._cluster.workers(), specs)
+        return [member for member, kind in kinds if kind == required]
 
     def _found(
         self, members: Sequence[Member], specs: Sequence[ProviderSpec]
@@ -371,11 +373,11 @@ class WorkersEps:
         libraries differ from this machine's, are left out.
         """
         fitting = [each for each in members if each.facts.code == self._code]
-        known = self._asked.setdefault(_name(specs), {})
-        new = [each for each in fitting if each.address not in known]
+        answers = self._asked.setdefault(_name(specs), {})
+        new = [each for each in fitting if each.address not in answers]
         if new:
-            known |= self._answers(new, specs)
-        return [(each, known[each.address]) for each in fitting if each.address in known]
+            answers |= self._answers(new, specs)
+        return [(each, answers[each.address]) for each in fitting if each.address in answers]
 
     def _answers(
         self, members: Sequence[Member], specs: Sequence[ProviderSpec]
@@ -385,49 +387,54 @@ class WorkersEps:
         files = portable.pack(self._blobs, specs)
         text = encoded(Question(eps=tuple(specs), files=files))
         answers = self._cluster.ask(serving.describe, text, members)
-        found: dict[str, Kind | EpctxError] = {}
+        kinds: dict[str, Kind | EpctxError] = {}
         for member in members:
-            told = answers.get(member.address)
-            if isinstance(told, TimeoutError):
-                found[member.address] = _missing("does not answer", [])
-            if not isinstance(told, str):
+            reply = answers.get(member.address)
+            if isinstance(reply, TimeoutError):
+                kinds[member.address] = _missing("does not answer", [])
+            if not isinstance(reply, str):
                 continue
-            answer = decoded(told, Answer)
+            answer = decoded(reply, Answer)
             if answer.failure is None:
                 eps = decoded(codec.encode(answer.results).decode(), tuple[Described, ...])
                 if len(eps) == len(specs):
-                    found[member.address] = Kind(eps, member.facts.cpu)
-            elif not answer.own:  # a failure of the machine: ask the worker again
-                found[member.address] = protocol.restore(answer.failure, log=Path())
-        return found
+                    kinds[member.address] = Kind(eps, member.facts.cpu)
+            elif not answer.own:  # not kept if the machine is the reason: the worker is asked again
+                kinds[member.address] = protocol.restore(answer.failure, log=Path())
+        return kinds
 
     def _chosen(self, specs: Sequence[ProviderSpec]) -> Kind:
         members = sorted(self._cluster.members(), key=lambda each: each.facts.name)
-        found = self._found(members, specs)
-        able = [(member, kind) for member, kind in found if isinstance(kind, Kind)]
+        kinds = self._found(members, specs)
+        able = [(member, kind) for member, kind in kinds if isinstance(kind, Kind)]
         if not able:
-            raise self._nobody(members, found, specs)
+            raise self._nobody(members, kinds, specs)
         locked = [each for each in able if all(self._decides(ep.record) for ep in each[1].eps)]
         able = locked or able
         _refuse_several(able)
         jobs: Counter[bytes] = Counter()
         for member, kind in able:
             jobs[codec.encode(kind)] += member.facts.jobs
-        own = host.cpu()
-        return max((kind for _, kind in able), key=lambda k: (k.cpu == own, jobs[codec.encode(k)]))
+        own_cpu = host.cpu()
+        return max(
+            (kind for _, kind in able), key=lambda k: (k.cpu == own_cpu, jobs[codec.encode(k)])
+        )
 
     def _nobody(
         self,
         members: Sequence[Member],
-        found: Sequence[tuple[Member, Kind | EpctxError]],
+        kinds: Sequence[tuple[Member, Kind | EpctxError]],
         specs: Sequence[ProviderSpec],
     ) -> ProviderUnavailable:
         if not any(each.facts.code == self._code for each in members):
-            return _missing("no worker has this epctx", [_unlike(m, self._code) for m in members])
-        failures = [(member, error) for member, error in found if isinstance(error, EpctxError)]
+            return _missing(
+                "no worker has the same epctx and libraries",
+                [_unlike(m, self._code) for m in members],
+            )
+        failures = [(member, error) for member, error in kinds if isinstance(error, EpctxError)]
         what = " and ".join(dict.fromkeys(spec.provider for spec in specs)) or "jobs"
-        told = [f"{member.facts.name}: {error.reason}" for member, error in failures]
-        error = _missing(f"no worker can take {what}", told)
+        reasons = [f"{member.facts.name}: {error.reason}" for member, error in failures]
+        error = _missing(f"no worker can run {what}", reasons)
         if len({type(each) for _, each in failures}) == 1:
             error.code = failures[0][1].code
         return error
@@ -439,17 +446,17 @@ def _refuse_several(able: Sequence[tuple[Member, Kind]]) -> None:
     Raises:
         ProviderUnavailable: there are such workers.
     """
-    seen: dict[bytes, tuple[Member, ProviderRecord]] = {}
+    first: dict[bytes, tuple[Member, ProviderRecord]] = {}
     for member, record in ((member, ep.record) for member, kind in able for ep in kind.eps):
         name = codec.encode((record.provider, record.options, record.host))
-        other, known = seen.setdefault(name, (member, record))
-        if known != record:
+        first_member, first_record = first.setdefault(name, (member, record))
+        if first_record != record:
             raise ProviderUnavailable(
-                f"{record.provider} is not the same on all workers",
-                where=f"{other.facts.name} and {member.facts.name}",
-                why=_difference(known, record),
-                remedy="install one version, stop one of them, or build with a lock that says "
-                "which",
+                f"{record.provider} differs between workers",
+                where=f"{first_member.facts.name} and {member.facts.name}",
+                why=_difference(first_record, record),
+                remedy="install one version, stop one of the workers, or build with a lock, which "
+                "decides",
                 code=Code.MACHINES,
             )
 
@@ -473,15 +480,15 @@ def _unlike(member: Member, own: Mapping[str, Mapping[str, str]]) -> str:
 def _difference(one: ProviderRecord, other: ProviderRecord) -> str:
     names = sorted({*one.toolchain, *other.toolchain})
     differ = [n for n in names if one.toolchain.get(n) != other.toolchain.get(n)]
-    told = [f"{n}: {one.toolchain.get(n)} and {other.toolchain.get(n)}" for n in differ[:_LISTED]]
-    return ", ".join(told) or f"its code: {one.code} and {other.code}"
+    lines = [f"{n}: {one.toolchain.get(n)} and {other.toolchain.get(n)}" for n in differ[:_LISTED]]
+    return ", ".join(lines) or f"its code: {one.code} and {other.code}"
 
 
-def _missing(what: str, told: Sequence[str]) -> ProviderUnavailable:
-    more = [f"and {len(told) - _LISTED} more"] if len(told) > _LISTED else []
+def _missing(what: str, reasons: Sequence[str]) -> ProviderUnavailable:
+    more = [f"and {len(reasons) - _LISTED} more"] if len(reasons) > _LISTED else []
     return ProviderUnavailable(
         what,
-        why="; ".join([*told[:_LISTED], *more]) or None,
-        remedy="start a worker that has it: `epctx worker`, and `epctx doctor` there",
+        why="; ".join([*reasons[:_LISTED], *more]) or None,
+        remedy="start a suitable worker with `epctx worker`; `epctx doctor` there shows its EPs",
         code=Code.MACHINES,
     )

@@ -151,7 +151,7 @@ class WorkerLease:
                 task.wait(began)
         finally:
             cluster.forget(nonce)
-        answer = decoded(self._executor.blobs.heard(nonce), Answer)
+        answer = decoded(self._executor.blobs.get_answer(nonce), Answer)
         self.machine = names.get(answer.address)
         for stage in answer.stages[sum(each.address == answer.address for each in begun) :]:
             started(stage)
@@ -161,13 +161,13 @@ class WorkerLease:
         """Decode the results of a job; with `less`, there may be fewer results than actions."""
         try:
             pairs = zip(job, answer.results, strict=not less)
-            found = [codec.decode(bytes(result), action.result) for action, result in pairs]
-            if len(found) < len(answer.results):
+            results = [codec.decode(bytes(result), action.result) for action, result in pairs]
+            if len(results) < len(answer.results):
                 raise ValueError("there are more results than actions")
-            return found
+            return results
         except (msgspec.MsgspecError, ValueError) as error:
             raise CompileError(
-                "the worker broke its protocol",
+                "the worker sent an invalid message",
                 where=self.machine,
                 why=str(error),
                 remedy="use the same version of epctx on all machines",
@@ -196,7 +196,7 @@ class WorkerLease:
 
     def _killing(self, lost: int) -> CompileError:
         return CompileError(
-            f"{lost} workers or more were lost to which it was given, one after the other",
+            f"at least {lost} workers were lost while they ran it, one after the other",
             where=self._label,
             why=self.machine and f"the last was {self.machine}",
             remedy="build with `--on dask://local?workers=1` to see its log, or without --on",
@@ -252,7 +252,7 @@ class Remote:
             refuse()
             if time.monotonic() > deadline:
                 raise ProviderUnavailable(
-                    "no worker is left that can take it",
+                    "no worker is left that can run it",
                     remedy="start one with `epctx worker`, and run the command again",
                     code=Code.MACHINES,
                 )

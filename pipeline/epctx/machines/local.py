@@ -68,8 +68,8 @@ class Workers:
         """Last output of a worker, if none runs; None if one does."""
         if self._started < _MOST and any(each.poll() is None for each in self._running):
             return None
-        found = sorted(self._logs.iterdir(), key=lambda path: path.stat().st_mtime)
-        return found[-1].read_text(errors="replace")[-2000:] if found else ""
+        logs = sorted(self._logs.iterdir(), key=lambda path: path.stat().st_mtime)
+        return logs[-1].read_text(errors="replace")[-2000:] if logs else ""
 
     def close(self) -> None:
         """End all workers."""
@@ -101,8 +101,8 @@ class Workers:
                 apart=True,
             )
         assert process.stdin is not None
-        told = replace(self._start, name=name)
-        process.stdin.write(codec.encode(told) + b"\n")
+        start = replace(self._start, name=name)
+        process.stdin.write(codec.encode(start) + b"\n")
         process.stdin.flush()
         return process
 

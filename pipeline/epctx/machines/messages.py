@@ -155,7 +155,7 @@ def _bounded(text: str) -> str:
 
 def _strange(why: str) -> CompileError:
     return CompileError(
-        "a message between two machines is not what it should be",
+        "a message between two machines is invalid",
         why=why,
         remedy="use the same version of epctx on all machines; else report it",
     )

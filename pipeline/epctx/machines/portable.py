@@ -60,7 +60,7 @@ class Files(Struct, frozen=True, kw_only=True):
     optimizes: bool = False
 
 
-class _Found:
+class _Collector:
     """Collects the files that actions and other values read and write."""
 
     def __init__(self, blobs: Blobs) -> None:
@@ -109,7 +109,7 @@ class _Found:
                     sources = optimized.sources(path.parent)
                 except (OSError, msgspec.MsgspecError) as error:
                     raise StorageError(
-                        "is no optimized model",
+                        "is not an optimized model",
                         file=str(path.parent),
                         why=str(error),
                         remedy="build again",
@@ -139,45 +139,45 @@ def pack(blobs: Blobs, values: Iterable[Any]) -> Files:
     Raises:
         StorageError: a file cannot be read, or the blobs cannot be written.
     """
-    found, optimizes = _Found(blobs), False
+    files, optimizes = _Collector(blobs), False
     for value in values:
-        found.look_at(value)
+        files.look_at(value)
         optimizes = optimizes or isinstance(value, _OPTIMIZES)
     roots: list[Path] = []
-    for folder in sorted(found.near, key=lambda path: len(path.parts)):
+    for folder in sorted(files.near, key=lambda path: len(path.parts)):
         if not any(folder.is_relative_to(root) for root in roots):
             roots.append(folder)
     return Files(
         roots=tuple(root.as_posix() for root in roots),
-        reads={path.as_posix(): blob for path, blob in found.reads.items()},
-        folders=tuple(folder.as_posix() for folder in sorted(found.folders)),
-        writes={path.as_posix(): failed for path, failed in found.writes.items()},
+        reads={path.as_posix(): blob for path, blob in files.reads.items()},
+        folders=tuple(folder.as_posix() for folder in sorted(files.folders)),
+        writes={path.as_posix(): failed for path, failed in files.writes.items()},
         optimizes=optimizes,
     )
 
 
-def receive(blobs: Blobs, files: Files, made: Mapping[str, Blob], *, failed: bool) -> None:
+def receive(blobs: Blobs, files: Files, outputs: Mapping[str, Blob], *, failed: bool) -> None:
     """Write the output files of a job to their paths.
 
     Raises:
         StorageError: a content is missing, or the disk refuses.
         CompileError: the answer cannot be true.
     """
-    _require_few(made)
-    for text in made:
+    _require_few(outputs)
+    for text in outputs:
         write = next((each for each in files.writes if text.startswith(f"{each}/")), None)
         below = None if write is None else text.removeprefix(f"{write}/")
         only = None if write is None else files.writes[write]
         if below is None or not paths.is_plain(below) or failed == (only is None):
-            raise _untrue(f"a file {text}")
+            raise _untrue(f"a file that its job does not write: {text}")
         if only is not None and below != only:
-            raise _untrue(f"a file {text}")
+            raise _untrue(f"a file that its job does not write: {text}")
     for folder, only in files.writes.items():
         if only is None and not failed:
             Path(folder).mkdir(parents=True, exist_ok=True)
-    _write({Path(text): blob for text, blob in made.items()}, blobs)
+    _write({Path(text): blob for text, blob in outputs.items()}, blobs)
     if files.optimizes:
-        _tell_places(map(Path, made), {b.digest: Path(text) for text, b in files.reads.items()})
+        _tell_places(map(Path, outputs), {b.digest: Path(text) for text, b in files.reads.items()})
 
 
 class Placed:
@@ -202,7 +202,7 @@ class Placed:
             below = text.removeprefix(f"{root.rstrip('/')}/")
             if below != text and paths.is_plain(below):
                 return here / below
-        raise _untrue(f"a path {text}")
+        raise _untrue(f"a path outside the job: {text}")
 
     def named(self, text: str) -> str:
         """Return JSON with the sending machine's paths in the place of local ones."""
@@ -231,18 +231,18 @@ class Placed:
 
     def collect(self, blobs: Blobs, *, failed: bool) -> dict[str, Blob]:
         """Store the output files of the job in the blobs, for `receive`. Raises StorageError."""
-        made: dict[str, Blob] = {}
+        outputs: dict[str, Blob] = {}
         for text, only in self._files.writes.items():
             folder = self.real(Path(text))
             if only is None:
-                found = {} if failed else {p.relative_to(folder): p for p in _files(folder)}
+                paths = {} if failed else {p.relative_to(folder): p for p in _files(folder)}
             else:
-                found = {Path(only): folder / only} if (folder / only).is_file() and failed else {}
-            for below, path in found.items():
+                paths = {Path(only): folder / only} if (folder / only).is_file() and failed else {}
+            for below, path in paths.items():
                 name, blob = f"{text}/{below.as_posix()}", blobs.put(path)
                 if self._files.reads.get(name) != blob:
-                    made[name] = blob
-        return made
+                    outputs[name] = blob
+        return outputs
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -259,12 +259,12 @@ def _write(files: Mapping[Path, Blob], blobs: Blobs) -> None:
         blobs.fetch(blob, path)
 
 
-def _tell_places(found: Iterable[Path], places: Mapping[Any, Path]) -> None:
+def _tell_places(paths: Iterable[Path], places: Mapping[Any, Path]) -> None:
     """Write the local places of the files that optimized models refer to."""
-    known = {str(digest): path for digest, path in places.items()}
-    for path in found:
+    places_by_digest = {str(digest): path for digest, path in places.items()}
+    for path in paths:
         if path.name == optimized.RECORD:
-            optimized.write(path.parent, known)
+            optimized.write(path.parent, places_by_digest)
 
 
 Model = Callable[[Path, Path | None], None]
@@ -316,8 +316,7 @@ def _require_few(files: Mapping[Any, Blob]) -> None:
 
 def _untrue(what: str) -> CompileError:
     return CompileError(
-        f"another machine told of {what}",
-        why="it cannot be true",
+        f"another machine sent an invalid message: {what}",
         remedy="use the same version of epctx on all machines; else report it",
     )
 
@@ -360,7 +359,9 @@ class Blobs:
             StorageError: the file cannot be read, or the store cannot be written.
         """
         with StorageError.if_refused(
-            "cannot be read", file=str(path), remedy="run the command again when nothing writes it"
+            "cannot be read",
+            file=str(path),
+            remedy="run the command again when nothing writes to it",
         ):
             blob = Blob(digest=self._digest(path), size=path.stat().st_size)
         with self._refusals(blob.digest):
@@ -383,22 +384,22 @@ class Blobs:
                 self._download(blob, kept)
             copying.copy(kept, target)
 
-    def say(self, nonce: Digest, text: str) -> None:
+    def put_answer(self, nonce: Digest, text: str) -> None:
         """Upload an answer. Raises StorageError."""
         with self._refusals(nonce):
             self._store.write(_answer_name(nonce), f"{_proof(nonce, text)}{text}".encode())
 
-    def heard(self, nonce: Digest) -> str:
+    def get_answer(self, nonce: Digest) -> str:
         """Download an answer. Raises StorageError if there is no authentic one."""
         with self._refusals(nonce):
-            most = limits.MACHINE_JOB.value + len(nonce.hex)
-            content = self._store.read(_answer_name(nonce), most)
+            limit = limits.MACHINE_JOB.value + len(nonce.hex)
+            content = self._store.read(_answer_name(nonce), limit)
             if content is None:
                 raise StoreError("there is no answer")
-            said = content.decode(errors="replace")
-            proof, text = said[: len(nonce.hex)], said[len(nonce.hex) :]
+            answer = content.decode(errors="replace")
+            proof, text = answer[: len(nonce.hex)], answer[len(nonce.hex) :]
             if not hmac.compare_digest(proof.encode(), _proof(nonce, text).encode()):
-                raise StoreError("an answer there is not of the worker that was asked")
+                raise StoreError("the answer is not from the worker that was asked")
         return text
 
     def forget(self, nonces: list[Digest]) -> None:
@@ -407,12 +408,14 @@ class Blobs:
             self._store.delete(map(_answer_name, nonces))
 
     def _make_room(self, size: int) -> None:
-        """Remove the oldest kept files, if they leave too little room for `size` bytes."""
+        """Remove the oldest kept files until those that stay, and `size` bytes, take no more than
+        the limit or the free space.
+        """
         assert self._kept is not None
         self._kept.mkdir(parents=True, exist_ok=True)
-        found = sorted(self._kept.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        files = sorted(self._kept.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         room = min(_KEPT, shutil.disk_usage(self._kept).free) - size
-        for path in reversed(found):
+        for path in reversed(files):
             room -= path.stat().st_size
             if room < 0:
                 path.unlink()
@@ -423,10 +426,10 @@ class Blobs:
             try:
                 pieces = self._store.stream(name, blob.size)
                 if pieces is None:
-                    raise StoreError("it is not there")
+                    raise StoreError("it does not exist")
                 if not written(pieces, blob.digest, blob.size, target):
                     self._store.delete([name])  # a machine that has the content uploads it again
-                    raise StoreError("it is not what its digest says")
+                    raise StoreError("its content differs from its digest")
             except BaseException:
                 target.unlink(missing_ok=True)
                 raise
@@ -437,10 +440,11 @@ class Blobs:
             yield
         except StoreError as error:
             raise StorageError(
-                "did not come through what the machines share",
+                "did not come through the shared cache",
                 where=str(name),
                 why=f"{self._store.url}: {error}",
-                remedy=f"check that {VARIABLE} leads all of them to one place, and run it again",
+                remedy=f"check that {VARIABLE} names one place on all machines, and run the "
+                "command again",
             ) from error
 
 
@@ -467,7 +471,7 @@ def shared(
     """
     if not url:
         raise UsageError(
-            "other machines need a shared cache, and none is named",
+            "builds on other machines need a shared cache, but none is set",
             where=VARIABLE,
             remedy=f"set {VARIABLE} here and on each worker: s3://bucket/prefix, or a folder that "
             "all of them see, file:///mnt/share",

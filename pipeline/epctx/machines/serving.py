@@ -120,7 +120,7 @@ class WorkerService:
         now = time.monotonic()
         stages = tuple(replace(stage, ago=now - then) for then, stage in begun)
         try:
-            self._blobs.say(request.nonce, encoded(replace(answer, stages=stages)))
+            self._blobs.put_answer(request.nonce, encoded(replace(answer, stages=stages)))
         except EpctxError as error:
             raise RuntimeError(error.reason) from error
 
@@ -131,12 +131,12 @@ class WorkerService:
         def described() -> Answer:
             placed = Placed(question.files, home)
             placed.lay_out(self._blobs)
-            found = []
+            descriptions = []
             for spec in moved_in(question.eps, placed.real):
                 if spec.provider in self._failures:
                     raise protocol.restore(self._failures[spec.provider], log=home)
-                found.append(msgspec.Raw(codec.encode(self._toolchain.describe(spec))))
-            return Answer(address=self._address, results=tuple(found))
+                descriptions.append(msgspec.Raw(codec.encode(self._toolchain.describe(spec))))
+            return Answer(address=self._address, results=tuple(descriptions))
 
         with self._home() as home:
             return encoded(self._answered(described))
@@ -227,9 +227,9 @@ class WorkerService:
             )
         except EpctxError as error:
             answer = self._failed(error)
-        made = placed.collect(self._blobs, failed=answer.failure is not None)
+        outputs = placed.collect(self._blobs, failed=answer.failure is not None)
         named = placed.named(codec.encode(answer).decode())
-        return replace(codec.decode(named, Answer), made=made)
+        return replace(codec.decode(named, Answer), made=outputs)
 
     def _failed(self, error: EpctxError) -> Answer:
         log, tail = None, error.log
@@ -328,16 +328,16 @@ def serve(
     logging.getLogger("distributed").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="epctx-worker-", ignore_cleanup_errors=True) as scratch:
         blobs = portable.shared(store, None if once else Path(scratch) / "kept")
-        found = facts(name=name, jobs=jobs)
+        own_facts = facts(name=name, jobs=jobs)
         site = Path(scratch), blobs, failures or {}
-        asyncio.run(_serving(contact, tls, site, found, notify, once=once))
+        asyncio.run(_serving(contact, tls, site, own_facts, notify, once=once))
 
 
 async def _serving(
     contact: str,
     tls: Security | None,
     site: tuple[Path, Blobs, Mapping[str, Failure]],
-    found: Facts,
+    own_facts: Facts,
     notify: Callable[[str], None],
     *,
     once: bool,
@@ -348,37 +348,37 @@ async def _serving(
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # on Windows Ctrl-C is an exception
             loop.add_signal_handler(number, ended.set)
-    known, (folder, blobs, failures) = False, site
+    connected, (folder, blobs, failures) = False, site
     for times in itertools.count(1):
-        own = folder / f"s{times}"
-        own.mkdir()
+        worker_folder = folder / f"s{times}"
+        worker_folder.mkdir()
         try:
             async with Worker(
                 contact,
-                nthreads=found.jobs,
-                name=f"{found.name}-{times}",
+                nthreads=own_facts.jobs,
+                name=f"{own_facts.name}-{times}",
                 security=tls,
-                plugins=(_Plugin(own, blobs, failures),),
+                plugins=(_Plugin(worker_folder, blobs, failures),),
                 memory_limit=0,
-                local_directory=str(own / "dask"),
-                startup_information={FACTS: lambda worker: encoded(found)},
+                local_directory=str(worker_folder / "dask"),
+                startup_information={FACTS: lambda worker: encoded(own_facts)},
                 dashboard=False,
                 dashboard_address=None,
                 death_timeout=_REACHED,
             ) as worker:
-                known = True
-                notify(f"serves {contact} as {found.name}")
+                connected = True
+                notify(f"serves {contact} as {own_facts.name}")
                 over = asyncio.ensure_future(ended.wait())
-                lost = asyncio.ensure_future(worker.finished())
-                await asyncio.wait([over, lost], return_when=asyncio.FIRST_COMPLETED)
+                finished = asyncio.ensure_future(worker.finished())
+                await asyncio.wait([over, finished], return_when=asyncio.FIRST_COMPLETED)
         except (OSError, RuntimeError) as error:  # errors by which dask's worker fails to start
-            if not known:
+            if not connected:
                 raise unreachable(contact, tls, str(error)) from error
             if isinstance(error, RuntimeError):
                 raise
         if once or ended.is_set():
             return
-        notify(f"{contact} is gone: looked for again")
+        notify(f"lost {contact}: reconnecting")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), _AGAIN)
         if ended.is_set():

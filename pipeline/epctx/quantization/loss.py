@@ -40,24 +40,24 @@ def measure(
     """
     losses: dict[str, TensorLoss] = {}
     float_values, values = dict(sample), dict(sample)
-    for plain, quantized in pieces:
-        graph = onnx.load(plain, load_external_data=False).graph
+    for float_piece, quantized_piece in pieces:
+        graph = onnx.load(float_piece, load_external_data=False).graph
         makers = {name: node.op_type for node in graph.node for name in node.output}
-        wanted = {*makers, *(name + DEQUANT_OUTPUT_SUFFIX for name in makers)}
+        tensors = {*makers, *(name + DEQUANT_OUTPUT_SUFFIX for name in makers)}
         del graph
-        right = _activations(plain, float_values, wanted, scratch / "float-all.onnx")
-        actual = _activations(quantized, values, wanted, scratch / "quantized-all.onnx")
+        right = _activations(float_piece, float_values, tensors, scratch / "float-all.onnx")
+        actual = _activations(quantized_piece, values, tensors, scratch / "quantized-all.onnx")
         for each in _losses(right, actual, makers):
             losses.setdefault(each.name, each)
-    others = sorted(
+    other_losses = sorted(
         (each for name, each in losses.items() if name not in outputs),
         key=lambda each: (math.inf if each.sqnr is None else each.sqnr, each.name),
     )
-    return tuple(losses[name] for name in outputs if name in losses), tuple(others)
+    return tuple(losses[name] for name in outputs if name in losses), tuple(other_losses)
 
 
 def _activations(
-    model: Path, values: dict[str, Array], wanted: Collection[str], augmented: Path
+    model: Path, values: dict[str, Array], tensors: Collection[str], augmented: Path
 ) -> dict[str, Array]:
     """Run a model; return the wanted float tensors, flat, by name. The model's outputs are added to
     `values`, which holds its inputs.
@@ -70,12 +70,12 @@ def _activations(
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(augmented, options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_outputs()]
-    names = [n for n in names if not n.endswith(_SAVED) or n.removesuffix(_SAVED) in wanted]
+    names = [n for n in names if not n.endswith(_SAVED) or n.removesuffix(_SAVED) in tensors]
     feeds = {value.name: values[value.name] for value in session.get_inputs()}
-    made = dict(zip(names, session.run(names, feeds), strict=True))
+    outputs = dict(zip(names, session.run(names, feeds), strict=True))
     # An array of onnxruntime keeps all memory of its session.
-    values |= {name: each.copy() for name, each in made.items() if not name.endswith(_SAVED)}
-    return {n.removesuffix(_SAVED): each for n, each in made.items() if n.endswith(_SAVED)}
+    values |= {name: each.copy() for name, each in outputs.items() if not name.endswith(_SAVED)}
+    return {n.removesuffix(_SAVED): each for n, each in outputs.items() if n.endswith(_SAVED)}
 
 
 def _losses(

@@ -59,18 +59,18 @@ fuses with this node.
 """
 
 
-def cut(model: ir.Model, wanted: Pieces | None) -> list[Partition]:
+def cut(model: ir.Model, settings: Pieces | None) -> list[Partition]:
     """Return the pieces in which a float model is quantized; none if it is quantized whole. The
     model's nodes are put in the order of the pieces.
 
     `count` and `at` give as many pieces as for the compile. `max_memory` gives as many pieces as
     keep to it, as far as the model can be cut.
     """
-    if wanted is None:
+    if settings is None:
         return []
-    count = wanted.count or len(wanted.at) + 1
-    if wanted.max_memory is not None:
-        room = max(wanted.max_memory - MEMORY.base, 1)
+    count = settings.count or len(settings.at) + 1
+    if settings.max_memory is not None:
+        room = max(settings.max_memory - MEMORY.base, 1)
         needed = sum(map(_memory, model.graph.initializers.values()))
         count = math.ceil(needed / room)
     count = min(count, len(Layout(model, _FOLLOWING).candidates) + 1)
@@ -111,20 +111,20 @@ class Crossing:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = ort.InferenceSession(piece, options, providers=["CPUExecutionProvider"])
         names = [each.name for each in session.get_outputs() if each.name in wanted]
-        own = self.samples(piece)
-        for number in range(len(own)):
+        samples = self.samples(piece)
+        for number in range(len(samples)):
             place = self._folder / str(number)
             place.mkdir(parents=True, exist_ok=True)
-            for name, value in zip(names, session.run(names, own.feeds(number)), strict=True):
+            for name, value in zip(names, session.run(names, samples.feeds(number)), strict=True):
                 index = self._names.setdefault(name, len(self._names))
                 np.save(place / f"{index}.npy", value)
 
     def _feeds(self, number: int, names: Iterable[str]) -> Feeds:
-        given = self._samples.feeds(number)
+        model_inputs = self._samples.feeds(number)
         return {
             name: np.load(self._folder / str(number) / f"{self._names[name]}.npy")
             if name in self._names
-            else given[name]
+            else model_inputs[name]
             for name in names
         }
 

@@ -65,13 +65,13 @@ def choose(settings: QuantizeSettings, preset: Preset) -> Chosen:
     activations = settings.activations or activations
     # onnxruntime has no unsigned weights beside activations of int8.
     weights = settings.weights or ("int8" if activations == "int8" else weights)
-    given = settings.symmetric
+    symmetric = settings.symmetric
     return Chosen(
         activations=activations,
         weights=weights,
         per_channel=per_channel if settings.per_channel is None else settings.per_channel,
-        symmetric_activations=bool(given),
-        symmetric_weights=weights.startswith("int") if given is None else given,
+        symmetric_activations=bool(symmetric),
+        symmetric_weights=weights.startswith("int") if symmetric is None else symmetric,
     )
 
 
@@ -116,13 +116,13 @@ def config(
     return result
 
 
-def _override(given: TensorOverride) -> Override:
-    found: dict[str, Any] = {}
-    if given.type is not None:
-        found["quant_type"] = TYPES[given.type]
-    if given.symmetric is not None:
-        found["symmetric"] = given.symmetric
-    if given.range is not None:
+def _override(settings: TensorOverride) -> Override:
+    override: dict[str, Any] = {}
+    if settings.type is not None:
+        override["quant_type"] = TYPES[settings.type]
+    if settings.symmetric is not None:
+        override["symmetric"] = settings.symmetric
+    if settings.range is not None:
         # onnxruntime asks an activation's range for its dtype, which a plain float does not have.
-        found["rmin"], found["rmax"] = map(np.float32, given.range)
-    return found
+        override["rmin"], override["rmax"] = map(np.float32, settings.range)
+    return override

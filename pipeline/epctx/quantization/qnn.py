@@ -46,23 +46,23 @@ def separate_constants(model: onnx.ModelProto) -> bool:
         for tensor in graph.initializer
         if tensor.data_type == onnx.TensorProto.FLOAT and math.prod(tensor.dims) <= _SMALL
     }
-    taken: set[str] = set()
+    used: set[str] = set()
     names = {tensor.name for tensor in graph.initializer}
-    made: list[onnx.TensorProto] = []
+    copies: list[onnx.TensorProto] = []
     for node in graph.node:
         for place, name in enumerate(node.input):
             if name not in small:
                 continue
-            if name not in taken:
-                taken.add(name)
+            if name not in used:
+                used.add(name)
                 continue
             copy = onnx.TensorProto()
             copy.CopyFrom(small[name])
             copy.name = free(name, names)
             node.input[place] = copy.name
-            made.append(copy)
-    graph.initializer.extend(made)
-    return bool(made)
+            copies.append(copy)
+    graph.initializer.extend(copies)
+    return bool(copies)
 
 
 def free(name: str, taken: set[str]) -> str:
@@ -82,11 +82,11 @@ class _Constants:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._graph = model.graph
-        given = {value.name for value in model.graph.input}
+        inputs = {value.name for value in model.graph.input}
         self._tensors = {
             tensor.name: tensor
             for tensor in model.graph.initializer
-            if tensor.data_type == onnx.TensorProto.FLOAT and tensor.name not in given
+            if tensor.data_type == onnx.TensorProto.FLOAT and tensor.name not in inputs
         }
         self.uses = Counter(name for node in protos.nodes(model) for name in node.input)
         self.uses.update(value.name for value in model.graph.output)
@@ -106,11 +106,11 @@ class _Constants:
         return name
 
 
-def fold_batchnorms(model: onnx.ModelProto, kept: Collection[str]) -> None:
+def fold_batchnorms(model: onnx.ModelProto, excluded: Collection[str]) -> None:
     """Replace each BatchNormalization of the main graph that has constant parameters.
 
     Args:
-        kept: names of nodes that stay as they are.
+        excluded: names of nodes that stay as they are.
     """
     graph, constants = model.graph, _Constants(model)
     ranks = {
@@ -121,7 +121,7 @@ def fold_batchnorms(model: onnx.ModelProto, kept: Collection[str]) -> None:
     makers = {name: node for node in graph.node for name in node.output}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        factors = None if node.name in kept else _factors(node, constants)
+        factors = None if node.name in excluded else _factors(node, constants)
         if factors is None or node.input[0] not in ranks:
             nodes.append(node)
             continue
@@ -144,13 +144,13 @@ def _factors(node: onnx.NodeProto, constants: _Constants) -> tuple[Array, Array]
     """Return the factor and the summand of a BatchNormalization; None if the node is another one,
     trains, or has a parameter that is not constant.
     """
-    given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     if node.op_type != "BatchNormalization" or node.output[1:]:
         return None
     scale, bias, mean, variance = map(constants.array, node.input[1:])
     if scale is None or bias is None or mean is None or variance is None:
         return None
-    factor = scale / np.sqrt(variance + given.get("epsilon", 1e-5))
+    factor = scale / np.sqrt(variance + attributes.get("epsilon", 1e-5))
     return factor, bias - mean * factor
 
 
@@ -160,9 +160,9 @@ def _multiply(
     """Put the factors of a BatchNormalization into the constants of the node before it; return
     whether that has such constants.
     """
-    given = {each.name: helper.get_attribute_value(each) for each in maker.attribute}
-    axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1 - given.get("transB", 0)}
-    grouped = maker.op_type == "ConvTranspose" and given.get("group", 1) > 1
+    attributes = {each.name: helper.get_attribute_value(each) for each in maker.attribute}
+    axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1 - attributes.get("transB", 0)}
+    grouped = maker.op_type == "ConvTranspose" and attributes.get("group", 1) > 1
     if maker.op_type not in axes or grouped:
         return False
     name = next(iter(maker.input[2:]), "")
@@ -172,11 +172,11 @@ def _multiply(
     shape = [1] * weights.ndim
     shape[axes[maker.op_type]] = -1
     maker.input[1] = constants.put(weights * scale.reshape(shape), maker.input[1])
-    bias = bias * given.get("beta", 1.0) * scale + shift
+    bias = bias * attributes.get("beta", 1.0) * scale + shift
     maker.input[2:] = [constants.put(bias, name or node.input[2])]
-    kept = [each for each in maker.attribute if each.name != "beta"]
+    remaining = [each for each in maker.attribute if each.name != "beta"]
     del maker.attribute[:]
-    maker.attribute.extend(kept)
+    maker.attribute.extend(remaining)
     return True
 
 
@@ -188,15 +188,15 @@ def divide_by_roots(model: onnx.ModelProto) -> bool:
     uses = Counter(name for node in protos.nodes(model) for name in node.input)
     uses.update(value.name for value in graph.output)
     makers = {node.output[0]: node for node in graph.node if node.op_type == "Reciprocal"}
-    gone: list[onnx.NodeProto] = []
+    unused: list[onnx.NodeProto] = []
     for node in graph.node:
-        which = next((i for i, n in enumerate(node.input) if n in makers and uses[n] == 1), None)
-        if node.op_type != "Mul" or which is None:
+        position = next((i for i, n in enumerate(node.input) if n in makers and uses[n] == 1), None)
+        if node.op_type != "Mul" or position is None:
             continue
-        reciprocal = makers[node.input[which]]
-        node.op_type, other = "Div", node.input[1 - which]
+        reciprocal = makers[node.input[position]]
+        node.op_type, other = "Div", node.input[1 - position]
         node.input[:] = [other, reciprocal.input[0]]
-        gone.append(reciprocal)
-    for node in gone:
+        unused.append(reciprocal)
+    for node in unused:
         graph.node.remove(node)
-    return bool(gone)
+    return bool(unused)

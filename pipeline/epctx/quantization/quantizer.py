@@ -61,7 +61,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: name of the model, for messages.
-        plain: the float model, in a folder that may get any other files.
+        plain: the float model, in a folder that receives other files, too.
     """
 
     name: str
@@ -135,8 +135,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         self._refuse_few_values(model)
         changed = bool(metadata)
         if changed:
-            theirs = {each.key: each.value for each in model.metadata_props}
-            onnx.helper.set_model_props(model, {**theirs, **metadata})
+            properties = {each.key: each.value for each in model.metadata_props}
+            onnx.helper.set_model_props(model, {**properties, **metadata})
         if self.preset == "qnn":
             divided, separated = qnn.divide_by_roots(model), qnn.separate_constants(model)
             changed = changed or divided or separated
@@ -206,11 +206,11 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             ModelError: onnxruntime's tools fail on it.
         """
         config = self._config(prepared, given)
-        kept = self.plain.with_name("ranges.json")
-        ranges_.write(ranges_.raised(ranges, self.settings.range_floor), kept)
+        cache = self.plain.with_name("ranges.json")
+        ranges_.write(ranges_.raised(ranges, self.settings.range_floor), cache)
         with self._blamed("quantizing it"):
             try:
-                _quantize_static(prepared, output, config, kept)
+                _quantize_static(prepared, output, config, cache)
             except (KeyError, ValueError) as error:
                 raise self._no_range(error, prepared, ranges) from error
 
@@ -261,10 +261,10 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             every = dict.fromkeys(node.op_type for node in model.graph.node)
             op_types = [each for each in every if each not in self.settings.exclude_op_types]
             op_types = op_types or [_NO_OP]
-        own = set(_tensors(model.graph))
-        overrides = {n: each for n, each in self.settings.overrides.items() if n in own}
+        tensors = set(_tensors(model.graph))
+        overrides = {n: each for n, each in self.settings.overrides.items() if n in tensors}
         settings = replace(self.settings, overrides=overrides)
-        fixed = {name: each for name, each in given.items() if name in own}
+        fixed = {name: each for name, each in given.items() if name in tensors}
         with self._blamed("quantizing it"):
             return presets.config(
                 prepared, settings, self.preset, exclude=exclude, op_types=op_types, fixed=fixed
@@ -281,15 +281,15 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         if other is not None:
             kind = onnx.TensorProto.DataType.Name(other.data_type).lower()
             raise self._no_float_model(
-                "is no float32 model", f"its weight {other.name!r} is {kind}"
+                "is not a float32 model", f"its weight {other.name!r} is {kind}"
             )
-        own = {function.domain for function in model.functions}
+        functions = {function.domain for function in model.functions}
         for node in protos.nodes(model):
-            if node.domain not in own and not registered(node.domain, node.op_type):
+            if node.domain not in functions and not registered(node.domain, node.op_type):
                 raise self._no_float_model(
                     f"cannot be run to be quantized: {protos.describe(node)}",
                     f"onnxruntime has no operator {node.op_type} of domain {node.domain}",
-                    "quantize it with a tool that has the operator, and give what that makes, "
+                    "quantize it with a tool that has the operator, and give its output, "
                     "without `quantize`",
                 )
 
@@ -297,15 +297,15 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         self,
         what: str,
         why: str,
-        remedy: str = "give its float32 model; or take `quantize` out of its group",
+        remedy: str = "give its float32 model, or remove `quantize` from its group",
     ) -> ModelError:
         return ModelError(what, model=self.name, why=why, remedy=remedy, code=Code.NOT_QUANTIZED)
 
     def _nothing_left(self, model: onnx.ModelProto) -> ModelError:
-        what = "has nothing that can be quantized so"
+        what = "has nothing that these settings can quantize"
         if self.settings.exclude_nodes or self.settings.exclude_op_types:
-            why = "what `quantize.exclude` leaves of it has no such operator"
-            return self._no_float_model(what, why, "exclude less, or take `quantize` out")
+            why = "`quantize.exclude` leaves no operator that can be quantized"
+            return self._no_float_model(what, why, "exclude less, or remove `quantize`")
         kinds = ", ".join(sorted({node.op_type for node in model.graph.node})[:8])
         return self._no_float_model(what, f"onnxruntime quantizes none of its operators: {kinds}")
 
@@ -337,7 +337,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                 f"calibration finds values that are not finite, first in {wrong[0]!r}",
                 model=self.name,
                 why=f"{ranges[wrong[0]]}",
-                remedy="correct the samples: on them the model gives infinities or NaN",
+                remedy="correct the samples: the model gives infinities or NaN on them",
                 code=Code.NOT_QUANTIZED,
             )
 
@@ -345,13 +345,20 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         """Refuse an override of a tensor that has no range or type of its own in the output."""
         owners = ranges_.owners(output)
         place = {name: number for number, name in enumerate(every)}
-        for name, given in self.settings.overrides.items():
+        for name, override in self.settings.overrides.items():
             owner, kind = owners.get(name, ("", 0))
-            wanted = None if given.type is None else presets.TYPES[given.type].tensor_type
-            if owner == name or (kind == wanted and given.range is None is given.symmetric):
+            wanted_type = (
+                None if override.type is None else presets.TYPES[override.type].tensor_type
+            )
+            if owner == name or (
+                kind == wanted_type and override.range is None is override.symmetric
+            ):
                 continue
-            at, own = place[name], [each for each, (of, _) in owners.items() if each == of in place]
-            near = sorted((abs(place[each] - at), place[each] < at, each) for each in own)
+            at, owned = (
+                place[name],
+                [each for each, (of, _) in owners.items() if each == of in place],
+            )
+            near = sorted((abs(place[each] - at), place[each] < at, each) for each in owned)
             listed = ", ".join(each for _, _, each in near[:_NEAR])
             raise ManifestError(
                 f"the override of {name!r} does nothing",
@@ -365,15 +372,15 @@ class Quantizer(Struct, frozen=True, kw_only=True):
     def _no_range(self, error: Exception, prepared: Path, ranges: Ranges) -> Exception:
         """Return an error about a tensor without a range if `error` names one; else `error`."""
         names = _tensors(_bare_graph(prepared))
-        said = f" {error.args[0]}. "
-        name = next((n for n in names if n not in ranges and f" {n}. " in said), None)
+        message = f" {error.args[0]}. "
+        name = next((n for n in names if n not in ranges and f" {n}. " in message), None)
         if name is None:
             return error
         return ManifestError(
-            f"there is no range of its tensor {name!r}",
+            f"its tensor {name!r} has no range",
             model=self.name,
             why="the ranges are those of another model, of other `exclude` or of an older epctx",
-            remedy="restore it, or run `epctx build --recalibrate`",
+            remedy="restore the file of ranges, or run `epctx build --recalibrate`",
             code=Code.CALIBRATION,
         )
 
@@ -390,7 +397,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
 
     def _nothing(self, key: str, text: str, known: Sequence[str]) -> ManifestError:
         return ManifestError(
-            f'"{text}" is nothing in the model as it is quantized',
+            f'"{text}" matches nothing in the model to quantize',
             model=self.name,
             where=f"quantize.{key}",
             remedy=did_you_mean(text, known),
@@ -413,7 +420,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                 f"onnxruntime.quantization fails at {doing}",
                 model=self.name,
                 why=f"{type(error).__name__}: {error}",
-                remedy="leave out what it names with `quantize.exclude`, or report it to "
+                remedy="exclude the nodes that it names with `quantize.exclude`, or report it to "
                 "onnxruntime",
                 code=Code.NOT_QUANTIZED,
             ) from error
@@ -423,7 +430,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             gc.collect()  # objects of the tools refer to each other, and to the model
 
 
-def _quantize_static(prepared: Path, output: Path, config: StaticQuantConfig, kept: Path) -> None:
+def _quantize_static(prepared: Path, output: Path, config: StaticQuantConfig, cache: Path) -> None:
     quantize_static(
         prepared,
         output,
@@ -438,7 +445,7 @@ def _quantize_static(prepared: Path, output: Path, config: StaticQuantConfig, ke
         use_external_data_format=is_large(prepared),
         calibrate_method=CalibrationMethod.MinMax,
         extra_options=config.extra_options,
-        calibration_cache_path=kept,
+        calibration_cache_path=cache,
     )
 
 

@@ -36,9 +36,11 @@ def parse(written: str) -> dict[str, tuple[float, float]]:
     return {name: (low, high) for name, (low, high) in json.loads(written).items()}
 
 
-def of_calibration(found: TensorsData) -> dict[str, tuple[float, float]]:
+def of_calibration(calibrated: TensorsData) -> dict[str, tuple[float, float]]:
     """Return the ranges of onnxruntime's calibration; an empty tensor's range is zero."""
-    ranges = {name: (_number(each.lowest), _number(each.highest)) for name, each in found.items()}
+    ranges = {
+        name: (_number(each.lowest), _number(each.highest)) for name, each in calibrated.items()
+    }
     return {name: (0.0, 0.0) if low > high else (low, high) for name, (low, high) in ranges.items()}
 
 
@@ -77,10 +79,10 @@ def below(ranges: Ranges, floor: float) -> list[str]:
 
 def raised(ranges: Ranges, floor: float | None) -> dict[str, tuple[float, float]]:
     """Return the ranges, with every end below a floor raised to it."""
-    least = -math.inf if floor is None else floor
-    return {name: (max(low, least), max(high, least)) for name, (low, high) in ranges.items()}
+    lowest = -math.inf if floor is None else floor
+    return {name: (max(low, lowest), max(high, lowest)) for name, (low, high) in ranges.items()}
 
 
-def _number(found: npt.NDArray[np.floating]) -> float:
+def _number(scalar: npt.NDArray[np.floating]) -> float:
     """Return the number in a calibrator's scalar, or array of one element."""
-    return float(found.item())
+    return float(scalar.item())

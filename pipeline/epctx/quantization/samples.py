@@ -26,7 +26,7 @@ RANDOM: Final = 8
 
 
 class Samples:
-    """Samples of one model, as onnxruntime's `CalibrationDataReader` gives them, in stretches.
+    """Samples of one model, read as onnxruntime's `CalibrationDataReader`, a range at a time.
 
     Args:
         makers: functions that make a sample each.
@@ -73,14 +73,14 @@ def of(
     inputs = graph_inputs.specs(reader.read(model))
     if settings.random:
         return _generated(name, inputs, settings.count or RANDOM)
-    known = [source_model.inputs(source) for source in others]
+    other_inputs = [source_model.inputs(source) for source in others]
     fitting: list[Callable[[], Feeds]] = []
     misfit: ManifestError | None = None
     for files in _sets(settings.files):
         try:
             _read(files, name, inputs)
         except _Misfit as error:
-            if not any(_fits(files, each) for each in known):
+            if not any(_fits(files, each) for each in other_inputs):
                 raise error.reason from error
             misfit = misfit or error.reason
             continue
@@ -112,7 +112,7 @@ def _fits(files: Sequence[Path], inputs: Sequence[InputSpec]) -> bool:
 def _no_sample(files: Sequence[Path], model: str, why: str, remedy: str) -> ManifestError:
     first = files[0]
     return ManifestError(
-        f"is no sample for model {model}",
+        f"is not a sample for model {model}",
         file=str(first.parent if first.suffix == ".pb" else first),
         why=why,
         remedy=remedy,
@@ -143,7 +143,8 @@ def _read(files: Sequence[Path], model: str, inputs: Sequence[InputSpec]) -> Fee
     for name, value in sample.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             first = np.argwhere(~np.isfinite(value))[0]
-            why = f"its input {name!r} is {value[tuple(first)]} at {first.tolist()}, in no range"
+            why = f"its input {name!r} is {value[tuple(first)]} at {first.tolist()}, "
+            why += "which is not finite"
             remedy = "remove the file, or correct what writes it"
             raise _no_sample(files, model, why, remedy)
     return sample

@@ -25,10 +25,10 @@ class _Seldom:
         """Find a module for the import system; None for all other modules."""
         if name not in ("sympy", "onnx_ir._symbolic_shapes"):
             return None
-        found = PathFinder.find_spec(name, path)
-        if found is not None and found.loader is not None:
-            found.loader = importlib.util.LazyLoader(found.loader)
-        return found
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = importlib.util.LazyLoader(spec.loader)
+        return spec
 
 
 def main() -> None:

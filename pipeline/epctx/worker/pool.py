@@ -185,12 +185,12 @@ class Pool:
     def take(self, label: str) -> Worker:
         """Start a worker; the caller gives it back or drops it."""
         with self._lock:
-            taken = set(self._alive.values())
-            place = next(number for number in itertools.count() if number not in taken)
+            places = set(self._alive.values())
+            place = next(number for number in itertools.count() if number not in places)
             return self._start(label, place)
 
     def give_back(self, worker: Worker) -> None:
-        """End a worker in order. Raises CompileError if it does not end well."""
+        """Let a worker end by itself. Raises CompileError if it does not end well."""
         try:
             worker.close()
         except BaseException:
@@ -219,7 +219,7 @@ class Pool:
         self.close()
 
     def close(self) -> None:
-        """End idle workers, in order; after `cancel`, at once.
+        """Let idle workers end by themselves; after `cancel`, end them at once.
 
         Raises:
             CompileError: a worker of a single group ended badly; all others are ended, too.
@@ -267,14 +267,14 @@ def kind(eps: Iterable[ProviderSpec]) -> str:
 
 
 def own_logs() -> Path:
-    """Make a folder for the logs of a command without an output folder; an empty one is removed."""
+    """Make a folder for the logs of a command without an output folder; it is removed if empty."""
     return Path(tempfile.mkdtemp(prefix="epctx-logs-"))
 
 
 _TOO_HIGH: Final = 1.25
 """Estimates may exceed the memory that a job takes by this factor."""
 _SHARE: Final = 4
-"""Number of pieces of the size that the remedy proposes that fit into memory together."""
+"""Number of pieces of the proposed size that fit into memory at the same time."""
 
 
 class MemoryBudget:
@@ -320,10 +320,10 @@ def _require(size: int) -> None:
     if size > _TOO_HIGH * machine:
         proposed = max(1, psutil.virtual_memory().total // _SHARE // 1_000_000_000)
         raise CompileError(
-            f"it is estimated to take {size_words(size)} of memory, and this machine has "
-            f"{size_words(machine)} with its swap",
+            f"it is estimated to take {size_words(size)} of memory, but this machine has "
+            f"{size_words(machine)}, swap included",
             remedy=f"compile it in pieces: `partition: {{pieces: {{max_memory: {proposed}GB}}}}`; "
-            "or on a larger machine",
+            "or build on a larger machine",
             code=Code.OUT_OF_MEMORY,
         )
 

@@ -75,12 +75,14 @@ class Worker:
         self.log = log
         log.write_bytes(b"")
         self._job = _Job(log)
-        own = environment(variables) | ({} if place is None else {host.PLACE: str(place)})
+        worker_variables = environment(variables) | (
+            {} if place is None else {host.PLACE: str(place)}
+        )
         with log.open("ab") as stream:  # appending: shortening the log leaves no hole
             self._process = NativeProcess(
                 [sys.executable, "-P", "-m", "epctx.worker"],
                 folder=folder,
-                variables=own,
+                variables=worker_variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stream,
@@ -174,7 +176,7 @@ class Worker:
                 self.peak_memory = message.done
                 return results
             else:
-                raise self._broken("an answer out of turn")
+                raise self._broken("an unexpected answer")
 
     def dismiss(self) -> None:
         """Let the worker begin to end after the last job; `close` waits for it."""
@@ -183,7 +185,7 @@ class Worker:
             self._process.stdin.close()
 
     def close(self) -> None:
-        """End the worker in order. Raises CompileError, as `run`, if it does not exit with 0."""
+        """Let the worker end by itself. Raises CompileError, as `run`, if it does not end well."""
         self.dismiss()
         if not self.expired:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -227,9 +229,9 @@ class Worker:
                 self._next_check = now + watchdog.INTERVAL
                 self._check_limits(deadline, timeout)
             moments = [m - time.monotonic() for m in (deadline, ends) if m is not None]
-            left = max(0.0, min([watchdog.INTERVAL, *moments]))
+            wait = max(0.0, min([watchdog.INTERVAL, *moments]))
             try:
-                line = self._lines.get(timeout=left)
+                line = self._lines.get(timeout=wait)
                 break
             except queue.Empty:
                 continue
@@ -244,7 +246,7 @@ class Worker:
         if deadline is not None and time.monotonic() >= deadline:
             self.kill()
             raise TimedOut(
-                f"no result within {timeout:g} s, ended",
+                f"no result within {timeout:g} s: ended",
                 where=self._job.where,
                 remedy="raise `timeout` in the model group, or make the model smaller",
             )
@@ -264,7 +266,7 @@ class Worker:
         """End the worker after an invalid message, and return the error."""
         self.kill()
         return CompileError(
-            "the worker broke its protocol",
+            "the worker sent an invalid message",
             where=self._job.where,
             why=why,
             remedy=f"see its log: {self.log}",
@@ -308,7 +310,7 @@ class _Job:
         """Return the error of a worker that ended with `code`, possibly in native work."""
         log = self.log_tail()
         tail = "\n".join(log.lines[-LOG_LINES:])
-        remedy = f"see the whole log: {self._log}" if tail else "report it to who makes the EP"
+        remedy = f"see the whole log: {self._log}" if tail else "report it to the maker of the EP"
         if code == -_SIGKILL:
             remedy = "if nobody ended it, memory was short: build with fewer --jobs"
         error = CompileError(
@@ -323,13 +325,13 @@ class _Job:
         return error
 
     def _who_crashed(self) -> str:
-        """Return, for example, `QNNExecutionProvider crashed while compiling model x`; less if less
-        is known.
+        """Return, for example, `QNNExecutionProvider crashed while compiling model x`; a shorter
+        text if less is known.
         """
         stage = self.stage
         who = stage.provider if stage is not None and stage.provider else "the worker process"
         if self.done:
-            return f"{who} crashed on its way out, with all work done"
+            return f"{who} crashed while exiting, with all work done"
         if stage is None:
             return f"{who} crashed"
         what = f"model {stage.model}" if stage.model else "the session group"
@@ -364,6 +366,6 @@ SET_VARIABLES = {
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a worker; `variables` are added, for `epctx reproduce`."""
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    kept |= {name: text for name, text in os.environ.items() if name.startswith(limits.PREFIX)}
-    return kept | SET_VARIABLES | dict(variables)
+    inherited = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    inherited |= {name: text for name, text in os.environ.items() if name.startswith(limits.PREFIX)}
+    return inherited | SET_VARIABLES | dict(variables)

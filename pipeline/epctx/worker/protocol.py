@@ -55,13 +55,13 @@ def actions(message: Message) -> list[Action[Any]]:
     Raises:
         ValueError: an action does not exist, or has other fields.
     """
-    found: list[Action[Any]] = []
+    job: list[Action[Any]] = []
     for each in message.job:
         kind = KINDS.get(each.kind)
         if kind is None:
             raise ValueError(f"no such action: {each.kind}")
-        found.append(codec.decode(bytes(each.action), kind))
-    return found
+        job.append(codec.decode(bytes(each.action), kind))
+    return job
 
 
 def restore(failure: Failure, *, log: Path) -> EpctxError:
@@ -75,7 +75,7 @@ def restore(failure: Failure, *, log: Path) -> EpctxError:
 
 
 def _tree(cls: type[EpctxError]) -> list[type[EpctxError]]:
-    return [cls, *(found for sub in cls.__subclasses__() for found in _tree(sub))]
+    return [cls, *(kind for sub in cls.__subclasses__() for kind in _tree(sub))]
 
 
 def report(error: BaseException) -> Failure:

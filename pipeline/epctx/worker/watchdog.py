@@ -31,7 +31,7 @@ _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 INTERVAL: Final = 0.25
 """Seconds between two checks."""
 _KEPT: Final = 1 << 20
-"""Bytes to keep at the begin and at the end of a log that is too long."""
+"""Bytes to keep at the start and at the end of a log that is too long."""
 _LEAST: Final = 3 * _KEPT
 """Minimum length of a log, in bytes, before it is shortened."""
 _PIECES: Final = 64
@@ -82,16 +82,16 @@ class Guard:
         with _looking:
             _used[self] = used
             total, largest = sum(_used.values()), max(_used.values())
-        most = _most()
+        limit = _most()
         if self._allowance is not None:
             self._check_native(self._allowance, used, seconds)
-        if used > self._memory or (total > most and used == largest):
+        if used > self._memory or (total > limit and used == largest):
             error = CompileError(
-                f"the worker process was ended: it had {used >> 20} MiB of memory of its own, "
-                f"and may have {self._memory >> 20}; all of them had {total >> 20}, and may have "
-                f"{most >> 20}",
+                f"the worker process was ended: it used {used >> 20} MiB of private memory, "
+                f"and may use {self._memory >> 20}; all workers used {total >> 20}, and may use "
+                f"{limit >> 20}",
                 remedy="build with fewer --jobs or on a larger machine; "
-                f"{limits.WORKER_MEMORY.variable} (in bytes) sets another limit for one",
+                f"{limits.WORKER_MEMORY.variable} (in bytes) sets another limit for one worker",
                 code=Code.OUT_OF_MEMORY,
             )
             error.starved = True
@@ -108,16 +108,16 @@ class Guard:
         self._begun = self._begun or (seconds, now)
         busy, lasted = seconds - self._begun[0], now - self._begun[1]
         if used > allowance.memory:
-            what = f"{used >> 20} MiB of memory, and may have {allowance.memory >> 20}"
+            usage = f"{used >> 20} MiB of memory, and may use {allowance.memory >> 20}"
             limit = limits.NATIVE_MEMORY
         elif busy > allowance.seconds or lasted > _PATIENCE * allowance.seconds:
-            what = f"{busy:.0f} s of processor time in {lasted:.0f} s, and may have "
-            what += f"{allowance.seconds} in {_PATIENCE * allowance.seconds}"
+            usage = f"{busy:.0f} s of processor time in {lasted:.0f} s, and may use "
+            usage += f"{allowance.seconds} in {_PATIENCE * allowance.seconds}"
             limit = limits.NATIVE_SECONDS
         else:
             return
         error = CompileError(
-            f"the worker process was ended: {allowance.work} had {what}", remedy=limit.remedy
+            f"the worker process was ended: {allowance.work} used {usage}", remedy=limit.remedy
         )
         error.native = allowance.work
         raise error
@@ -135,7 +135,7 @@ class Guard:
         return used, seconds
 
     def _shorten(self) -> None:
-        """Keep only the begin and the end of a log that is too long.
+        """Keep only the start and the end of a log that is too long.
 
         The end is moved over the middle, piece by piece, with the output that arrives meanwhile.
         """
@@ -158,7 +158,7 @@ class Guard:
 
 
 def _own(memory: psutil._ntuples.pmem) -> int:
-    """Return memory in bytes, without mapped files; on macOS with them, since it cannot tell."""
+    """Return memory in bytes, without mapped files; macOS counts these, too."""
     if sys.platform == "linux":
         return memory.rss - memory.shared
     if sys.platform == "win32":

@@ -59,7 +59,7 @@ def test_a_result_that_cannot_be_of_its_key_is_refused_and_told(project: Project
     lookup = opened(notices=notices)
     assert sessions(lookup, whole)[0].result is None
     (told,) = notices
-    assert "tells of other files than it has" in told
+    assert "lists other files than it has" in told
     assert sessions(opened(), whole)[0].result is None, "it is set aside"
 
 

@@ -12,10 +12,10 @@ from tests.kit.projects import Project
 @pytest.mark.parametrize(
     ("asked", "what"),
     [
-        (ReleaseOptions(attest=True, builder="release job"), "is no URI"),
-        (ReleaseOptions(attest=True, builder=""), "is no URI"),
-        (ReleaseOptions(attest=True, builder="https://x\n"), "is no URI"),
-        (ReleaseOptions(builder="https://ci.example.com"), "none is asked for"),
+        (ReleaseOptions(attest=True, builder="release job"), "is not a URI"),
+        (ReleaseOptions(attest=True, builder=""), "is not a URI"),
+        (ReleaseOptions(attest=True, builder="https://x\n"), "is not a URI"),
+        (ReleaseOptions(builder="https://ci.example.com"), "none is requested"),
     ],
 )
 def test_a_builder_is_a_uri_and_of_an_attestation(

@@ -79,14 +79,14 @@ def edited(**ranges: Any) -> bytes:
         (b"[]", "Expected `object`"),
         (b'{"schema_version": 2}', "schema_version 2, this epctx reads 1"),
         (edited(x=[1]), "Expected `array` of length 2"),
-        (edited(x=[2, 1]), "[2.0, 1.0] of 'x' is no range of a float32"),
-        (edited(x=[0, 1e39]), "[0.0, 1e+39] of 'x' is no range of a float32"),
+        (edited(x=[2, 1]), "[2.0, 1.0] of 'x' is not a float32 range"),
+        (edited(x=[0, 1e39]), "[0.0, 1e+39] of 'x' is not a float32 range"),
         (edited(x=[0, float("nan")]), "malformed"),
     ],
 )
 def test_what_is_no_such_file_is_refused(content: bytes, why: str, path: Path) -> None:
     path.write_bytes(content)
-    with pytest.raises(ManifestError, match="is no file of calibrated ranges") as caught:
+    with pytest.raises(ManifestError, match="is not a file of calibrated ranges") as caught:
         Ranges(path)
     told = caught.value.failure
     assert told.why is not None and why in told.why
@@ -95,7 +95,7 @@ def test_what_is_no_such_file_is_refused(content: bytes, why: str, path: Path) -
 
 def test_a_file_without_end_is_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPCTX_LIMIT_LOCK_BYTES", "10")
-    with pytest.raises(ManifestError, match="is no file of calibrated ranges"):
+    with pytest.raises(ManifestError, match="is not a file of calibrated ranges"):
         Ranges(path)
 
 
@@ -113,5 +113,5 @@ def test_a_manifest_that_quantizes_nothing_has_none(quantize: bool, tmp_path: Pa
     if not quantize:
         assert of(manifest).path is None
         return
-    with pytest.raises(ManifestError, match="is no file of calibrated ranges"):
+    with pytest.raises(ManifestError, match="is not a file of calibrated ranges"):
         of(manifest)

@@ -59,7 +59,7 @@ def test_what_is_of_other_outputs_is_removed(
     assert beside(released) == set()
     told = released.notices()
     assert sorted(told) == [
-        f"{name} was of what was published before: it is removed" for name in sorted(NAMES)
+        f"removed {name}, which belonged to earlier outputs" for name in sorted(NAMES)
     ]
 
 
@@ -110,9 +110,9 @@ def test_what_somebody_wrote_to_is_refused_before_anything_is_changed(
     edited.write_bytes(b"mine")
     files = released.files()
     other_weights(released)
-    with pytest.raises(StorageError, match=f"{name}: is of what was published before") as caught:
+    with pytest.raises(StorageError, match=f"{name}: belongs to earlier outputs") as caught:
         released.build()
-    assert caught.value.remedy.startswith("move it away")
+    assert caught.value.remedy.startswith("move or remove it")
     assert released.files() == files and beside(released) == NAMES
     assert edited.read_bytes() == b"mine"
 
@@ -125,7 +125,9 @@ def test_what_epctx_did_not_make_is_left_and_told(project: Project) -> None:
     other_weights(project)
     project.build()
     assert mine.read_bytes() == b"mine"
-    assert project.notices() == ["nothing tells that m.tar is of what is published: it is left"]
+    assert project.notices() == [
+        "kept m.tar, which may not belong to these outputs: no build has recorded it"
+    ]
 
 
 def test_a_record_of_a_stranger_removes_nothing_else(released: Project) -> None:
@@ -179,7 +181,7 @@ def test_a_locked_release_is_that_of_the_lock(released: Project) -> None:
 def test_a_lock_without_golden_files_is_told_before_anything_runs(project: Project) -> None:
     project.build()
     project.events.clear()
-    with pytest.raises(LockError, match="says nothing of golden files of default/g") as caught:
+    with pytest.raises(LockError, match="lists no golden files of default/g") as caught:
         project.build(golden=True, locked=True)
     assert "epctx build --golden" in caught.value.remedy and project.events == []
 

@@ -45,8 +45,8 @@ def test_other_code_of_the_same_epctx_is_a_difference_if_bytes_are(lock: Lock) -
     assert told(lock, new) == []
     file = LockedFile(sha256="9" * 64, size=20)
     assert told(lock, outputs(new, **{"decode_ctx.onnx": file})) == [
-        ("code", "toolchain: epctx/compile is another"),
-        ("code", f"{QNN}: its code is another"),
+        ("code", "toolchain: epctx/compile has changed"),
+        ("code", f"{QNN}: its code has changed"),
         ("output", "default/llm/decode_ctx.onnx: has other content of the same size, 20 bytes"),
     ]
 
@@ -55,10 +55,10 @@ def test_another_ep_package_and_library(lock: Lock) -> None:
     toolchain = {"onnxruntime-qnn": "2.8.0", "onnxruntime-qnn/libQnnHtp.so": "blake3:0"}
     assert told(lock, ep(lock, toolchain=toolchain)) == [
         ("toolchain", f'{QNN}: onnxruntime-qnn: "2.7.0" is now "2.8.0"'),
-        ("toolchain", f"{QNN}: onnxruntime-qnn/libQnnHtp.so is another"),
+        ("toolchain", f"{QNN}: onnxruntime-qnn/libQnnHtp.so has changed"),
     ]
     assert told(lock, ep(lock, code="other 1 blake3:0")) == [
-        ("toolchain", f"{QNN}: its code is another")
+        ("toolchain", f"{QNN}: its code has changed")
     ]
 
 
@@ -67,7 +67,7 @@ def test_an_ep_that_is_new_or_gone(lock: Lock) -> None:
     new = replace(lock, execution_providers={"Other": other})
     assert told(lock, new) == [
         ("toolchain", "Other: is used now"),
-        ("toolchain", f"{QNN}: is not used any more"),
+        ("toolchain", f"{QNN}: is no longer used"),
     ]
 
 
@@ -88,7 +88,7 @@ def test_sources_that_grew_that_are_new_that_are_gone(lock: Lock) -> None:
     )
     assert [what for _, what in told(lock, new)] == [
         "models/b.data: is a new source",
-        "models/tiny.data: is not a source any more",
+        "models/tiny.data: is no longer a source",
         "models/tiny.onnx: has other content: 7 bytes are now 8",
     ]
 
@@ -118,7 +118,7 @@ def test_a_group_that_is_new_or_gone(lock: Lock) -> None:
     new = replace(lock, groups={"default/eye": lock.groups["default/llm"]})
     assert told(lock, new) == [
         ("setting", "default/eye: is built now"),
-        ("setting", "default/llm: is not built any more"),
+        ("setting", "default/llm: is no longer built"),
     ]
 
 
@@ -136,14 +136,14 @@ def test_outputs(lock: Lock) -> None:
         ("output", "default/llm/decode_ctx.onnx: has other content of the same size, 20 bytes"),
         ("output", "default/llm/more.data: is a new output"),
         ("output", "default/llm/prefill_ctx.onnx: 10 bytes are now 11"),
-        ("output", "default/llm/prefill_qnn.bin: is not an output any more"),
+        ("output", "default/llm/prefill_qnn.bin: is no longer an output"),
     ]
     assert causes_between(lock, new) == ()
 
 
 def test_keys_are_told_only_where_no_cause_is(lock: Lock) -> None:
     new = session(lock, key="blake3:0")
-    assert told(lock, new) == [("key", "default/llm: the key of session group prefill is another")]
+    assert told(lock, new) == [("key", "default/llm: the key of session group prefill has changed")]
     both = replace(new, toolchain={**lock.toolchain, "onnxruntime": "2"})
     assert [kind for kind, _ in told(lock, both)] == ["toolchain"]
 

@@ -95,15 +95,15 @@ def test_a_merge_in_it_is_told_with_its_line(lock: Lock) -> None:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"\xff\xfe", "is no YAML"),
-        ("- 1\n", "is no lock"),
-        ("", "is no lock"),
-        ("lock_version: 1\n", "is no lock"),
-        ("a: 1\na: 2\n", "is no YAML"),
-        ("a: &x [1]\nb: *x\n", "is no YAML"),
-        ("a: &x [*x]\n", "is no YAML"),
-        ("[" * 100_000, "is no YAML"),
-        ("a: !!python/object:os.system {}\n", "is no YAML"),
+        (b"\xff\xfe", "is not valid YAML"),
+        ("- 1\n", "is not a lock"),
+        ("", "is not a lock"),
+        ("lock_version: 1\n", "is not a lock"),
+        ("a: 1\na: 2\n", "is not valid YAML"),
+        ("a: &x [1]\nb: *x\n", "is not valid YAML"),
+        ("a: &x [*x]\n", "is not valid YAML"),
+        ("[" * 100_000, "is not valid YAML"),
+        ("a: !!python/object:os.system {}\n", "is not valid YAML"),
     ],
 )
 def test_what_is_no_lock(content: str | bytes, what: str) -> None:
@@ -126,7 +126,7 @@ def test_a_key_that_is_there_twice_is_named() -> None:
         ("a: &x {b: 1}\n", "it has the anchor 'x', which no lock has", "x.lock.yaml:1:4"),
         ("!!str a: 1\n", "it has the tag 'tag:yaml.org,2002:str'", "x.lock.yaml:1:1"),
         ("a: !!str 1\n", "it has the tag 'tag:yaml.org,2002:str'", "x.lock.yaml:1:4"),
-        ("[1]: 2\n", "it has a key that is no text", "x.lock.yaml:1:1"),
+        ("[1]: 2\n", "it has a key that is not text", "x.lock.yaml:1:1"),
         ("[" * 17 + "]" * 17, "it is nested deeper than any lock", "x.lock.yaml:1:17"),
     ],
 )
@@ -144,7 +144,7 @@ def test_an_unknown_key_is_refused_at_any_depth(lock: Lock, beside: str, key: st
 
 
 def test_the_deepest_lock_is_read() -> None:
-    assert refusal("[" * 16 + "]" * 16).what == "is no lock"
+    assert refusal("[" * 16 + "]" * 16).what == "is not a lock"
 
 
 def test_scalars_are_those_of_a_manifest(lock: Lock) -> None:
@@ -163,17 +163,17 @@ def test_a_field_of_another_kind_is_named(lock: Lock) -> None:
         (
             "default/llm:\n    golden.json",
             "default/x:\n    golden.json",
-            "golden files are of no folder",
+            "golden files of an unknown folder",
         ),
-        ("golden.json:", '"../golden.json":', "is no file name"),
-        ("readme.txt:", "a/readme.txt:", "is no file name"),
+        ("golden.json:", '"../golden.json":', "is not a file name"),
+        ("readme.txt:", "a/readme.txt:", "is not a file name"),
         ("vocab/a.txt:", "../a.txt:", "of an asset: it has `..`"),
-        ("group: default/llm", "group: default/x", "the package has what no group is"),
-        ("        - decode\n", "", "the package has what no group is"),
+        ("group: default/llm", "group: default/x", "does not fit any group"),
+        ("        - decode\n", "", "does not fit any group"),
         (
             "- execution_providers:\n        - QNN",
             "- execution_providers:\n        - Q",
-            "has no EP",
+            "has no execution provider",
         ),
         ("5" * 64, "5", "is no digest"),
         ("6" * 64, "6", "is no digest"),

@@ -151,11 +151,14 @@ def renamed(document: dict[str, Any], name: str) -> None:
 
 
 EDITS: Mapping[str, tuple[Callable[[dict[str, Any], str], object], str]] = {
-    "another name": (renamed, "not those of its name"),
-    "no session group": (lambda d, n: d["hosts"][n]["groups"][GROUP].clear(), "the same groups"),
+    "another name": (renamed, "do not match its name"),
+    "no session group": (
+        lambda d, n: d["hosts"][n]["groups"][GROUP].clear(),
+        "differ in their groups",
+    ),
     "an unknown group": (
         lambda d, n: d["hosts"][n]["groups"].update({"default/x": {}}),
-        "does not have: 'default/x'",
+        "names 'default/x', which the lock does not have",
     ),
     "an unknown EP": (lambda d, n: d["execution_providers"].pop(QNN), "does not have"),
     "no digest": (
@@ -182,4 +185,4 @@ def test_facts_in_words() -> None:
     assert hosts.words(long) == "OV: vendor: A; OV: instructions: 8 of them"
     less = {"OV": {"vendor": "A", "instructions": "a b c d e f h i"}}
     assert hosts.words(less, beside=long) == "OV: instructions: 8 of them, +i -g"
-    assert hosts.words({}) == "nothing that bytes depend on"
+    assert hosts.words({}) == "no facts that bytes depend on"

@@ -6,7 +6,7 @@ from epctx.machines.messages import Answer, Request, decoded, encoded
 
 @pytest.mark.parametrize("text", [b"{}", None, "", "{}", '{"nonce": 1}', "[" * 100_000])
 def test_what_is_no_message_is_refused(text: object) -> None:
-    with pytest.raises(CompileError, match="not what it should be"):
+    with pytest.raises(CompileError, match="between two machines is invalid"):
         decoded(text, Request)
 
 

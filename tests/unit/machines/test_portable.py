@@ -109,7 +109,7 @@ def test_a_folder_that_a_job_adds_to_goes_with_what_is_in_it(tmp_path: Path, sha
 def test_a_path_that_leads_elsewhere_is_refused(tmp_path: Path, shared: Blobs, text: str) -> None:
     files = pack(shared, [job(tmp_path / "here")])
     evil = text.format(here=(tmp_path / "here").as_posix())
-    with pytest.raises(CompileError, match="told of a path"):
+    with pytest.raises(CompileError, match="a path outside the job"):
         Placed(files, tmp_path / "there").real(Path(evil))
 
 
@@ -125,12 +125,12 @@ def test_a_file_that_leads_elsewhere_is_refused_on_both_sides(
     (write,) = files.writes
     text = name.format(here=(tmp_path / "here").as_posix())
     text = text if text != name else f"{write}/{name}"
-    with pytest.raises(CompileError, match="told of a file"):
+    with pytest.raises(CompileError, match="a file that its job does not write"):
         portable.receive(shared, files, {text: blob}, failed=False)
     assert not (tmp_path / "here" / "new").exists()
     if name not in ("", "/evil") and "{" not in name:  # of these a path is made that is plain
         evil = replace(files, reads={text: blob})
-        with pytest.raises(CompileError, match="told of a path"):
+        with pytest.raises(CompileError, match="a path outside the job"):
             Placed(evil, tmp_path / "there").lay_out(shared)
 
 
@@ -155,7 +155,7 @@ def test_what_counts_if_a_job_fails_is_one_file_and_else_all(
         portable.receive(shared, files, made, failed=failed)
         assert (tmp_path / "w" / name).read_bytes() == b"x"
         return
-    with pytest.raises(CompileError, match="told of a file"):
+    with pytest.raises(CompileError, match="a file that its job does not write"):
         portable.receive(shared, files, made, failed=failed)
 
 
@@ -173,7 +173,7 @@ def test_a_folder_that_is_no_optimized_model_is_told(tmp_path: Path, shared: Blo
     folder.mkdir()
     (folder / "record.json").write_text("{}")
     spec = ProviderSpec(alias="a", provider="P", options={"x": str(folder)}, path_options=("x",))
-    with pytest.raises(StorageError, match="is no optimized model"):
+    with pytest.raises(StorageError, match="is not an optimized model"):
         pack(shared, [spec])
 
 
@@ -201,11 +201,11 @@ def test_what_a_store_gives_is_checked(tmp_path: Path) -> None:
     there = held(tmp_path / "store", blob.digest.hex)
     for content in (b"weight", b"weights and more", b"weightx"):
         there.write_bytes(content)
-        with pytest.raises(StorageError, match="did not come through"):
+        with pytest.raises(StorageError, match="did not come through the shared cache"):
             shared.fetch(blob, tmp_path / "b")
         assert not (tmp_path / "b").exists()
     assert not there.exists(), "what is not its digest's content is removed"
-    with pytest.raises(StorageError, match="it is not there"):
+    with pytest.raises(StorageError, match="it does not exist"):
         shared.fetch(blob, tmp_path / "b")
 
 
@@ -216,7 +216,7 @@ def test_what_the_store_has_lost_or_spoilt_is_put_there_anew(tmp_path: Path) -> 
     held(tmp_path / "store", blob.digest.hex).unlink()
     shared.put(tmp_path / "a")
     held(tmp_path / "store", blob.digest.hex).write_bytes(b"weightx")
-    with pytest.raises(StorageError, match="did not come through"):
+    with pytest.raises(StorageError, match="did not come through the shared cache"):
         shared.fetch(blob, tmp_path / "b")
     shared.put(tmp_path / "a")
     shared.fetch(blob, tmp_path / "b")
@@ -245,28 +245,28 @@ def test_an_answer_is_heard_until_it_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared, nonce = portable.shared((tmp_path / "store").as_uri()), new_nonce()
-    shared.say(nonce, "Jürgen")
-    assert shared.heard(nonce) == "Jürgen"
+    shared.put_answer(nonce, "Jürgen")
+    assert shared.get_answer(nonce) == "Jürgen"
     monkeypatch.setenv("EPCTX_LIMIT_MACHINE_JOB", "3")
     with pytest.raises(StorageError, match="at most 67"):
-        shared.heard(nonce)
+        shared.get_answer(nonce)
     shared.forget([nonce, new_nonce()])
     with pytest.raises(StorageError, match="there is no answer"):
-        shared.heard(nonce)
+        shared.get_answer(nonce)
 
 
 def test_an_answer_of_who_does_not_know_the_nonce_is_none(tmp_path: Path) -> None:
     shared, nonce, other = portable.shared((tmp_path / "store").as_uri()), new_nonce(), new_nonce()
-    shared.say(other, "right")
+    shared.put_answer(other, "right")
     theirs = held(tmp_path / "store", of_bytes(bytes.fromhex(other.hex)).hex).read_bytes()
-    shared.say(nonce, "right")
+    shared.put_answer(nonce, "right")
     own = held(tmp_path / "store", of_bytes(bytes.fromhex(nonce.hex)).hex)
     right = own.read_bytes()
     assert nonce.hex.encode() not in right
     for forged in (theirs, right.replace(b"right", b"wrong"), b"wrong", b""):
         own.write_bytes(forged)
-        with pytest.raises(StorageError, match="not of the worker that was asked"):
-            shared.heard(nonce)
+        with pytest.raises(StorageError, match="is not from the worker that was asked"):
+            shared.get_answer(nonce)
 
 
 @pytest.mark.parametrize("url", [None, "", "ftp://bucket", "file://host/x", "/folder"])

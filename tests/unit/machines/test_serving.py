@@ -57,7 +57,7 @@ def asked(shared: Blobs, what: Optimize) -> Request:
 
 def answered(site: WorkerService, shared: Blobs, request: Request, key: str = "k") -> Answer:
     site.carry_out(encoded(request), key)
-    return decoded(shared.heard(request.nonce), Answer)
+    return decoded(shared.get_answer(request.nonce), Answer)
 
 
 def test_a_job_is_carried_out_and_its_files_come_back(

@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_told_with_its_file(
     with pytest.raises(ManifestError) as caught:
         read(model, *files)
     told = caught.value.failure
-    assert told.what == "is no sample for model a" and told.file == str(files[1])
+    assert told.what == "is not a sample for model a" and told.file == str(files[1])
     assert told.why is not None and why in told.why
     assert told.code is Code.CALIBRATION
 
@@ -95,10 +95,10 @@ def test_files_of_another_model_of_the_group_are_left_to_it(model: Path, tmp_pat
     its = {"other": np.zeros(3, np.float32)}
     files = write(tmp_path, its, sample(1), sample(2))
     assert len(read(model, *files, others=others)) == 2
-    with pytest.raises(ManifestError, match="is no sample for model a"):
+    with pytest.raises(ManifestError, match="is not a sample for model a"):
         read(model, files[0], others=others)
     broken = sample(1, x=np.zeros((9, 9), np.float32))
-    with pytest.raises(ManifestError, match="is no sample for model a"):
+    with pytest.raises(ManifestError, match="is not a sample for model a"):
         read(model, *write(tmp_path, broken, sample(1)), others=others)
 
 

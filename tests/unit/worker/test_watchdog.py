@@ -76,7 +76,7 @@ def test_native_work_has_the_memory_of_its_allowance(start: Start) -> None:
     guard.allow(allowance(memory=1 << 30))
     guard.check()
     guard.allow(allowance(memory=100 << 20))
-    with pytest.raises(CompileError, match=r"inference had 1.. MiB of memory") as error:
+    with pytest.raises(CompileError, match=r"inference used 1.. MiB of memory") as error:
         guard.check()
     assert error.value.native == "onnx's shape inference" and not error.value.starved
     assert "raise EPCTX_LIMIT_NATIVE_MEMORY" in str(error.value.remedy)
@@ -122,7 +122,7 @@ def test_time_counts_from_the_beginning_of_the_work(
 
 def test_one_worker_has_the_limit_of_one(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPCTX_LIMIT_WORKER_MEMORY", str(100 << 20))
-    with pytest.raises(CompileError, match="may have 100; all of them") as error:
+    with pytest.raises(CompileError, match="may use 100; all workers") as error:
         start(HOLD, "150").check()
     assert error.value.starved and error.value.native is None
 
@@ -134,7 +134,7 @@ def test_all_workers_share_the_memory_and_the_largest_pays(
     large, small = start(HOLD, "200"), start(HOLD, "150")
     large.check()
     small.check()  # it has not the most
-    with pytest.raises(CompileError, match=r"all of them had 3.., and may have 300"):
+    with pytest.raises(CompileError, match=r"all workers used 3.., and may use 300"):
         large.check()
     small.close()
     large.check()  # what has ended has nothing

@@ -150,7 +150,7 @@ def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
     _, descriptor = open_regular(path, where=path.name)
     with os.fdopen(descriptor, "rb") as stream:
         content = stream.read(limits.REPORT_BYTES.value)
-    own, subjects = attestation.said(content)
+    own, subjects = attestation.lock_and_subjects(content)
     name = path.name
     views = {_digest(each): each for each in hosts.views(lock)}
     lock = views.get(own, next(iter(views.values())))

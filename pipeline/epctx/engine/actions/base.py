@@ -38,7 +38,7 @@ class Actions:
 
     Args:
         lookup: makes keys and finds results.
-        memo: the memo of the manifest.
+        memo: records of earlier builds of the manifest.
         executor: runs the jobs.
         work: scratch folder.
         builds: whether models may be optimized and compiled; otherwise only cached results are
@@ -80,13 +80,13 @@ class Actions:
         """
         if not self._builds:
             raise CompileError(
-                f"{what} is not in the cache any more, and nothing is built here",
-                remedy="build it where its EPs are, and run the command again",
+                f"{what} is no longer in the cache, and --from-cache builds nothing",
+                remedy="build it on a host with its EPs, and run the command again",
                 code=Code.NOT_IN_CACHE,
             )
 
     def new_folder(self, letter: str) -> Path:
-        """Return an unused path in the scratch folder; it is short, for Windows."""
+        """Return an unused path in the scratch folder. It is short, since Windows limits paths."""
         return self.work / f"{letter}{next(self._numbers)}"
 
     def shared_lease(self, eps: Iterable[ProviderSpec] = ()) -> AbstractContextManager[WorkerLease]:
@@ -113,7 +113,7 @@ class Actions:
             self.note(progress, action, subject, key)
 
     def origin(self, key: Digest | None, *, ran: bool) -> Origin | None:
-        """Return the origin of a result; None if the action ran."""
+        """Return the origin of a cached result; None if the action ran, or without a cache."""
         cache = self.lookup.cache
         return None if ran or cache is None or key is None else cache.origin(key)
 
@@ -146,7 +146,7 @@ class Actions:
             yield
             return
         waiting = progress.waiting(
-            "another build is at the same", subject, self._executor.refuse_if_cancelled
+            "another build is running the same action", subject, self._executor.refuse_if_cancelled
         )
         with self.lookup.cache.alone_on(key, waiting):
             yield
@@ -171,18 +171,18 @@ class Actions:
         Raises:
             EpctxError: `find` or `make` raised it.
         """
-        known, ran = find(), False
-        if not known.complete:
-            with self.alone(progress, subject, known.key):
-                known = find()
-                ran = not known.complete
-                known = make(known) if ran else known
-        self.did(progress, kind, subject, known.key, ran=ran)
-        return known, ran
+        state, ran = find(), False
+        if not state.complete:
+            with self.alone(progress, subject, state.key):
+                state = find()
+                ran = not state.complete
+                state = make(state) if ran else state
+        self.did(progress, kind, subject, state.key, ran=ran)
+        return state, ran
 
     def store(
         self,
-        known: Known[R],
+        state: Known[R],
         kind: str,
         result: R,
         *,
@@ -190,61 +190,62 @@ class Actions:
         files: Iterable[StoredFile] = (),
         keep: bool = True,
     ) -> Known[R]:
-        """Store the result of an action, whose `files` are in `folder`, in the cache, if there is
-        one.
+        """Store the result of an action and its `files` in the cache, if there is one.
 
         Args:
-            keep: False if the result counts for this build alone.
+            folder: contains the files.
+            keep: False to use the result in this build only.
 
         Raises:
             StorageError: the cache cannot be written.
         """
-        record = msgspec.Raw(codec.encode(known.record))
+        record = msgspec.Raw(codec.encode(state.record))
         stored = StoredAction(kind=kind, record=record, result=result, files=tuple(files))
         if keep and self.lookup.cache is not None:
-            self.lookup.cache.put(known.key, stored, folder or self.work)
-        return replace(known, stored=stored)
+            self.lookup.cache.put(state.key, stored, folder or self.work)
+        return replace(state, stored=stored)
 
     def store_compiled(
         self,
-        known: Known[CompileResult],
+        state: Known[CompileResult],
         kind: str,
         group: ModelGroup,
         result: CompileResult,
         folder: Path,
     ) -> Known[CompileResult]:
-        """Store compiled files, which lie in `folder`, with the CPU if a real EP compiled them.
-        Raises as `store`.
+        """Store the compiled files in `folder`, with the CPU if a real EP compiled them. Raises as
+        `store`.
         """
         eps, toolchain = group.execution_providers, self.lookup.toolchain
         result = replace(result, cpu=toolchain.cpu(eps) if toolchain.native(eps) else None)
         files = [StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in result.output.files]
-        return self.store(known, kind, result, folder=folder, files=files)
+        return self.store(state, kind, result, folder=folder, files=files)
 
     def store_recording(
         self,
-        known: Known[RecordResult],
+        state: Known[RecordResult],
         group: ModelGroup,
         compiled: Digest,
-        made: RecordResult,
+        result: RecordResult,
         folder: Path,
     ) -> Known[RecordResult]:
-        """Store the outputs, in `folder`, of the sessions of a compile. Raises as `store`.
+        """Store the recorded outputs of a compile's sessions. Raises as `store`.
 
         Args:
             compiled: the key of the compile.
+            folder: contains the outputs.
         """
-        if not made.recorded:
-            known = self.lookup.find(self.lookup.recording(group, compiled, None), here=True)
-        roots = [folder] if made.recorded else []
+        if not result.recorded:
+            state = self.lookup.find(self.lookup.recording(group, compiled, None), here=True)
+        roots = [folder] if result.recorded else []
         files = [file for file in files_in(folder, roots) if ".part" not in file.name]
-        return self.store(known, "recording", replace(made, unrun=()), folder=folder, files=files)
+        return self.store(state, "recording", replace(result, unrun=()), folder=folder, files=files)
 
 
 def files_in(folder: Path, roots: Sequence[Path], *, leaving_out: str = "") -> list[StoredFile]:
     """Hash the files below `roots`, which are in `folder`."""
-    found = (path for root in roots for path in sorted(root.rglob("*")))
-    return stored_files(folder, (p for p in found if p.is_file() and p.name != leaving_out))
+    paths = (path for root in roots for path in sorted(root.rglob("*")))
+    return stored_files(folder, (p for p in paths if p.is_file() and p.name != leaving_out))
 
 
 def stored_files(folder: Path, files: Iterable[Path]) -> list[StoredFile]:

@@ -44,7 +44,7 @@ from epctx.text import size_words
 from epctx.verification.findings import FolderReport
 
 _LARGE: Final = 16_000_000
-"""Bytes of a model file from which on models are optimized in parallel."""
+"""Minimum bytes of each model file for the models to be optimized in parallel."""
 
 
 class Compiling:
@@ -73,8 +73,8 @@ class Compiling:
         """
         group, label = progress.planned.group, f"{progress.label}-{session.label}"
         # Each piece has a lease of its own.
-        own = self._actions.lease(group.execution_providers, label)
-        with own if group.pieces is None else self._actions.shared_lease() as lease:
+        group_lease = self._actions.lease(group.execution_providers, label)
+        with group_lease if group.pieces is None else self._actions.shared_lease() as lease:
             models = self._optimized(progress, session, lease)
 
             def find() -> SessionState:
@@ -83,65 +83,68 @@ class Compiling:
                     return SessionState(session=session, models=models)
                 return self._fetched(progress, lookup.session(group, session, models), folder)
 
-            def run(known: SessionState) -> SessionState:
-                return self._run(progress, known, folder, lease)
+            def run(state: SessionState) -> SessionState:
+                return self._run(progress, state, folder, lease)
 
             kind = "compile" if group.pieces is None else "assemble"
-            known, _ = self._actions.once(progress, kind, session.label, find, run)
-        return known
+            state, _ = self._actions.once(progress, kind, session.label, find, run)
+        return state
 
     def _optimized(
         self, progress: GroupProgress, session: SessionGroup, lease: WorkerLease
     ) -> tuple[ModelState, ...]:
         """Optimize the models of a session group with its worker; large ones in parallel."""
 
-        def own(source: ModelSource) -> ModelState:
+        def with_worker(source: ModelSource) -> ModelState:
             return self._quantizing.model(progress, source, lease)
 
-        def apart(source: ModelSource) -> ModelState:
+        def with_other_worker(source: ModelSource) -> ModelState:
             with self._actions.shared_lease() as shared:
                 return self._quantizing.model(progress, source, shared)
 
-        first, *others = session.models
-        if not others or not all(map(_is_large, session.models)):
-            return tuple(own(source) for source in session.models)
-        tasks = [partial(own, first), *(partial(apart, source) for source in others)]
+        first, *remaining = session.models
+        if not remaining or not all(map(_is_large, session.models)):
+            return tuple(with_worker(source) for source in session.models)
+        tasks = [
+            partial(with_worker, first),
+            *(partial(with_other_worker, source) for source in remaining),
+        ]
         return tuple(self._scheduler.together(tasks))
 
-    def _fetched(self, progress: GroupProgress, known: SessionState, folder: Path) -> SessionState:
+    def _fetched(self, progress: GroupProgress, state: SessionState, folder: Path) -> SessionState:
         """Fetch the files of a complete session group from the cache; return its new state."""
-        if known.compile is None or known.compile.stored is None or not known.complete:
-            return known
-        verified = self._actions.lookup.verification(progress.planned.group, known)
-        recordings = [each.stored for each in known.recordings if each.stored is not None]
+        if state.compile is None or state.compile.stored is None or not state.complete:
+            return state
+        verified = self._actions.lookup.verification(progress.planned.group, state)
+        recordings = [each.stored for each in state.recordings if each.stored is not None]
         if verified.stored is not None:  # verified results are not compared again
             recordings = []
-        recorded = self._numbers.recorded(progress, known.session)
+        recorded = self._numbers.recorded(progress, state.session)
         fetched = all(self._actions.fetch(each, recorded) for each in recordings)
-        if not fetched or not self._actions.fetch(known.compile.stored, folder):
+        if not fetched or not self._actions.fetch(state.compile.stored, folder):
             for file in (file for each in recordings for file in each.files):
                 (recorded / file.name).unlink(missing_ok=True)
-            return replace(known, compile=replace(known.compile, stored=None))
-        outputs.sync_files(folder / file.name for file in known.files)
-        return known
+            return replace(state, compile=replace(state.compile, stored=None))
+        outputs.sync_files(folder / file.name for file in state.files)
+        return state
 
     def _run(
-        self, progress: GroupProgress, known: SessionState, folder: Path, lease: WorkerLease
+        self, progress: GroupProgress, state: SessionState, folder: Path, lease: WorkerLease
     ) -> SessionState:
-        self._actions.refuse_to_build(f"compile of {known.session.label}")
+        self._actions.refuse_to_build(f"compile of {state.session.label}")
         group = progress.planned.group
-        folders = {m.source.name: self._optimizing.folder(progress, m, lease) for m in known.models}
-        with self._space.promised(_size(known), progress.notice, copied=lease.own):
+        folders = {m.source.name: self._optimizing.folder(progress, m, lease) for m in state.models}
+        with self._space.promised(_size(state), progress.notice, copied=lease.own):
             if group.pieces is not None:
-                made = self._piecing.run(progress, known, folders, folder)
-                _refuse_changed(known)
-                return made
-            return self._carried_out(progress, known, folders, folder, lease)
+                assembled = self._piecing.run(progress, state, folders, folder)
+                _refuse_changed(state)
+                return assembled
+            return self._carried_out(progress, state, folders, folder, lease)
 
     def _carried_out(
         self,
         progress: GroupProgress,
-        known: SessionState,
+        state: SessionState,
         folders: Mapping[str, Path],
         folder: Path,
         lease: WorkerLease,
@@ -149,43 +152,47 @@ class Compiling:
         group = progress.planned.group
         scratch = self._actions.new_folder("s")
         scratch.mkdir(parents=True)
-        asked = Compile.of(group, known.digests)
-        compile = replace(asked, optimized=folders, folder=folder, scratch=scratch)
-        recorded = self._numbers.recorded(progress, known.session)
+        action = Compile.of(group, state.digests)
+        compile = replace(action, optimized=folders, folder=folder, scratch=scratch)
+        recorded = self._numbers.recorded(progress, state.session)
         following = self._following(progress, compile, recorded)
-        with self._numbers.beside(progress, known, lease) as run:
-            result, *others = self._compiled(progress, known, compile, following, lease, run)
+        with self._numbers.beside(progress, state, lease) as run:
+            result, *following_results = self._compiled(
+                progress, state, compile, following, lease, run
+            )
             lease.dismiss()
             if lease.own:
                 # Done while the worker ends. Files in use (on Windows) stay until the scratch is
                 # removed.
                 shutil.rmtree(scratch, ignore_errors=True)
-            lease.close()  # its exit code counts before anything is kept
+            lease.close()  # checks its exit code before anything is stored
             check_compiled(result, group, compile.names, folder)
             if not lease.own and len(progress.planned.session_groups) == 1:
                 check_contents(result, folder)
-            recording = next((each for each in others if isinstance(each, RecordResult)), None)
+            recording = next(
+                (each for each in following_results if isinstance(each, RecordResult)), None
+            )
             if recording is None:  # there is no recording: not requested, or ended by the budget
                 recording = RecordResult(recorded=self._actions.lookup.records(group))
             judge({} if run is None else run.result(), recording.unrun)
-        _refuse_changed(known)
-        if known.compile is None:
-            known = self._actions.lookup.session(group, known.session, known.models)
-        assert known.compile is not None
-        stored = self._actions.store_compiled(known.compile, "compile", group, result, folder)
-        checked = next((each for each in others if isinstance(each, FolderReport)), None)
-        known = replace(known, compile=stored, checked=checked)
-        if known.recording is None:
-            return known
-        kept = self._actions.store_recording(
-            known.recording, group, stored.key, recording, recorded
+        _refuse_changed(state)
+        if state.compile is None:
+            state = self._actions.lookup.session(group, state.session, state.models)
+        assert state.compile is not None
+        stored = self._actions.store_compiled(state.compile, "compile", group, result, folder)
+        checked = next((each for each in following_results if isinstance(each, FolderReport)), None)
+        state = replace(state, compile=stored, checked=checked)
+        if state.recording is None:
+            return state
+        stored_recording = self._actions.store_recording(
+            state.recording, group, stored.key, recording, recorded
         )
-        return replace(known, recording=kept)
+        return replace(state, recording=stored_recording)
 
     def _compiled(
         self,
         progress: GroupProgress,
-        known: SessionState,
+        state: SessionState,
         compile: Compile,
         following: Iterable[Action[Any]],
         lease: WorkerLease,
@@ -202,38 +209,42 @@ class Compiling:
         try:
             return progress.run_all(
                 lease,
-                known.session.label,
+                state.session.label,
                 [compile, *following],
                 entered=entered.append,
                 budget=progress.planned.group.verify.budget,
-                memory=_memory(progress.planned.group, known),
-                pace=self._actions.pace([known]),
+                memory=_memory(progress.planned.group, state),
+                pace=self._actions.pace([state]),
             )
         except EpctxError as error:
             progress.saw(_models(compile))
             crashed = isinstance(error, CompileError) and entered[-1:] == ["verify"]
             if crashed and run is not None and run.result():
-                error.remedy = "its source refuses these inputs: set `verify.inputs.ranges`"
+                error.remedy = (
+                    "its source model does not run on these inputs either: set "
+                    "`verify.inputs.ranges`"
+                )
             raise
 
     def _following(
         self, progress: GroupProgress, compile: Compile, recorded: Path
     ) -> Iterator[Action[Any]]:
-        """Yield the actions that follow in the compiling process: the recording of its sessions, if
-        numbers need it; and the check of the group's folder, if the group has one session group,
-        whose numbers the build skips.
+        """Yield the actions that follow in the compiling process.
+
+        The first records its sessions, if numbers need it. The second checks the group's folder,
+        if the build skips numbers and the group has a single session group.
         """
         lookup, group = self._actions.lookup, progress.planned.group
         if lookup.records(group):
             yield Record(group=progress.group, folder=compile.folder, recorded=recorded)
         if len(progress.planned.session_groups) == 1 and lookup.skips(group):
-            asked = request(progress, compile.folder, skips_numbers=True)
-            yield Check(request=asked, compiled=True)
+            verify_request = request(progress, compile.folder, skips_numbers=True)
+            yield Check(request=verify_request, compiled=True)
 
 
-def _refuse_changed(known: SessionState) -> None:
+def _refuse_changed(state: SessionState) -> None:
     """Refuse sources that changed while they were compiled."""
-    for model in known.models:
+    for model in state.models:
         for each in (model,) if model.quantized is None else (model, model.origin):
             assert each.found is not None
             refuse_changed(each.source, each.found)
@@ -243,18 +254,18 @@ def _is_large(source: ModelSource) -> bool:
     return source.path.is_file() and source.path.stat().st_size >= _LARGE
 
 
-def _memory(group: ModelGroup, known: SessionState) -> int | None:
+def _memory(group: ModelGroup, state: SessionState) -> int | None:
     """Estimate the memory of a compile, in bytes; None if its EPs were never measured."""
     measured = providers.compile_memory(each.provider for each in group.execution_providers)
-    weights = [model.result.weights for model in known.models if model.result is not None]
+    weights = [model.result.weights for model in state.models if model.result is not None]
     return None if measured is None or not weights else measured.of(weights)
 
 
-def _size(known: SessionState) -> int:
+def _size(state: SessionState) -> int:
     """Return the bytes of the existing source files, each content counted once."""
     files = {
         content: path
-        for model in known.models
+        for model in state.models
         if model.found is not None
         for path, content in model.found.files(model.source).items()
     }
@@ -262,7 +273,7 @@ def _size(known: SessionState) -> int:
 
 
 def _models(compile: Compile) -> tuple[ModelReport, ...]:
-    """Read the models of a failed compile, as far as it got; its process may have crashed."""
+    """Read the reports that a failed compile has written; its process may have crashed."""
     try:
         with open_entry(compile.scratch / MODELS) as stream:
             data = stream.read(limits.WORKER_ANSWER.value)
@@ -272,7 +283,7 @@ def _models(compile: Compile) -> tuple[ModelReport, ...]:
 
 
 TOLD: Final = 1_000_000_000
-"""Bytes from which on a notice says how much disk space a session group needs."""
+"""Minimum disk space, in bytes, of which a notice is sent before a session group compiles."""
 _LEAST: Final = 2
 """Largest ratio of a source to its context: float32 becomes float16."""
 
@@ -300,7 +311,7 @@ class DiskSpace:
         Args:
             size: bytes of its sources, each content counted once.
             notify: receives a notice if much space is needed.
-            copied: whether its EP compiles copies of the weights in an own process; they are
+            copied: whether its EP compiles copies of the weights in its own process; they are
                 removed before the cache is written.
 
         Raises:
@@ -320,7 +331,7 @@ class DiskSpace:
                 self._promised -= most
 
     def _needed(self, written: int, copies: int) -> Counter[int]:
-        """Return the peak bytes for each disk: during the compile, or at its end."""
+        """Return the peak bytes needed on each disk, during the compile or at its end."""
         work = self._work.stat().st_dev
         stored = Counter({work: written})
         for folder in self._stores:

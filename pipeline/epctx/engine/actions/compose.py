@@ -28,45 +28,45 @@ class Composing:
         self._place = place
         self._events = events
 
-    def compose(self, known: CompositionState) -> CompositionState:
+    def compose(self, state: CompositionState) -> CompositionState:
         """Join the parts, check the result, run it and compare; the returned state has the failure,
         if any.
         """
-        planned = known.planned
+        planned = state.planned
         progress = Progress(planned.label, self._events)
         try:
-            made, found = self._run(known, progress)
+            stored, report = self._run(state, progress)
         except EpctxError as error:
             progress.emit("failed", detail=error.head)
             error.group = planned.label
-            return replace(known, compose=None, progress=progress, failure=error)
-        progress.emit("verified", detail=found.unrun or on_inputs(found.numbers))
-        return replace(known, compose=made, published="it was composed anew", progress=progress)
+            return replace(state, compose=None, progress=progress, failure=error)
+        progress.emit("verified", detail=report.unrun or on_inputs(report.numbers))
+        return replace(state, compose=stored, published="it was composed again", progress=progress)
 
     def _run(
-        self, known: CompositionState, progress: Progress
+        self, composition: CompositionState, progress: Progress
     ) -> tuple[Known[ComposeResult], FolderReport]:
-        planned, name = known.planned, known.planned.composition.name
+        planned, name = composition.planned, composition.planned.composition.name
         groups = (each.group for each in planned.groups)
         whole = Composed.of(
-            planned.composition, groups, lambda group: self._folder(known.groups[group])
+            planned.composition, groups, lambda group: self._folder(composition.groups[group])
         )
         folder = self._place.staged(planned.target, name)
         folder.mkdir(parents=True)
         contents = {
             group: {file: content for s in state.sessions for file, content in s.outputs.items()}
-            for group, state in known.groups.items()
+            for group, state in composition.groups.items()
         }
-        assert known.compose is not None and known.request is not None
-        job = replace(known.request, composed=whole, contents=contents, folder=folder)
+        assert composition.compose is not None and composition.request is not None
+        job = replace(composition.request, composed=whole, contents=contents, folder=folder)
         with self._actions.shared_lease() as lease:
-            made = progress.run(lease, name, job)
-        outputs.write_sums(folder, made.files)
-        found = self._verify(planned, whole, folder, progress)
-        refuse(found)
-        stored = self._actions.store(known.compose, "compose", replace(made, verify=found))
+            result = progress.run(lease, name, job)
+        outputs.write_sums(folder, result.files)
+        report = self._verify(planned, whole, folder, progress)
+        refuse(report)
+        stored = self._actions.store(composition.compose, "compose", replace(result, verify=report))
         self._actions.did(progress, "compose", name, stored.key, ran=True)
-        return stored, found
+        return stored, report
 
     def _verify(
         self, planned: PlannedComposition, whole: Composed, folder: Path, progress: Progress
@@ -82,8 +82,8 @@ class Composing:
         )
         name = planned.composition.name
         with self._actions.shared_lease(whole.providers) as lease:
-            found = verify.verified(request, lambda job: progress.run_all(lease, name, job))
-        return found.with_skipped()
+            report = verify.verified(request, lambda job: progress.run_all(lease, name, job))
+        return report.with_skipped()
 
     def _folder(self, group: GroupState) -> Path:
         """Return the folder of a group's files: staged, if it was built; else published."""

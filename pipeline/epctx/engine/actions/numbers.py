@@ -1,6 +1,6 @@
 """Runs of models in a build: find each in the cache, or run it in a worker and store its result.
 
-Sources run while their EP compiles: a source that no runtime can run ends a compile that may take
+Sources run while their EP compiles. A source that cannot run ends the compile, which may take
 minutes, and the EP is not blamed. The compiled files run after that, each session group in its own
 job. Each result is stored at once, so a build that ends early loses only the present run.
 """
@@ -60,8 +60,8 @@ class _Runs:
             return list(runs)
         missing = []
         for run in runs:
-            known: Known[Any] = self._actions.lookup.find(run)
-            if known.stored is None or not self._actions.fetch(known.stored, run.place):
+            state: Known[Any] = self._actions.lookup.find(run)
+            if state.stored is None or not self._actions.fetch(state.stored, run.place):
                 missing.append(run)
         return missing
 
@@ -70,10 +70,10 @@ class _Runs:
         lookup = self._actions.lookup
         if lookup.cache is None or run.model is None or not result.ran:
             return
-        known: Known[Any] = lookup.unknown(run)
-        there = (name for name in result.made if paths.missing(run.place, name) is None)
-        files = stored_files(run.place, map(run.place.joinpath, there))
-        self._actions.store(known, run.kind, result, folder=run.place, files=files)
+        state: Known[Any] = lookup.unknown(run)
+        names = (name for name in result.made if paths.missing(run.place, name) is None)
+        files = stored_files(run.place, map(run.place.joinpath, names))
+        self._actions.store(state, run.kind, result, folder=run.place, files=files)
 
 
 class Numbers:
@@ -110,25 +110,25 @@ class Numbers:
         if not compiling.own or self._actions.lookup.inputs(group) is None:
             yield None
             return
-        done: Future[Unfed] = Future()
+        outcome: Future[Unfed] = Future()
         with self._actions.shared_lease(group.execution_providers) as lease:
 
             def run() -> None:
                 try:
-                    done.set_result(self._run_sources(progress, session, lease))
+                    outcome.set_result(self._run_sources(progress, session, lease))
                 except EpctxError as error:
-                    done.set_exception(error)
-                    if not isinstance(error, Cancelled):  # a cancelled run has another reason
+                    outcome.set_exception(error)
+                    if not isinstance(error, Cancelled):  # a cancelled run is not the cause
                         compiling.cancel(error)
                 except BaseException as error:  # a bug: raised by the future
-                    done.set_exception(error)
+                    outcome.set_exception(error)
 
             thread = threading.Thread(target=run, name="epctx-source")
             thread.start()
             try:
-                yield done
+                yield outcome
             finally:
-                if not done.done():
+                if not outcome.done():
                     lease.cancel(Cancelled("its compile failed", remedy="see its error"))
                 thread.join()
 
@@ -138,7 +138,7 @@ class Numbers:
         """
         kept = Kept.below(self._folder(progress, session.session))
         eps, label = progress.planned.group.execution_providers, session.session.label
-        # The sources run in an own process, whose end frees their memory before a piece is
+        # The sources run in their own process, whose end frees their memory before a piece is
         # compiled.
         with self._actions.lease(eps, f"{progress.label}-{label}-source") as lease:
             return self._run_sources(progress, session, lease), kept.source
@@ -154,8 +154,8 @@ class Numbers:
         """
         settings = progress.planned.group.verify
         kept = Kept.below(self._folder(progress, session.session))
-        wanted = self._sources_of(progress, session, kept)
-        left = self._runs.missing(wanted)
+        runs = self._sources_of(progress, session, kept)
+        missing = self._runs.missing(runs)
         unfed: dict[str, str] = {}
 
         def ran(run: RunSource, result: SourceResult | None) -> None:
@@ -165,18 +165,18 @@ class Numbers:
                 self._ran.add((run.place, run.reference, run.index))
 
         def finished(number: int, result: SourceResult) -> None:
-            self._runs.store(left[number], result)
-            ran(left[number], result)
+            self._runs.store(missing[number], result)
+            ran(missing[number], result)
 
-        for run in wanted:
-            if run not in left:
+        for run in runs:
+            if run not in missing:
                 ran(run, self._actions.lookup.find(run).result)
         try:
-            if left:
+            if missing:
                 budget, label = settings.budget, session.session.label
-                progress.run_all(lease, label, left, finished=finished, budget=budget)
+                progress.run_all(lease, label, missing, finished=finished, budget=budget)
         except CompileError as error:  # no EP is in that process
-            if error.starved:  # verification runs them without a compile beside
+            if error.starved:  # verification runs them later, when nothing compiles
                 return {}
             raise _crashed(error, session) from error
         return unfed
@@ -192,15 +192,15 @@ class Numbers:
         lookup, group = self._actions.lookup, progress.planned.group
         inputs = lookup.inputs(group)
         assert inputs is not None
-        known = {model.source.name: model for model in session.models}
-        own = replace(progress.group, models=tuple(known[name].source for name in known))
+        models = {model.source.name: model for model in session.models}
+        sources = replace(progress.group, models=tuple(models[name].source for name in models))
         keyed = lookup.cache is not None
-        found: list[RunSource] = []
+        runs: list[RunSource] = []
         native = lookup.toolchain.native(group.execution_providers)
         cut = None if session.cut is None else session.cut.result
-        cuts = {} if cut is None else dict(zip(known, cut.crossing, strict=True))
-        for run in of_group(own, kept.source, built, magnitudes=native, cuts=cuts):
-            model = known[run.source.name]
+        cuts = {} if cut is None else dict(zip(models, cut.crossing, strict=True))
+        for run in of_group(sources, kept.source, built, magnitudes=native, cuts=cuts):
+            model = models[run.source.name]
             whole = run
             if keyed and model.found is not None:
                 named = replace(lookup.model_of(model), name="")
@@ -210,8 +210,8 @@ class Numbers:
                     inputs=_given(inputs, run.index, group),
                     devices=lookup.toolchain.devices(()),
                 )
-            found.append(whole)
-        return found
+            runs.append(whole)
+        return runs
 
     def verify(
         self,
@@ -238,29 +238,31 @@ class Numbers:
             return next((each.checked for each in new if each.checked), None) or checked()
         together = group.verify.numbers == "off" or len(new) == 1
         parts = [list(new)] if together else [[each] for each in new]
-        found = [] if together else [checked()]
+        folder_reports = [] if together else [checked()]
 
         def part(sessions: Sequence[SessionState]) -> FolderReport:
             files = {name for each in sessions for name in each.outputs}
-            others = {name for each in new for name in each.outputs} - files
+            other_files = {name for each in new for name in each.outputs} - files
             kept = Kept.below(self._folder(progress, sessions[0].session))
             if sessions[0].recorded:
                 recorded = self.recorded(progress, sessions[0].session)
                 kept = replace(kept, generating=recorded)
-            own = replace(
+            part_request = replace(
                 request,
                 policies=("numbers",),
                 only_pieces=_too_large(sessions),
                 kept=kept,
-                passed=(*request.passed, *sorted(others)),
-                earlier=tuple(f for report in found for f in report.findings),
+                passed=(*request.passed, *sorted(other_files)),
+                earlier=tuple(f for report in folder_reports for f in report.findings),
             )
             spent = time.monotonic() - begun
-            checks = () if found else (check,)
-            return self._judged(progress, sessions, own, checks, spent, alone=len(parts) == 1)
+            checks = () if folder_reports else (check,)
+            return self._judged(
+                progress, sessions, part_request, checks, spent, alone=len(parts) == 1
+            )
 
-        found += self._scheduler.together([partial(part, each) for each in parts])
-        return joined(request.label, found)
+        folder_reports += self._scheduler.together([partial(part, each) for each in parts])
+        return joined(request.label, folder_reports)
 
     def _judged(
         self,
@@ -277,20 +279,20 @@ class Numbers:
         """
         group, kept = progress.planned.group, request.kept
         assert kept is not None
-        left: list[RunSource | RunFiles] = []
+        missing: list[RunSource | RunFiles] = []
         if group.verify.numbers != "off":
-            wanted = [
+            source_runs = [
                 each
                 for session in sessions
                 for each in self._sources_of(progress, session, kept, request.folder)
                 if (each.place, each.reference, each.index) not in self._ran
             ]
-            left += self._runs.missing(wanted)
+            missing += self._runs.missing(source_runs)
         if group.verify.numbers == "full":
-            left += self._runs.missing(self._files_of(progress, sessions, request))
+            missing += self._runs.missing(self._files_of(progress, sessions, request))
         else:
-            left.append(RunFiles(request=request, folder=kept.files))
-        job: list[Action[Any]] = [*checks, *left, Verify(request=request)]
+            missing.append(RunFiles(request=request, folder=kept.files))
+        job: list[Action[Any]] = [*checks, *missing, Verify(request=request)]
 
         def finished(number: int, result: Any) -> None:
             run = job[number]
@@ -318,7 +320,7 @@ class Numbers:
         lookup, group = self._actions.lookup, progress.planned.group
         inputs, keyed = lookup.inputs(group), lookup.cache is not None
         assert inputs is not None and request.kept is not None
-        found: list[RunFiles] = []
+        runs: list[RunFiles] = []
         for session in sessions:
             outputs = {name: str(content) for name, content in session.outputs.items()}
             for model in session.models:
@@ -338,8 +340,8 @@ class Numbers:
                             inputs=_given(inputs, index, group),
                             devices=lookup.devices(group, str(session.key)),
                         )
-                    found.append(run)
-        return found
+                    runs.append(run)
+        return runs
 
     def _memory(self, progress: GroupProgress, sessions: Sequence[SessionState]) -> int | None:
         """Estimate the memory of a process in bytes: as measured before, else as much as the
@@ -348,8 +350,8 @@ class Numbers:
         if not self._actions.isolated(progress.planned.group.execution_providers):
             return None
         pace = self._actions.pace(sessions)
-        known = [found.peak_memory for model in pace.compiled if (found := pace.find(model))]
-        return max(known, default=progress.peak_memory)
+        peaks = [measured.peak_memory for model in pace.compiled if (measured := pace.find(model))]
+        return max(peaks, default=progress.peak_memory)
 
 
 def _too_large(sessions: Sequence[SessionState]) -> str | None:
@@ -365,11 +367,11 @@ def _too_large(sessions: Sequence[SessionState]) -> str | None:
         for model in (model for cut in cuts if cut is not None for model in cut.models)
         for piece in model.reports
     ]
-    most = max(pieces, default=whole)
-    if whole <= most:
+    largest = max(pieces, default=whole)
+    if whole <= largest:
         return None
-    words = f"the whole may take {size_words(whole)} of memory, and the compile of a piece"
-    return f"{words} {size_words(most)}"
+    words = f"the whole may take {size_words(whole)} of memory, but the compile of a piece at most"
+    return f"{words} {size_words(largest)}"
 
 
 def request(

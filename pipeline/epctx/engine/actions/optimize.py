@@ -29,7 +29,7 @@ class _Model(Struct):
     """A model of this build, shared by session groups; `lock` guards the other fields."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    known: ModelState | None = None
+    state: ModelState | None = None
     folder: Path | None = None
     failure: Exception | None = None
 
@@ -50,8 +50,8 @@ class Optimizing:
         Args:
             progress: progress of its group.
             source: the model.
-            lease: the worker that will compile the model, since optimizing leaves no trace in
-                compiled bytes (real-eps.md section 1); or one that compiles nothing.
+            lease: the worker that will compile the model, or one that compiles nothing. Optimizing
+                does not change what the worker compiles afterwards (real-eps.md section 1).
 
         Raises:
             EpctxError: the job raised it; later calls for the same model raise it again.
@@ -62,27 +62,27 @@ class Optimizing:
             if model.failure is not None:
                 raise model.failure
             try:
-                if model.known is None:
-                    model.known = self._optimize(progress, source, settings, model, lease)
+                if model.state is None:
+                    model.state = self._optimize(progress, source, settings, model, lease)
             except Exception as error:
                 model.failure = error
                 raise
-            return replace(model.known, source=source)
+            return replace(model.state, source=source)
 
-    def folder(self, progress: GroupProgress, known: ModelState, lease: WorkerLease) -> Path:
+    def folder(self, progress: GroupProgress, state: ModelState, lease: WorkerLease) -> Path:
         """Return the folder of an optimized model: written by the job, or fetched from the cache.
 
         Raises:
-            EpctxError: the job raised it, which runs again if the cache has lost its result.
+            EpctxError: the job raised it. It runs again if the cache has lost its result.
         """
-        model = self._model(known.source, progress.planned.group.optimize)
+        model = self._model(state.source, progress.planned.group.optimize)
         with model.lock:
             if model.folder is None:
-                model.folder = self._fetched(known)
+                model.folder = self._fetched(state)
             if model.folder is None:
-                again = self._run(progress, known, model, lease)
-                self._actions.did(progress, "optimize", known.source.name, again.key, ran=True)
-                _refuse_other(known, again)
+                again = self._run(progress, state, model, lease)
+                self._actions.did(progress, "optimize", state.source.name, again.key, ran=True)
+                _refuse_other(state, again)
             assert model.folder is not None
             return model.folder
 
@@ -100,8 +100,8 @@ class Optimizing:
         model: _Model,
         lease: WorkerLease,
     ) -> ModelState:
-        def run(known: ModelState) -> ModelState:
-            return self._run(progress, known, model, lease)
+        def run(state: ModelState) -> ModelState:
+            return self._run(progress, state, model, lease)
 
         def find() -> ModelState:
             lookup = self._actions.lookup
@@ -112,67 +112,67 @@ class Optimizing:
                 self._job(progress, ModelState(source=source), lease)
                 raise
 
-        known, _ = self._actions.once(progress, "optimize", source.name, find, run)
-        return known
+        state, _ = self._actions.once(progress, "optimize", source.name, find, run)
+        return state
 
     def _run(
-        self, progress: GroupProgress, known: ModelState, model: _Model, lease: WorkerLease
+        self, progress: GroupProgress, state: ModelState, model: _Model, lease: WorkerLease
     ) -> ModelState:
-        result, model.folder = self._job(progress, known, lease)
-        assert known.optimize is not None
+        result, model.folder = self._job(progress, state, lease)
+        assert state.optimize is not None
         files = files_in(model.folder, [model.folder], leaving_out=places.PLACES)
-        made = self._actions.store(
-            known.optimize, "optimize", result, folder=model.folder, files=files
+        stored = self._actions.store(
+            state.optimize, "optimize", result, folder=model.folder, files=files
         )
-        return replace(known, optimize=made)
+        return replace(state, optimize=stored)
 
     def _job(
-        self, progress: GroupProgress, known: ModelState, lease: WorkerLease
+        self, progress: GroupProgress, state: ModelState, lease: WorkerLease
     ) -> tuple[OptimizeResult, Path]:
-        source, settings = known.source, progress.planned.group.optimize
+        source, settings = state.source, progress.planned.group.optimize
         self._actions.refuse_to_build(f"optimize of {source.name}")
-        job = Optimize.of(source, settings, self._actions.new_folder("o"), digests=known.found)
-        # Passes of other packages may change the process: nothing is compiled there.
+        job = Optimize.of(source, settings, self._actions.new_folder("o"), digests=state.found)
+        # Passes of other packages may change the process, so nothing is compiled in it.
         foreign = registry.foreign(settings.passes)
         with self._actions.shared_lease() if foreign else nullcontext(lease) as chosen:
             result = run(job, lambda job: progress.run(chosen, source.name, job))
         return result, job.folder
 
-    def _fetched(self, known: ModelState) -> Path | None:
+    def _fetched(self, state: ModelState) -> Path | None:
         cache = self._actions.lookup.cache
-        if cache is None or known.found is None or known.optimize is None or not known.complete:
+        if cache is None or state.found is None or state.optimize is None or not state.complete:
             return None
-        assert known.optimize.stored is not None
+        assert state.optimize.stored is not None
         folder = self._actions.new_folder("o")
         folder.mkdir(parents=True)
-        if not self._actions.fetch(known.optimize.stored, folder):
+        if not self._actions.fetch(state.optimize.stored, folder):
             return None
-        where = {str(content): p for p, content in known.found.files(known.source).items()}
+        where = {str(content): p for p, content in state.found.files(state.source).items()}
         try:
             places.write(folder, where)
         except (FileNotFoundError, msgspec.MsgspecError):
             # Each file matches its digest, so the action was stored without a valid model.
-            cache.refuse(known.optimize.key, "has no optimized model")
+            cache.refuse(state.optimize.key, "has no valid optimized model")
             return None
         return folder
 
 
-def _refuse_other(known: ModelState, again: ModelState) -> None:
-    assert known.result is not None and again.result is not None
-    if known.result.digest != again.result.digest:
+def _refuse_other(first: ModelState, again: ModelState) -> None:
+    assert first.result is not None and again.result is not None
+    if first.result.digest != again.result.digest:
         raise CompileError(
-            "was optimized again, and came out different",
-            model=known.source.name,
-            why="the cache had lost what came out first",
-            remedy="a pass is no function of the graph: report it to the package that has it",
+            "was optimized again, with a different result",
+            model=first.source.name,
+            why="the cache had lost the first result",
+            remedy="a pass is not deterministic: report it to the package that has it",
         )
 
 
 def run(job: Optimize, carry_out: Callable[[Optimize], OptimizeResult]) -> OptimizeResult:
     """Carry out an optimize action; repeat it with less shape inference if that ended the process.
 
-    ONNX Runtime may accept a model on which onnx's inference crashes or never ends. Then less is
-    inferred, and ONNX Runtime finds the shapes that are left.
+    ONNX Runtime may accept a model on which onnx's inference crashes or never ends. Then onnx
+    infers less, and ONNX Runtime infers the remaining shapes.
 
     Raises:
         ModelError: ONNX Runtime or onnx's checker ended the process.
@@ -193,7 +193,7 @@ def run(job: Optimize, carry_out: Callable[[Optimize], OptimizeResult]) -> Optim
 
 def _blamed(error: CompileError, job: Optimize) -> ModelError:
     return ModelError(
-        f"{error.native} does not get through it: {error.what}",
+        f"{error.native} cannot process it: {error.what}",
         model=job.source.name,
         file=str(job.source.path),
         why=error.why,

@@ -28,22 +28,22 @@ class _Group(Struct, frozen=True, kw_only=True):
     """A session group in pieces.
 
     Attributes:
-        known: state of the group; its models are optimized and cut.
+        state: state of the group; its models are optimized and cut.
         cut: the cut.
         graphs: folder of the pieces, written as optimized models.
         unfed: reasons why sources do not run on generated inputs, by model.
-        given: folder of the sources' outputs; None if they were not run.
+        sources: folder of the sources' outputs; None if they were not run.
     """
 
-    known: SessionState
+    state: SessionState
     cut: CutResult
     graphs: Path
     unfed: Unfed
-    given: Path | None
+    sources: Path | None
 
     def subject(self, piece: int) -> str:
         """Return the name of a piece in messages."""
-        return f"{self.known.session.label}.{piece}"
+        return f"{self.state.session.label}.{piece}"
 
 
 def of_group(error: ManifestError, group: str) -> ManifestError:
@@ -67,7 +67,7 @@ class Piecing:
     def run(
         self,
         progress: GroupProgress,
-        known: SessionState,
+        state: SessionState,
         optimized: Mapping[str, Path],
         folder: Path,
     ) -> SessionState:
@@ -77,19 +77,19 @@ class Piecing:
         pieces run in the session that compiles them.
 
         Args:
-            known: state of the session group; its models are optimized.
+            state: state of the session group; its models are optimized.
             optimized: folders of its optimized models, by name, in the session group's order.
 
         Raises:
             EpctxError: a job raised it.
         """
-        group = self._cut(progress, known, optimized)
-        compiles = group.cut.compiles(progress.planned.group, known.digests)
+        group = self._cut(progress, state, optimized)
+        compiles = group.cut.compiles(progress.planned.group, state.digests)
         folders = [self._actions.new_folder("p") for _ in compiles]
         pieces = self._scheduler.together(
             [
-                partial(self._piece, progress, group, asked, each)
-                for asked, each in zip(compiles, folders, strict=True)
+                partial(self._piece, progress, group, compile, each)
+                for compile, each in zip(compiles, folders, strict=True)
             ]
         )
         whole = self._assemble(progress, group, pieces, optimized, folders, folder)
@@ -98,67 +98,67 @@ class Piecing:
         return whole
 
     def _cut(
-        self, progress: GroupProgress, known: SessionState, optimized: Mapping[str, Path]
+        self, progress: GroupProgress, state: SessionState, optimized: Mapping[str, Path]
     ) -> _Group:
         """Cut the models, and run their sources. A cached cut is made again: it is fast, and the
         cache does not keep the graphs.
         """
         lookup = self._actions.lookup
-        asked = lookup.cut(progress.planned.group, known)
-        graphs, label = self._actions.new_folder("c"), known.session.label
+        action = lookup.cut(progress.planned.group, state)
+        graphs, label = self._actions.new_folder("c"), state.session.label
         with self._actions.shared_lease() as lease:
             try:
                 result = progress.run(
-                    lease, label, replace(asked, folders=optimized, folder=graphs)
+                    lease, label, replace(action, folders=optimized, folder=graphs)
                 )
             except ManifestError as error:
                 raise of_group(error, progress.planned.group.name) from error
         if not result.is_of(len(optimized)):
-            raise untrue("other cuts than were asked for", " and ".join(optimized))
-        cut = self._actions.store(lookup.unknown(asked), "cut", result)
+            raise untrue("other cuts than requested", " and ".join(optimized))
+        cut = self._actions.store(lookup.unknown(action), "cut", result)
         self._actions.did(progress, "cut", label, cut.key, ran=True)
-        known = replace(known, cut=cut)
+        state = replace(state, cut=cut)
         unfed: Unfed = {}
-        given: Path | None = None
+        sources: Path | None = None
         if lookup.inputs(progress.planned.group) is not None:
-            unfed, given = self._numbers.run_sources(progress, known)
-        return _Group(known=known, cut=result, graphs=graphs, unfed=unfed, given=given)
+            unfed, sources = self._numbers.run_sources(progress, state)
+        return _Group(state=state, cut=result, graphs=graphs, unfed=unfed, sources=sources)
 
     def _piece(
-        self, progress: GroupProgress, group: _Group, asked: Compile, folder: Path
+        self, progress: GroupProgress, group: _Group, action: Compile, folder: Path
     ) -> PieceState:
-        """Find or compile a piece of all models with an own worker; put its files into `folder`."""
+        """Find or compile a piece of all models in its own worker; put its files into `folder`."""
         settings, lookup = progress.planned.group, self._actions.lookup
-        recorded = self._numbers.recorded(progress, group.known.session)
+        recorded = self._numbers.recorded(progress, group.state.session)
 
         def find() -> PieceState:
-            known = lookup.piece(settings, asked)
-            recording = None if known.recording is None else known.recording.stored
-            made = known.compile.stored
-            if made is None or not known.complete:
-                return known
+            state = lookup.piece(settings, action)
+            recording = None if state.recording is None else state.recording.stored
+            compiled = state.compile.stored
+            if compiled is None or not state.complete:
+                return state
             fetched = recording is None or self._actions.fetch(recording, recorded)
-            if fetched and self._actions.fetch(made, folder):
-                return known
-            return replace(known, compile=replace(known.compile, stored=None))
+            if fetched and self._actions.fetch(compiled, folder):
+                return state
+            return replace(state, compile=replace(state.compile, stored=None))
 
-        def run(known: PieceState) -> PieceState:
-            return self._compiled(progress, group, known, asked, folder)
+        def run(state: PieceState) -> PieceState:
+            return self._compiled(progress, group, state, action, folder)
 
         folder.mkdir(parents=True)
-        subject = group.subject(asked.models[0].piece)
-        known, _ = self._actions.once(progress, "compile", subject, find, run)
-        return known
+        subject = group.subject(action.models[0].piece)
+        state, _ = self._actions.once(progress, "compile", subject, find, run)
+        return state
 
     def _compiled(
         self,
         progress: GroupProgress,
         group: _Group,
-        known: PieceState,
-        asked: Compile,
+        state: PieceState,
+        action: Compile,
         folder: Path,
     ) -> PieceState:
-        settings, number = progress.planned.group, asked.models[0].piece
+        settings, number = progress.planned.group, action.models[0].piece
         subject = group.subject(number)
         self._actions.refuse_to_build(f"compile of {subject}")
         scratch, recorded = self._actions.new_folder("s"), self._actions.new_folder("r")
@@ -166,15 +166,17 @@ class Piecing:
             each.mkdir(parents=True)
         job: list[Action[Any]] = [
             replace(
-                asked,
-                optimized={name: group.graphs / name for name in asked.names},
+                action,
+                optimized={name: group.graphs / name for name in action.names},
                 folder=folder,
                 scratch=scratch,
             )
         ]
-        if known.recording is not None:
-            own = Record(group=progress.group, given=group.given, folder=folder, recorded=recorded)
-            job.append(own)
+        if state.recording is not None:
+            record = Record(
+                group=progress.group, given=group.sources, folder=folder, recorded=recorded
+            )
+            job.append(record)
         estimates = (model.reports[number - 1].memory or 0 for model in group.cut.models)
         with self._actions.lease(
             settings.execution_providers, f"{progress.label}-{subject}"
@@ -187,20 +189,20 @@ class Piecing:
                 memory=max(estimates) or None,
             )
             lease.dismiss()
-            lease.close()  # its exit code counts before anything is kept
+            lease.close()  # checks its exit code before anything is stored
         shutil.rmtree(scratch, ignore_errors=True)
-        check_compiled(result, settings, asked.names, folder)
-        compile = self._actions.store_compiled(known.compile, "compile", settings, result, folder)
-        if known.recording is None:
-            return replace(known, compile=compile)
-        (made,) = rest or (RecordResult(recorded=True),)  # ended by the budget
+        check_compiled(result, settings, action.names, folder)
+        compile = self._actions.store_compiled(state.compile, "compile", settings, result, folder)
+        if state.recording is None:
+            return replace(state, compile=compile)
+        (recording_result,) = rest or (RecordResult(recorded=True),)  # ended by the budget
         unfed = {f"{name}.{number}": why for name, why in group.unfed.items()}
-        judge(unfed, made.unrun)
+        judge(unfed, recording_result.unrun)
         recording = self._actions.store_recording(
-            known.recording, settings, compile.key, made, recorded
+            state.recording, settings, compile.key, recording_result, recorded
         )
-        kept = self._numbers.recorded(progress, group.known.session)
-        shutil.copytree(recorded, kept, dirs_exist_ok=True)
+        destination = self._numbers.recorded(progress, group.state.session)
+        shutil.copytree(recorded, destination, dirs_exist_ok=True)
         return PieceState(compile=compile, recording=recording)
 
     def _assemble(
@@ -212,15 +214,15 @@ class Piecing:
         folders: Sequence[Path],
         folder: Path,
     ) -> SessionState:
-        settings, known = progress.planned.group, group.known
-        label = known.session.label
-        made = [each.compile.result for each in pieces if each.compile.result is not None]
-        asked = Assemble.of(settings, known.digests, group.cut, made)
-        job = replace(asked, optimized=optimized, folders=tuple(folders), folder=folder)
+        settings, state = progress.planned.group, group.state
+        label = state.session.label
+        results = [each.compile.result for each in pieces if each.compile.result is not None]
+        action = Assemble.of(settings, state.digests, group.cut, results)
+        job = replace(action, optimized=optimized, folders=tuple(folders), folder=folder)
         with self._actions.shared_lease() as lease:
             result = progress.run(lease, label, job)
-        check_compiled(result, settings, list(known.digests), folder)
+        check_compiled(result, settings, list(state.digests), folder)
         whole = self._actions.store_compiled(
-            self._actions.lookup.unknown(asked), "assemble", settings, result, folder
+            self._actions.lookup.unknown(action), "assemble", settings, result, folder
         )
-        return replace(known, pieces=tuple(pieces), compile=whole)
+        return replace(state, pieces=tuple(pieces), compile=whole)

@@ -40,7 +40,7 @@ class _Model(Struct):
     """A quantized model of this build, shared by groups; `lock` guards the other fields."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    known: QuantizeState | None = None
+    state: QuantizeState | None = None
     folder: Path | None = None
     failure: Exception | None = None
 
@@ -63,66 +63,68 @@ class Quantizing:
         Raises:
             EpctxError: a job raised it; later calls for the same model raise it again.
         """
-        plain = self._optimizing.optimize(progress, source, lease)
+        float_model = self._optimizing.optimize(progress, source, lease)
         group = progress.planned.group
         if group.quantize is None:
-            return plain
+            return float_model
         model = self._model(progress, source)
         with model.lock:
             if model.failure is not None:
                 raise model.failure
             try:
-                if model.known is None:
-                    model.known = self._quantize(progress, plain, model, lease)
+                if model.state is None:
+                    model.state = self._quantize(progress, float_model, model, lease)
             except Exception as error:
                 model.failure = error
                 raise
         assert model.folder is not None
-        made = quantized_source(source, group.quantize, model.folder)
-        progress.quantized(made)
-        known = self._optimizing.optimize(progress, made, lease)
-        return replace(known, quantized=model.known)
+        quantized = quantized_source(source, group.quantize, model.folder)
+        progress.quantized(quantized)
+        state = self._optimizing.optimize(progress, quantized, lease)
+        return replace(state, quantized=model.state)
 
     def _model(self, progress: GroupProgress, source: ModelSource) -> _Model:
         group = progress.planned.group
-        plain = replace(source, name="")
-        name = codec.encode((plain, group.optimize, group.quantize, group.pieces))
+        unnamed = replace(source, name="")
+        name = codec.encode((unnamed, group.optimize, group.quantize, group.pieces))
         with self._lock:
             return self._models.setdefault(name + group.preset.encode(), _Model())
 
     def _quantize(
-        self, progress: GroupProgress, plain: ModelState, model: _Model, lease: WorkerLease
+        self, progress: GroupProgress, float_model: ModelState, model: _Model, lease: WorkerLease
     ) -> QuantizeState:
         def find() -> QuantizeState:
-            state = self._actions.lookup.quantized(plain, progress.planned.group)
-            known = state.quantize
-            if known is None or known.stored is None:
+            state = self._actions.lookup.quantized(float_model, progress.planned.group)
+            quantize = state.quantize
+            if quantize is None or quantize.stored is None:
                 return state
             model.folder = self._actions.new_folder("q")
             model.folder.mkdir(parents=True)
-            if self._actions.fetch(known.stored, model.folder):
+            if self._actions.fetch(quantize.stored, model.folder):
                 return state
-            return replace(state, quantize=replace(known, stored=None))
+            return replace(state, quantize=replace(quantize, stored=None))
 
         def run(state: QuantizeState) -> QuantizeState:
             model.folder = self._actions.new_folder("q")
             return self._run(progress, state, model.folder, lease)
 
-        known, _ = self._actions.once(progress, "quantize", plain.source.name, find, run)
-        return known
+        quantize, _ = self._actions.once(progress, "quantize", float_model.source.name, find, run)
+        return quantize
 
     def _run(
         self, progress: GroupProgress, state: QuantizeState, folder: Path, lease: WorkerLease
     ) -> QuantizeState:
-        lookup, group, plain = self._actions.lookup, progress.planned.group, state.plain
-        name = plain.source.name
-        assert plain.result is not None
+        lookup, group, float_model = self._actions.lookup, progress.planned.group, state.plain
+        name = float_model.source.name
+        assert float_model.result is not None
         self._actions.refuse_to_build(f"quantize of {name}")
-        asked = Quantize.of(group, plain.result.digest, state.samples, lookup.ranges_of(state))
+        action = Quantize.of(
+            group, float_model.result.digest, state.samples, lookup.ranges_of(state)
+        )
         job = replace(
-            asked,
+            action,
             name=name,
-            optimized=self._optimizing.folder(progress, plain, lease),
+            optimized=self._optimizing.folder(progress, float_model, lease),
             others=tuple(each for each in group.models if each.name != name),
             folder=folder,
         )
@@ -133,27 +135,27 @@ class Quantizing:
         _refuse_other(result, files, name)
         if result.ranges is not None and job.ranges is None:
             self._calibrated(state, name, result.ranges)
-        known = lookup.quantized(plain, group).quantize
-        assert known is not None
-        made = self._actions.store(known, "quantize", result, folder=folder, files=files)
-        return replace(state, quantize=made)
+        quantize = lookup.quantized(float_model, group).quantize
+        assert quantize is not None
+        stored = self._actions.store(quantize, "quantize", result, folder=folder, files=files)
+        return replace(state, quantize=stored)
 
     def _calibrated(self, state: QuantizeState, name: str, ranges: str) -> None:
         """Keep measured ranges for this build and later ones."""
         lookup = self._actions.lookup
         assert state.calibration is not None
         lookup.ranges.use(state.calibration, name, ranges)
-        known = lookup.calibrated(state.calibration)
-        self._actions.store(known, "calibrate", StoredRanges(ranges=ranges))
+        calibration = lookup.calibrated(state.calibration)
+        self._actions.store(calibration, "calibrate", StoredRanges(ranges=ranges))
 
 
 def _refuse_other(result: QuantizeResult, files: Sequence[StoredFile], name: str) -> None:
     """Refuse a worker's answer that differs from the files on disk."""
-    told = [(QUANTIZED, result.model), *zip(result.locations, result.data, strict=False)]
-    whole = len(result.locations) == len(result.data) == len(files) - 1
-    if not whole or sorted(told) != sorted((file.name, file.digest) for file in files):
+    listed = [(QUANTIZED, result.model), *zip(result.locations, result.data, strict=False)]
+    complete = len(result.locations) == len(result.data) == len(files) - 1
+    if not complete or sorted(listed) != sorted((file.name, file.digest) for file in files):
         raise CompileError(
-            "tells of other files than it wrote",
+            "the worker returned an invalid result: listed digests differ from the written files",
             model=name,
             remedy="report it: this is a bug of epctx",
         )
@@ -202,29 +204,29 @@ def _model(
     lease: WorkerLease,
     calibrate: bool,
 ) -> ModelSource:
-    plain, made = folder / "o", folder / "q"
-    job = Optimize.of(source, group.optimize, plain)
+    optimized, quantized = folder / "o", folder / "q"
+    job = Optimize.of(source, group.optimize, optimized)
     digest = optimize.run(job, lambda job: one(lease, job)).digest
-    known = None
+    known_ranges = None
     if settings.calibrated:
-        asked = records.calibration(digest, group, samples)
-        known = ranges.find(key(asked))
-        if known is None and not calibrate:
+        calibration = records.calibration(digest, group, samples)
+        known_ranges = ranges.find(key(calibration))
+        if known_ranges is None and not calibrate:
             raise ManifestError(
-                "nothing tells the ranges that it is quantized with",
+                "its quantization ranges are unknown",
                 model=source.name,
                 file=str(ranges.path),
-                remedy="run `epctx build`, which finds and writes them",
+                remedy="run `epctx build`, which measures and writes them",
                 code=Code.CALIBRATION,
             )
     one(
         lease,
         replace(
-            Quantize.of(group, digest, samples, known),
+            Quantize.of(group, digest, samples, known_ranges),
             name=source.name,
-            optimized=plain,
+            optimized=optimized,
             others=tuple(each for each in group.models if each.name != source.name),
-            folder=made,
+            folder=quantized,
         ),
     )
-    return quantized_source(source, settings, made)
+    return quantized_source(source, settings, quantized)

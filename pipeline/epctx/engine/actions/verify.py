@@ -47,7 +47,7 @@ def verify(
         "verify",
         name,
         lambda: actions.lookup.verified(group),
-        lambda known: _run(actions, numbers, place, progress, known),
+        lambda state: _run(actions, numbers, place, progress, state),
     )
     for session, verified in zip(group.sessions, group.verified, strict=True):
         actions.note(progress, "verify", session.session.label, verified.key)
@@ -65,41 +65,48 @@ def _run(
     planned, whole = group.planned, group.whole
     assert whole is not None
     both = list(zip(group.sessions, group.verified, strict=True))
-    new = [session for session, known in both if known.stored is None]
-    asked = request(
+    new = [session for session, verification in both if verification.stored is None]
+    verify_request = request(
         progress,
         place.staged(planned.target, planned.group.name),
         skips_numbers=actions.lookup.skips(planned.group),
         written=group.files,
-        passed=[name for session, known in both if known.stored for name in session.outputs],
+        passed=[
+            name
+            for session, verification in both
+            if verification.stored
+            for name in session.outputs
+        ],
     )
-    found = numbers.verify(progress, new, asked)
-    progress.found = found
-    if any(f.outcome == "fail" and f.policy == "integrity" for f in found.findings):
+    report = numbers.verify(progress, new, verify_request)
+    progress.found = report
+    if any(f.outcome == "fail" and f.policy == "integrity" for f in report.findings):
         _forget(actions, group.sessions)
-    refuse(found, planned.group.execution_providers)
+    refuse(report, planned.group.execution_providers)
     verified = tuple(
-        known if known.stored else _stored(actions, known, part_of(found, session.outputs))
-        for session, known in both
+        verification
+        if verification.stored
+        else _stored(actions, verification, part_of(report, session.outputs))
+        for session, verification in both
     )
     everything = [name for session in group.sessions for name in session.outputs]
     return replace(
-        group, verified=verified, whole=_stored(actions, whole, without(found, everything))
+        group, verified=verified, whole=_stored(actions, whole, without(report, everything))
     )
 
 
 def _forget(actions: Actions, sessions: Sequence[SessionState]) -> None:
     """Refuse the cached compiles of a group, since their files differ from their digests.
 
-    Other failures refuse no compile, since a new compile would give the same files.
+    Other failures keep the cached compiles, since new ones would give the same files.
     """
     for each in sessions:
         if actions.lookup.cache is not None and each.key is not None:
-            actions.lookup.cache.refuse(each.key, "tells of other files than it made")
+            actions.lookup.cache.refuse(each.key, "lists other digests than its files have")
 
 
 def _stored(
-    actions: Actions, known: Known[FolderReport], report: FolderReport
+    actions: Actions, state: Known[FolderReport], report: FolderReport
 ) -> Known[FolderReport]:
     """Store a report, unless it depends on a limit, since limits are not in keys."""
     limited = any(
@@ -107,4 +114,4 @@ def _stored(
         for each in report.findings
         if each.outcome == "not checkable"
     )
-    return actions.store(known, "verify", report, keep=not limited)
+    return actions.store(state, "verify", report, keep=not limited)

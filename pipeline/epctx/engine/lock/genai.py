@@ -49,19 +49,20 @@ def files(
     """
     folder = genai.read(source)
     _require_models(folder, group)
-    made = {path.name: items.found(path) for path in genai.beside(source)}
+    beside_models = {path.name: items.found(path) for path in genai.beside(source)}
     config: dict[str, Any] = copy.deepcopy(dict(folder.config))
     decoder = config["model"]["decoder"]
     options = decoder.setdefault("session_options", {})
     options["provider_options"] = [
-        {name.removesuffix("ExecutionProvider"): dict(given)} for name, given in providers.items()
+        {name.removesuffix("ExecutionProvider"): dict(session_options)}
+        for name, session_options in providers.items()
     ]
     sizes = {each.name: folder.sizes.of(each, folder.inputs) for each in group.models}
     if len(group.models) == 1 and isinstance(folder.sizes.sequence, str):
         (name,) = sizes
         if sizes[name] == folder.sizes:
             decoder["filename"] = context_file(name)
-            return {**made, GENAI_CONFIG: _json(config)}
+            return {**beside_models, GENAI_CONFIG: _json(config)}
     if not folder.in_place:
         raise _wrong("the models have no GroupQueryAttention: their cache grows with each token")
     prompt, token = _roles(sizes)
@@ -70,16 +71,16 @@ def files(
     _adapt(config, folder, prompt, token, length=length, width=width)
     ids, pad = folder.inputs[folder.names.input_ids], config["model"].get("pad_token_id", 0)
     window = items.made(genai_window.make(ids, _fed(folder), length=length, pad=pad))
-    return {**made, GENAI_CONFIG: _json(config), f"{_WINDOW}.onnx": window}
+    return {**beside_models, GENAI_CONFIG: _json(config), f"{_WINDOW}.onnx": window}
 
 
 def _require_models(folder: GenaiFolder, group: ModelGroup) -> None:
     for model in group.models:
         if model.path.resolve() != folder.model.resolve():
             raise ManifestError(
-                f"model {model.name} is not of {folder.path.name}/{folder.model.name}",
+                f"model {model.name} is not {folder.path.name}/{folder.model.name}",
                 where=_WHERE,
-                remedy="name the folder that the group's models are of, or leave out `source`",
+                remedy="set `source` to the folder of the group's models, or leave it out",
             )
 
 
@@ -90,15 +91,17 @@ def _roles(sizes: Mapping[str, Sizes]) -> tuple[str, str]:
     tokens = [name for name, size in sizes.items() if size.sequence == 1]
     prompts = [name for name in sizes if name not in tokens]
     if len(tokens) != 1 or len(prompts) != 1:
-        raise _wrong("the group is not a model of the prompt and one of a token at a time")
+        raise _wrong("the group is not a model of the prompt and a model of one token")
     for name, size in sizes.items():
         if not all(isinstance(each, int) for each in (size.batch, size.sequence, size.total)):
-            raise _wrong(f"model {name} has a size that is left open, the other not")
+            raise _wrong(f"model {name} has an open size, but the other model has not")
         if size.batch != 1 or size.past != (size.total,):
-            raise _wrong(f"model {name}: its batch is not 1, or its cache not as long as its mask")
+            raise _wrong(
+                f"model {name}: its batch is not 1, or its cache is not as long as its mask"
+            )
     prompt, token = sizes[prompts[0]], sizes[tokens[0]]
     if prompt.total != token.total:
-        raise _wrong("the caches of the two models are not of one length")
+        raise _wrong("the caches of the two models differ in length")
     return prompts[0], tokens[0]
 
 
@@ -154,8 +157,9 @@ def _adapt(
         *({n: s} for n, s in zip((prompt, token), stages, strict=True)),
     ]
     search = config.setdefault("search", {})
-    most = min(search.get("max_length") or length, length)
-    search["max_length"] = max(most - most % width, width)  # 0.18.0 writes padding beyond it, too
+    max_length = min(search.get("max_length") or length, length)
+    # 0.18.0 writes padding beyond it, too.
+    search["max_length"] = max(max_length - max_length % width, width)
     search["past_present_share_buffer"] = True
 
 

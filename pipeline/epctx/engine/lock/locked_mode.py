@@ -33,7 +33,7 @@ from epctx.lockfile.types import Lock, LockedFile
 from epctx.providers import registry
 
 T = TypeVar("T")
-_LOCK_DIFFERS = f"agrees with {SUMS} beside it: it is the lock that differs"
+_LOCK_DIFFERS = f"agrees with {SUMS} beside it: the lock was changed"
 _TOLD = 20
 """Number of differences that the error lists."""
 
@@ -56,11 +56,11 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> Lock:
             models = []
             for source in session.models:
                 try:
-                    known = lookup.model(source, planned.group.optimize)
+                    model = lookup.model(source, planned.group.optimize)
                     if planned.group.quantize is not None:
-                        quantized = lookup.quantized(known, planned.group)
-                        known = replace(known, quantized=quantized)
-                    models.append(known)
+                        quantized = lookup.quantized(model, planned.group)
+                        model = replace(model, quantized=quantized)
+                    models.append(model)
                 except ModelError as error:
                     missing.append(_missing(error, plan))
             sessions.append(SessionState(session=session, models=tuple(models)))
@@ -100,14 +100,14 @@ def cut_alike(plan: Plan, lock: Lock) -> Plan:
 
 
 def _of_other_hosts(lock: Lock, here: hosts.Kind, plan: Plan) -> LockError:
-    told = [f"this host: {hosts.words(here)}"]
-    told += [f"the lock has: {hosts.words(kind, beside=here)}" for kind in hosts.kinds(lock)]
+    lines = [f"this host: {hosts.words(here)}"]
+    lines += [f"the lock has: {hosts.words(kind, beside=here)}" for kind in hosts.kinds(lock)]
     return LockError(
-        "no entry for this kind of host",
+        "has no entry for this kind of host",
         file=lock_place(plan.manifest.path).name,
-        why="".join(f"\n  {each}" for each in told),
-        remedy="build on such a host; or run `epctx build` here, which adds an entry to the lock, "
-        "and check it in",
+        why="".join(f"\n  {each}" for each in lines),
+        remedy="build on a host of the lock; or run `epctx build` here, which adds an entry to the "
+        "lock, and check it in",
         code=Code.OTHER_HOST,
     )
 
@@ -124,7 +124,7 @@ def refuse_random_samples(plan: Plan) -> None:
             raise LockError(
                 f"{planned.label} is quantized with random samples",
                 file=lock_place(plan.manifest.path).name,
-                why="ranges of made-up inputs are not those of real ones",
+                why="random inputs give other ranges than real inputs",
                 remedy="give real samples with `quantize.calibration.files`, and build",
                 code=Code.LOCK_DIFFERS,
             )
@@ -141,7 +141,7 @@ def refuse_unknown_golden(old: Lock, plan: Plan) -> None:
     lacking = [folder for folder in folders if folder not in old.golden]
     if lacking:
         raise LockError(
-            f"says nothing of golden files of {', '.join(lacking)}",
+            f"lists no golden files of {', '.join(lacking)}",
             file=lock_place(plan.manifest.path).name,
             remedy="run `epctx build --golden`, and check in the lock that it writes",
             code=Code.LOCK_DIFFERS,
@@ -162,13 +162,13 @@ def refuse_other_golden(
         LockError: they differ.
     """
     for name in sorted({*locked, *made}):
-        what = file_difference(locked.get(name), made.get(name))
-        if what is not None:
+        change = file_difference(locked.get(name), made.get(name))
+        if change is not None:
             raise LockError(
-                f"golden/{name} of {folder} {what}",
+                f"golden/{name} of {folder} {change}",
                 file=lock_place(plan.manifest.path).name,
-                why="expected outputs are what the default EP computes on this host's CPU: on "
-                "another kind of CPU the last digits differ",
+                why="the default EP computes the expected outputs on this host's CPU: on another "
+                "kind of CPU the last digits differ",
                 remedy="make the release on a host like the one where the lock was written, or "
                 "run `epctx build --golden`, and check in the lock that it writes",
                 code=Code.LOCK_DIFFERS,
@@ -184,9 +184,9 @@ def refuse_other_artifact(locked: Lock, made: Lock, plan: Plan) -> None:
     for entry, content in made.oci.items():
         if locked.oci.get(entry, content) != content:
             raise LockError(
-                f"the package's artifact is {content}, not {locked.oci[entry]}",
+                f"the package's artifact is {content}, but the lock has {locked.oci[entry]}",
                 file=lock_place(plan.manifest.path).name,
-                remedy="undo the change; if it is meant, `epctx package` writes the lock anew",
+                remedy="undo the change; if it is intended, `epctx package` writes a new lock",
                 code=Code.LOCK_DIFFERS,
             )
 
@@ -206,7 +206,7 @@ def refuse_sources_in_outputs(plan: Plan, place: OutputPaths) -> None:
         resolved = path.resolve()
         if not replaced.isdisjoint((path, *path.parents, resolved, *resolved.parents)):
             raise UsageError(
-                "is an input of the build, and lies where its outputs replace everything",
+                "is an input of the build, but lies in a folder that its outputs replace",
                 file=str(path),
                 remedy="move it, or give another folder with --out",
             )
@@ -237,16 +237,18 @@ def refuse_edited_outputs(old: Lock, plan: Plan, place: OutputPaths, *others: Lo
         f"{each.target}/{each.composition.name}": place.group(each.target, each.composition.name)
         for each in plan.compositions
     }
-    own, *rest = (lock.folders for lock in (old, *others))
+    folders_here, *other_folders = (lock.folders for lock in (old, *others))
     differences = [
         Difference(kind="output", where=f"{key}/{name}", what=what)
         for key, folder in places.items()
-        if key in own
-        for name, what in _edits_of_all(folder, [own[key], *(each[key] for each in rest)])
+        if key in folders_here
+        for name, what in _edits_of_all(
+            folder, [folders_here[key], *(each[key] for each in other_folders)]
+        )
     ]
-    remedy = "restore the files; `epctx build` writes what the manifest asks for"
+    remedy = "restore the files, or run `epctx build` to write them again"
     if any(each.what == _LOCK_DIFFERS for each in differences):
-        remedy = "restore the lock; `epctx build` writes it anew, to review what it changes"
+        remedy = "restore the lock, or run `epctx build` to write a new one, and review its changes"
     _refuse(tuple(differences), plan, remedy=remedy)
 
 
@@ -256,15 +258,16 @@ def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
     Raises:
         LockError: something differs; the error lists all differences.
     """
-    found = between_locks(_part(old, plan), new)
+    differences = between_locks(_part(old, plan), new)
     why, remedy = "", None
-    if all(difference.kind == "output" for difference in found):  # no other difference explains it
-        folders = {difference.where.rpartition("/")[0] for difference in found}
-        why = "".join(f"\nknown of {each}" for each in unstable_eps(plan, folders))
+    # No other difference explains it.
+    if all(difference.kind == "output" for difference in differences):
+        folders = {difference.where.rpartition("/")[0] for difference in differences}
+        why = "".join(f"\nknown about {each}" for each in unstable_eps(plan, folders))
         if why:
             remedy = "if nothing was changed, the execution provider is the reason: ship the files "
-            remedy += "that the lock has; else undo the change, or run `epctx build` for a new lock"
-    _refuse(found, plan, remedy=remedy, why=why)
+            remedy += "in the lock; else undo the change, or run `epctx build` for a new lock"
+    _refuse(differences, plan, remedy=remedy, why=why)
 
 
 def _name(planned: PlannedGroup) -> str:
@@ -282,25 +285,25 @@ def _part(lock: Lock, plan: Plan) -> Lock:
     """Return the lock's part about the groups of a plan; all of it, if the plan is whole."""
     if plan.whole:
         return lock
-    wanted = {_name(planned) for planned in plan.groups}
+    groups = {_name(planned) for planned in plan.groups}
     compositions = {f"{c.target}/{c.composition.name}" for c in plan.compositions}
-    return part_of(lock, wanted, compositions)
+    return part_of(lock, groups, compositions)
 
 
 def _edits_of_all(folder: Path, kinds: Sequence[Mapping[str, LockedFile]]) -> list[tuple[str, str]]:
     """List the differences of a folder from the lock; none if it agrees with one kind of host."""
-    found = [list(_edits(folder, expected)) for expected in kinds[:1]]
-    found += [list(_edits(folder, expected)) for expected in kinds[1:] if found[0]]
-    if not all(found):
+    edits = [list(_edits(folder, expected)) for expected in kinds[:1]]
+    edits += [list(_edits(folder, expected)) for expected in kinds[1:] if edits[0]]
+    if not all(edits):
         return []
     # Imported here, since it loads onnx, which a build that agrees with its lock does not need.
     from epctx.verification.integrity import read_sums
 
     sums = {each.name: each.digest for each in read_sums(folder)[0]}
-    # SHA256SUMS beside a file shows whether the lock was changed, and not the file.
+    # SHA256SUMS beside a file shows whether the lock was changed, or the file.
     return [
-        (name, _LOCK_DIFFERS if sums and _is_listed(folder / name, sums.get(name)) else what)
-        for name, what in found[0]
+        (name, _LOCK_DIFFERS if sums and _is_listed(folder / name, sums.get(name)) else change)
+        for name, change in edits[0]
     ]
 
 
@@ -341,15 +344,15 @@ def _refuse(
 ) -> None:
     if not differences:
         return
-    told = [f"\n  {difference}" for difference in differences[:_TOLD]]
+    lines = [f"\n  {difference}" for difference in differences[:_TOLD]]
     if len(differences) > _TOLD:
-        told.append(f"\n  and {len(differences) - _TOLD} more")
+        lines.append(f"\n  and {len(differences) - _TOLD} more")
     raise LockError(
         "the build differs from the lock",
         file=lock_place(plan.manifest.path).name,
-        why="".join(told) + why,
+        why="".join(lines) + why,
         remedy=remedy
-        or "undo the change; if it is meant, `epctx build` writes a new lock to review",
+        or "undo the change; if it is intended, `epctx build` writes a new lock to review",
         code=Code.LOCK_DIFFERS,
     )
 

@@ -127,17 +127,17 @@ def _beside(
     group: ModelGroup,
 ) -> dict[str, Item]:
     """Return the files beside the models of a variant; `files` replace those made from a source."""
-    made = _of_source(settings, group)
+    files = _of_source(settings, group)
     for name in settings.files:
         path = settings.file(name, target=target, group=group.name)
-        made[name] = items.found(path)
+        files[name] = items.found(path)
         tokenizer = settings.genai.tokenizer if settings.genai is not None else None
         if name == GENAI_CONFIG and tokenizer is not None:
             config = json.loads(path.read_text(encoding="utf-8"))
             config["model"]["tokenizer_dir"] = str(items.digest_of(assets[tokenizer]))
             text = json.dumps(config, indent=4, ensure_ascii=False)
-            made[name] = items.made(f"{text}\n".encode())
-    return made
+            files[name] = items.made(f"{text}\n".encode())
+    return files
 
 
 def _of_source(settings: PackageSettings, group: ModelGroup) -> dict[str, Item]:

@@ -61,7 +61,9 @@ def make(
         ranges: entry of the file with the ranges of quantized models.
     """
     lock = _Lock(manifest, toolchain)
-    made = {f"{p.target}/{p.group.name}": lock.group(p, sessions) for p, sessions in groups}
+    locked_groups = {
+        f"{p.target}/{p.group.name}": lock.group(p, sessions) for p, sessions in groups
+    }
     return Lock(
         compositions={
             f"{planned.target}/{planned.composition.name}": _composition(planned, files)
@@ -69,7 +71,7 @@ def make(
         },
         cpus=lock.cpus,
         execution_providers=lock.toolchains,
-        groups=made,
+        groups=locked_groups,
         name=manifest.name,
         package=packaged.locked(manifest, toolchain) if whole else None,
         sources=lock.sources,
@@ -94,9 +96,9 @@ def with_golden(new: Lock, old: Lock) -> Lock:
 
 def _composition(planned: PlannedComposition, files: Sequence[OutputFile]) -> LockedComposition:
     composition = planned.composition
-    asked = composition.outputs
+    outputs = composition.outputs
     return LockedComposition(
-        asked=None if asked is None else {n: f"{o.part}.{o.output}" for n, o in asked.items()},
+        asked=None if outputs is None else {n: f"{o.part}.{o.output}" for n, o in outputs.items()},
         embed_mode=composition.embed_mode,
         order=tuple(part.name for part in composition.parts),
         outputs={file.name: LockedFile(sha256=file.sha256.hex, size=file.size) for file in files},
@@ -114,11 +116,11 @@ def _composition(planned: PlannedComposition, files: Sequence[OutputFile]) -> Lo
 
 
 def _libraries(toolchain: Toolchain, actions: Sequence[type[Action[Any]]]) -> dict[str, str]:
-    found = {"epctx": __version__}
+    versions = {"epctx": __version__}
     for action in actions:
         for name, version in toolchain.of(*action.code).items():
-            found[f"epctx/{action.kind}" if name == "epctx" else name] = version
-    return found
+            versions[f"epctx/{action.kind}" if name == "epctx" else name] = version
+    return versions
 
 
 class _Lock:
@@ -192,14 +194,14 @@ class _Lock:
         places = {
             path: self._source(path, content) for path, content in model.found.files(source).items()
         }
-        own, *data = places.values()
+        model_path, *data = places.values()
         return LockedModel(
             data=dict(zip(model.found.locations, data, strict=True)),
             dimensions=source.dimensions,
             key=str(model.key),
             optimized="" if model.result is None else str(model.result.digest),
             shapes=source.shapes,
-            source=own,
+            source=model_path,
             calibration=None
             if quantized is None or quantized.calibration is None
             else str(quantized.calibration),
@@ -214,17 +216,17 @@ class _Lock:
             self.sources[name] = LockedSource(digest=str(content), size=path.stat().st_size)
         return name
 
-    def _session(self, known: SessionState) -> LockedSession:
-        cpu = None if known.result is None else known.result.cpu
+    def _session(self, state: SessionState) -> LockedSession:
+        cpu = None if state.result is None else state.result.cpu
         return LockedSession(
             cpu=None if cpu is None else self._cpu(cpu),
-            key=str(known.key),
-            models=tuple(model.name for model in known.session.models),
+            key=str(state.key),
+            models=tuple(model.name for model in state.session.models),
             outputs={
                 file.name: LockedFile(sha256=file.sha256.hex, size=file.size)
-                for file in known.files
+                for file in state.files
             },
-            sharing=known.session.sharing,
+            sharing=state.session.sharing,
         )
 
     def _cpu(self, cpu: Cpu) -> str:
@@ -270,9 +272,9 @@ def _tell_hosts(old: Lock, new: Lock, notice: Callable[[str], None]) -> None:
     """Emit a notice if the lock gains or loses entries of other kinds of host."""
     before, after = hosts.kinds(old), hosts.kinds(new)
     if len(after) > len(before):
-        notice(f"the lock has an entry for this kind of host now, beside {len(before)}")
-    if gone := [each for each in before if each and each not in after]:
+        notice(f"the lock has an entry for this kind of host now, in addition to {len(before)}")
+    if removed := [each for each in before if each and each not in after]:
         notice(
-            f"the lock's outputs of {len(gone)} other kinds of host were made of something "
-            "else: they are gone; build there again"
+            f"removed the lock's outputs for {len(removed)} other kinds of host, which were made "
+            "from other inputs: build there again"
         )

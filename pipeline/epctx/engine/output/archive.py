@@ -90,30 +90,32 @@ def fault(
     Raises:
         OSError: the archive cannot be read.
     """
-    left = dict(files)
+    expected = dict(files)
     with path.open("rb") as stream:
         for folder in _folders(root, files):
             inner = folder.removeprefix(f"{root}/")
             if not _goes_on(stream, _bytes(_of_folder(folder))):
                 if inner not in optional:
                     return f"has something else where {folder}/ should be"
-                left = {n: file for n, file in left.items() if not n.startswith(f"{inner}/")}
-        for name, file in sorted(left.items()):
+                expected = {
+                    n: file for n, file in expected.items() if not n.startswith(f"{inner}/")
+                }
+        for name, file in sorted(expected.items()):
             if not _goes_on(stream, _bytes(_of_file(f"{root}/{name}", file))):
                 return f"has something else where {name} should be"
             if _hash(stream, file.size) != file.sha256:
                 return f"has another {name}"
             if not _goes_on(stream, bytes(-file.size % tarfile.BLOCKSIZE)):
-                return f"has something hidden after {name}"
+                return f"has extra bytes after {name}"
         end = stream.tell() + 2 * tarfile.BLOCKSIZE
         end += -end % tarfile.RECORDSIZE
         if not _goes_on(stream, bytes(end - stream.tell())) or stream.read(1):
-            return "has something after its last file"
+            return "has extra bytes after its last file"
     return None
 
 
 def _goes_on(stream: BinaryIO, expected: bytes) -> bool:
-    """Consume the expected bytes and return True, if they come next; otherwise consume nothing."""
+    """Consume the expected bytes if they come next; tell whether they did."""
     place = stream.tell()
     if stream.read(len(expected)) == expected:
         return True

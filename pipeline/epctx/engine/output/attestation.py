@@ -78,8 +78,11 @@ def make(
     definition.internal_parameters.update(_parameters(lock))
     if signers:
         definition.internal_parameters.update({"actions": _by_signer(signers)})
-    found = materials(lock, manifest.path.parent)
-    listed = [entry, *(_descriptor(each.name, each.digests, each.uri) for each in found)]
+    materials_of_lock = materials(lock, manifest.path.parent)
+    listed = [
+        entry,
+        *(_descriptor(each.name, each.digests, each.uri) for each in materials_of_lock),
+    ]
     definition.resolved_dependencies.extend(each.pb for each in listed)
     predicate.run_details.builder.id = builder
     predicate.run_details.builder.version["epctx"] = version
@@ -94,7 +97,7 @@ def make(
     return content
 
 
-def said(content: bytes) -> tuple[str, dict[str, str]]:
+def lock_and_subjects(content: bytes) -> tuple[str, dict[str, str]]:
     """Return the SHA-256 of the lock of a valid attestation, and of each subject by name.
 
     Raises:
@@ -110,9 +113,9 @@ def said(content: bytes) -> tuple[str, dict[str, str]]:
         subjects = {each["name"]: str(each["digest"]["sha256"]) for each in document["subject"]}
     except (KeyError, TypeError) as error:
         raise VerificationError(
-            "is no attestation of epctx's",
+            "is not an attestation by epctx",
             why=f"it lacks {error}",
-            remedy="hold it to its own builder's rules",
+            remedy="check it against the rules of its own builder",
         ) from error
     if len(subjects) != len(document["subject"]):
         raise VerificationError(
@@ -129,7 +132,7 @@ def difference(content: bytes, lock: Lock) -> str | None:
     wheels: only the signer of the attestation vouches for them.
 
     Args:
-        content: an attestation for which `said` raises nothing.
+        content: an attestation for which `lock_and_subjects` raises nothing.
         lock: the lock that it names.
     """
     document = json.loads(content)
@@ -153,7 +156,7 @@ def difference(content: bytes, lock: Lock) -> str | None:
         "subject": (document["subject"], subjects),
         "version": (details["builder"].get("version"), {"epctx": lock.toolchain["epctx"]}),
     }
-    return next((name for name, (found, expected) in pairs.items() if found != expected), None)
+    return next((name for name, (actual, expected) in pairs.items() if actual != expected), None)
 
 
 def _parameters(lock: Lock) -> dict[str, object]:
@@ -199,7 +202,7 @@ def check(content: bytes) -> None:
             raise ValueError("buildType, externalParameters and builder.id are required")
     except (ValueError, json_format.ParseError) as error:
         raise VerificationError(
-            "is no attestation with SLSA provenance",
+            "is not an attestation with SLSA provenance",
             why=str(error),
             remedy="write it with `epctx build --attest`",
         ) from error
@@ -252,9 +255,9 @@ def materials(lock: Lock, folder: Path) -> list[Material]:
     names = sorted(lock.sources)
     sources = hashing.of_each(lambda name: _source(folder, name, lock.sources[name]), names)
     packages = dict(_packages(lock, _is_installed))
-    found = [_package(name, version) for name, version in sorted(packages.items())]
+    distributions = [_package(name, version) for name, version in sorted(packages.items())]
     libraries = {each.name: each for each in _libraries(lock)}
-    return [*sources.values(), *found, *(libraries[name] for name in sorted(libraries))]
+    return [*sources.values(), *distributions, *(libraries[name] for name in sorted(libraries))]
 
 
 def completed(lock: Lock, listed: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -264,17 +267,17 @@ def completed(lock: Lock, listed: Mapping[str, Any]) -> list[dict[str, Any]]:
     Args:
         listed: descriptors of an attestation, by URI; by name if they have no URI.
     """
-    found = [
+    descriptors = [
         _described(name, "", listed, "sha256", blake3=source.digest.partition(":")[2])
         for name, source in sorted(lock.sources.items())
     ]
     packages = dict(_packages(lock, lambda name, version: _uri(name, version) in listed))
-    found += [
+    descriptors += [
         _described(name, _uri(name, version), listed, "dirHash")
         for name, version in sorted(packages.items())
     ]
     libraries = {each.name: each for each in _libraries(lock)}
-    return found + [{"name": n, "digest": libraries[n].digests} for n in sorted(libraries)]
+    return descriptors + [{"name": n, "digest": libraries[n].digests} for n in sorted(libraries)]
 
 
 def _described(
@@ -304,7 +307,7 @@ def _source(folder: Path, name: str, source: LockedSource) -> Material:
             writer.write(chunk)
     if writer.blake3.hex != blake3:
         raise ModelError(
-            "was changed while it was built from",
+            "was changed during or after the build",
             file=str(path),
             remedy="build again while nothing changes the sources",
         )
@@ -315,8 +318,8 @@ def _packages(lock: Lock, is_package: Callable[[str, str], bool]) -> Iterator[tu
     """Yield the distributions that the lock names, with their versions."""
     for name, version in lock.toolchain.items():
         if "/" not in name:  # a name with `/` is a digest of epctx's own sources
-            distribution, _, own = version.rpartition(" ")
-            yield distribution or name, own
+            distribution, _, number = version.rpartition(" ")
+            yield distribution or name, number
     for each in lock.execution_providers.values():
         yield from (item for item in each.toolchain.items() if is_package(*item))
         yield from _brought(each.code)
@@ -340,8 +343,8 @@ def _is_installed(name: str, version: str) -> bool:
 
 
 def _package(name: str, version: str) -> Material:
-    found = _dir_hash(name) if _is_installed(name, version) else None
-    digests = {} if found is None else {"dirHash": found.hex}
+    dir_hash = _dir_hash(name) if _is_installed(name, version) else None
+    digests = {} if dir_hash is None else {"dirHash": dir_hash.hex}
     return Material(name=name, uri=_uri(name, version), digests=digests)
 
 
@@ -355,16 +358,16 @@ def _dir_hash(name: str) -> Digest | None:
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     if "dir_info" in origin:
         return None  # installed from a folder: its files name that folder
-    held = {
+    listed = {
         file.as_posix(): Path(str(distribution.locate_file(file)))
         for file in distribution.files or ()
         if _is_of_the_wheel(file)
     }
-    there = {name: path for name, path in held.items() if path.is_file()}
-    if not there or len(there) < len(held):
+    present = {name: path for name, path in listed.items() if path.is_file()}
+    if not present or len(present) < len(listed):
         return None
     return digest.of_folder(
-        hashing.of_each(lambda name: digest.of_file(there[name], "sha256"), there)
+        hashing.of_each(lambda name: digest.of_file(present[name], "sha256"), present)
     )
 
 
@@ -413,11 +416,11 @@ def identify_builder(environment: Mapping[str, str]) -> str | None:
     """
     for template in _SYSTEMS:
         try:
-            found = template.format_map({name: text for name, text in environment.items() if text})
+            uri = template.format_map({name: text for name, text in environment.items() if text})
         except KeyError:
             continue
-        if found.startswith(("https://", "http://")):
-            return found
+        if uri.startswith(("https://", "http://")):
+            return uri
     return None
 
 
@@ -427,8 +430,8 @@ def pushed_release(files: Mapping[str, LockedFile]) -> LockedFile:
         path: Blob(digest=Digest("sha256", file.sha256), size=file.size)
         for path, file in files.items()
     }
-    made = artifact.package(blobs)
-    return LockedFile(sha256=made.digest.hex, size=len(made.manifest))
+    package = artifact.package(blobs)
+    return LockedFile(sha256=package.digest.hex, size=len(package.manifest))
 
 
 def artifact_digest(content: str) -> LockedFile:

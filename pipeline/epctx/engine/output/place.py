@@ -64,7 +64,7 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
 
     @property
     def staging(self) -> Path:
-        """Staging folder, which a build removes at its begin and end."""
+        """Staging folder, which a build removes at its start and end."""
         return self.out / f"{self.name}.staging"
 
     def group(self, target: str, group: str) -> Path:
@@ -322,9 +322,9 @@ def undisturbed(paths: Iterable[Path], waiting: Callable[[], None]) -> Iterator[
     Args:
         waiting: called once for each output that a build has locked.
     """
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for lock in sorted({lock for path in paths for lock in _locks(path.resolve())}):
-            held.enter_context(_shared(lock, waiting))
+            locks.enter_context(_shared(lock, waiting))
         yield
 
 

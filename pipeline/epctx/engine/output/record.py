@@ -82,20 +82,20 @@ def add(place: OutputPaths, manifest: Path, name: str, file: LockedFile, lock: L
     write(place, manifest, {**read(place).released, name: file}, of)
 
 
-def is_stale(known: Record, made: Mapping[str, Sequence[OutputFile]], *, whole: bool) -> bool:
+def is_stale(recorded: Record, outputs: Mapping[str, Sequence[OutputFile]], *, whole: bool) -> bool:
     """Tell whether released files describe other outputs than the new ones.
 
     Args:
-        made: files of each folder to publish, without SHA256SUMS.
+        outputs: files of each folder to publish, without SHA256SUMS.
         whole: whether there will be no other folder.
     """
-    if not known.released:
+    if not recorded.released:
         return False
-    if whole and known.of.keys() != made.keys():
+    if whole and recorded.of.keys() != outputs.keys():
         return True
     return any(
-        known.of.get(folder) != digest.of_bytes(sums(files), "sha256").hex
-        for folder, files in made.items()
+        recorded.of.get(folder) != digest.of_bytes(sums(files), "sha256").hex
+        for folder, files in outputs.items()
     )
 
 
@@ -108,16 +108,16 @@ def refuse_another_manifest(place: OutputPaths, manifest: Path) -> None:
     Raises:
         UsageError: another manifest of the same name has its outputs there; nothing was changed.
     """
-    known = read(place)
-    if not known.manifest:
+    recorded = read(place)
+    if not recorded.manifest:
         return
-    other = Path(os.path.normpath(place.out / known.manifest))
+    other = Path(os.path.normpath(place.out / recorded.manifest))
     if _name(other) != fold(place.name) or _same(other, manifest):
         return
     raise UsageError(
         f"has the name of another manifest, {_shown(other)}, whose outputs are in {place.out}",
         file=manifest.as_posix(),
-        why=f"both are called {place.name}: each would replace what the other built",
+        why=f"both are called {place.name}: each would replace the outputs of the other",
         remedy="give one of them another `name`, or another folder with --out",
         code=Code.IN_THE_WAY,
     )
@@ -132,10 +132,10 @@ def refuse_edited(place: OutputPaths, released: Mapping[str, LockedFile]) -> Non
     for path, file in _there(place, released):
         if not _is(path, file):
             raise StorageError(
-                "is of what was published before, and was changed since",
+                "belongs to earlier outputs, and was changed since",
                 file=path.as_posix(),
-                why="the outputs are about to become others, and it would stay beside them",
-                remedy="move it away, or remove it, and build again",
+                why="this build replaces these outputs, and never removes a changed file",
+                remedy="move or remove it, and build again",
                 code=Code.OUTPUT_CHANGED,
             )
 
@@ -183,8 +183,8 @@ def _is(path: Path, file: LockedFile) -> bool:
         if not path.is_dir():
             return _hash(path) == file.sha256
         names = [name for name in paths.entries(path) if name not in (SUMS, SIGNATURE)]
-        found = hashing.of_each(lambda name: digest.Digest("sha256", _hash(path / name)), names)
-        return digest.of_folder(found).hex == file.sha256
+        digests = hashing.of_each(lambda name: digest.Digest("sha256", _hash(path / name)), names)
+        return digest.of_folder(digests).hex == file.sha256
     except (OSError, ModelError):
         return False
 
@@ -221,7 +221,7 @@ def _name(path: Path) -> str | None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Tell whether two paths are one manifest, or copies of one: checkouts may share a folder."""
+    """Tell whether two paths are one manifest, or copies of one in checkouts that share outputs."""
     try:
         return one.samefile(other) or one.read_bytes() == other.read_bytes()
     except OSError:
@@ -229,13 +229,13 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def withdraw_signature(
-    place: OutputPaths, made: Mapping[str, Sequence[OutputFile]], *, whole: bool
+    place: OutputPaths, outputs: Mapping[str, Sequence[OutputFile]], *, whole: bool
 ) -> bool:
     """Remove the signature of the outputs, unless it is valid for the new ones. Return whether it
     was removed.
 
     Args:
-        made: files of each folder to publish, without SHA256SUMS.
+        outputs: files of each folder to publish, without SHA256SUMS.
         whole: whether there will be no other folder.
 
     Raises:
@@ -248,14 +248,16 @@ def withdraw_signature(
         return False
     except (OSError, Refused):
         signed = {}
-    new = {f"{folder}/{file.name}": file.sha256.hex for folder, fs in made.items() for file in fs}
+    new = {
+        f"{folder}/{file.name}": file.sha256.hex for folder, fs in outputs.items() for file in fs
+    }
     folders = {name: "/".join(name.split("/")[:2]) for name in signed}
     old = {
         name: sha256
         for name, sha256 in signed.items()
-        if folders[name] in made and Path(name).name != SUMS
+        if folders[name] in outputs and Path(name).name != SUMS
     }
-    if new == old and (not whole or {*folders.values()} == made.keys()):
+    if new == old and (not whole or {*folders.values()} == outputs.keys()):
         return False
     with writing(place.signature):
         discard(place.signature)
@@ -281,30 +283,30 @@ def withdraw(
     Raises:
         StorageError: somebody changed such a file; or the system refuses.
     """
-    made = {
+    outputs = {
         f"{each.planned.target}/{each.planned.group.name}": each.files
         for each in groups
         if each.failure is None and (each.progress is not None or each.up_to_date)
     }
-    made |= {
+    outputs |= {
         f"{each.planned.target}/{each.planned.composition.name}": each.files
         for each in composed
         if each.failure is None and each.result is not None
     }
-    if not made:
+    if not outputs:
         return
-    known = read(place)
+    recorded = read(place)
     stale: Mapping[str, LockedFile] = {}
-    if is_stale(known, made, whole=whole):
-        stale = known.released
+    if is_stale(recorded, outputs, whole=whole):
+        stale = recorded.released
         refuse_edited(place, stale)
-        known = replace(known, released={}, of={})
-    write(place, manifest, known.released, known.of)
-    if withdraw_signature(place, made, whole=whole):
-        notice("model.sig was of what was published before: it is removed")
+        recorded = replace(recorded, released={}, of={})
+    write(place, manifest, recorded.released, recorded.of)
+    if withdraw_signature(place, outputs, whole=whole):
+        notice("removed model.sig, which belonged to earlier outputs")
     for name in remove(place, stale):
-        notice(f"{name} was of what was published before: it is removed")
+        notice(f"removed {name}, which belonged to earlier outputs")
     changed = any(not each.up_to_date for each in groups)
     if changed or any(not each.up_to_date for each in composed):
-        for name in unknown(place, known.released):
-            notice(f"nothing tells that {name} is of what is published: it is left")
+        for name in unknown(place, recorded.released):
+            notice(f"kept {name}, which may not belong to these outputs: no build has recorded it")

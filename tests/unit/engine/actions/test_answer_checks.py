@@ -60,18 +60,18 @@ def models(**changes: Any) -> Any:
 
 OTHER = PartitionReport(provider="gpu", nodes=1, inputs=(), outputs=())
 LIES: dict[str, tuple[Callable[[CompileResult], CompileResult], str]] = {
-    "no file": (files(lambda made: ()), "no file, or one file twice"),
-    "a file twice": (files(lambda made: (*made, made[0])), "no file, or one file twice"),
-    "a file that is not there": (first(name="c_ctx.onnx"), "files that are not there"),
-    "another size": (first(size=1), "files that are not there"),
-    "a path": (first(name="sub/a_ctx.onnx"), "files that are not there"),
-    "a path outside": (first(name="../a_ctx.onnx"), "files that are not there"),
-    "NUL": (first(name="a\0"), "files that are not there"),
+    "no file": (files(lambda made: ()), "it lists no file, or one file twice"),
+    "a file twice": (files(lambda made: (*made, made[0])), "it lists no file, or one file twice"),
+    "a file that is not there": (first(name="c_ctx.onnx"), "listed files do not exist"),
+    "another size": (first(size=1), "listed files do not exist"),
+    "a path": (first(name="sub/a_ctx.onnx"), "listed files do not exist"),
+    "a path outside": (first(name="../a_ctx.onnx"), "listed files do not exist"),
+    "NUL": (first(name="a\0"), "listed files do not exist"),
     "a model's file less": (files(lambda made: made[1:]), "models without a file"),
-    "another model": (models(name="c"), "other models than were to be compiled"),
+    "another model": (models(name="c"), "other models than requested"),
     "models in another order": (
         lambda a: replace(a, models=a.models[::-1]),
-        "other models than were to be compiled",
+        "other models than requested",
     ),
     "a model less": (lambda a: replace(a, models=a.models[:1]), "other models"),
     "exclusions of one model": (lambda a: replace(a, unmatched=((),)), "other models"),
@@ -84,7 +84,7 @@ def test_what_cannot_be_true_is_refused(lie: str, answer: CompileResult, tmp_pat
     change, told = LIES[lie]
     with pytest.raises(CompileError) as caught:
         check(change(answer), tmp_path)
-    assert caught.value.what.startswith(f"the worker process told of {told}")
+    assert caught.value.what.startswith(f"the worker returned an invalid result: {told}")
     assert caught.value.where == "model a and b"
     assert caught.value.remedy
 
@@ -98,5 +98,5 @@ def test_what_lies_there_must_be_a_file(kind: str, answer: CompileResult, tmp_pa
     else:
         path.unlink()
         path.mkdir()
-    with pytest.raises(CompileError, match="files that are not there"):
+    with pytest.raises(CompileError, match="listed files do not exist"):
         check(answer, tmp_path)

@@ -60,7 +60,7 @@ def test_what_others_do_not_get_through_is_the_models_fault(
     native: str, maker: str, tmp_path: Path
 ) -> None:
     run = Runner({"data": ended(native)})
-    with pytest.raises(ModelError, match=f"{native} does not get through it") as error:
+    with pytest.raises(ModelError, match=f"{native} cannot process it") as error:
         optimize.run(job(tmp_path), run)
     assert error.value.why == "too long"
     assert error.value.remedy is not None and error.value.remedy.endswith(f"report it to {maker}")

@@ -148,6 +148,6 @@ def test_a_worker_that_tells_of_other_cuts_is_not_believed(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CutResult, "is_of", lambda self, models: False)
-    with pytest.raises(CompileError, match="other cuts than were asked for"):
+    with pytest.raises(CompileError, match="other cuts than requested"):
         project.build()
     assert not project.published.exists()

@@ -74,10 +74,10 @@ def test_a_model_of_open_sizes_runs_as_its_source(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("prompt", "what"),
     [
-        ({"sequence_length": 1}, "not a model of the prompt and one of a token"),
+        ({"sequence_length": 1}, "not a model of the prompt and a model of one token"),
         ({"batch_size": 2}, "its batch is not 1"),
-        ({"past_sequence_length": 24}, "its cache not as long as its mask"),
-        ({"past_sequence_length": 64, "total_sequence_length": 64}, "not of one length"),
+        ({"past_sequence_length": 24}, "its cache is not as long as its mask"),
+        ({"past_sequence_length": 64, "total_sequence_length": 64}, "differ in length"),
     ],
 )
 def test_what_is_no_pair_is_told(folder: Path, prompt: dict[str, int], what: str) -> None:
@@ -88,11 +88,11 @@ def test_what_is_no_pair_is_told(folder: Path, prompt: dict[str, int], what: str
 
 def test_a_size_that_is_left_open(folder: Path) -> None:
     half = group(folder, many={**FIXED}, one={**FIXED, "sequence_length": 1})
-    with pytest.raises(ManifestError, match="model many has a size that is left open"):
+    with pytest.raises(ManifestError, match="model many has an open size"):
         genai.files(folder, half, {})
 
 
 def test_models_of_another_source(folder: Path, tmp_path: Path) -> None:
     other = ModelGroup(name="g", models=(ModelSource(name="m", path=tmp_path / "model.onnx"),))
-    with pytest.raises(ManifestError, match=r"model m is not of llama/model\.onnx"):
+    with pytest.raises(ManifestError, match=r"model m is not llama/model\.onnx"):
         genai.files(folder, other, {})

@@ -112,7 +112,7 @@ def test_an_input_in_the_place_of_outputs_is_refused(
     project.write()
     planned = plan.read(project.manifest)
     place = OutputPaths(out=project.folder / "dist", name="m")
-    with pytest.raises(UsageError, match="lies where its outputs replace everything"):
+    with pytest.raises(UsageError, match="lies in a folder that its outputs replace"):
         locked_mode.refuse_sources_in_outputs(planned, place)
     beside = OutputPaths(out=project.folder / "other", name="m")
     locked_mode.refuse_sources_in_outputs(planned, beside)

@@ -164,7 +164,7 @@ def test_an_attestation_of_others_is_refused(made: bytes, edit: Callable[[Docume
     edit(document)
     attestation.check(json.dumps(document).encode())
     with pytest.raises(VerificationError):
-        attestation.said(json.dumps(document).encode())
+        attestation.lock_and_subjects(json.dumps(document).encode())
 
 
 GITHUB = {

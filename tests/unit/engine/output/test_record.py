@@ -127,7 +127,7 @@ def test_an_archive_of_something_else_is_removed_and_told(released: Project) -> 
     (name,) = archives(released)
     released.build()
     assert archives(released) == []
-    assert released.notices() == [f"{name} was of what was published before: it is removed"]
+    assert released.notices() == [f"removed {name}, which belonged to earlier outputs"]
 
 
 def test_one_that_somebody_wrote_to_is_left_and_nothing_is_published(released: Project) -> None:
@@ -146,4 +146,4 @@ def test_one_that_nothing_tells_of_is_left_and_told(released: Project) -> None:
     released.build()
     assert archives(released) == [name]
     (notice,) = [each for each in released.notices() if name in each]
-    assert notice == f"nothing tells that {name} is of what is published: it is left"
+    assert notice == f"kept {name}, which may not belong to these outputs: no build has recorded it"
