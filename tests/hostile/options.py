@@ -119,7 +119,7 @@ for _module in ("os", "antigravity", "tests.hostile", "../outside/secret", "\0",
         f"a package {_module!r}", {"plugin.package": _module}, "no installed distribution", code=5
     )
 plugin("a package without a plugin", {"plugin.package": "numpy"}, "no libraries of plugin EPs")
-plugin("both", {"plugin.package": "numpy", "plugin.library": "a.onnx"}, "one of them")
+plugin("both", {"plugin.package": "numpy", "plugin.library": "a.onnx"}, "needs either plugin")
 plugin("a misspelt option", {"plugin.libary": "a.onnx"}, "unknown option plugin.libary")
 plugin(
     "a device that cannot be",

@@ -122,12 +122,12 @@ def test_the_right_party_is_blamed(folder: Path) -> None:
 
 
 TRIED: dict[str, tuple[tuple[str, ...], int, str]] = {
-    "bisect": (("bisect", "m.yaml", "right", "index"), 5, "hidden"),
-    "build": (("build", "m.yaml"), 5, "hidden"),
-    "package": (("package", "m.yaml"), 5, "hidden"),
-    "plan": (("plan", "m.yaml", "--partition"), 5, "hidden"),
-    "reproduce": (("reproduce", "m.yaml"), 5, "hidden"),
-    "run": (("run", "index.onnx", "--provider", QNN), 5, "hidden"),
+    "bisect": (("bisect", "m.yaml", "right", "index"), 5, "hides its devices"),
+    "build": (("build", "m.yaml"), 5, "hides its devices"),
+    "package": (("package", "m.yaml"), 5, "hides its devices"),
+    "plan": (("plan", "m.yaml", "--partition"), 5, "hides its devices"),
+    "reproduce": (("reproduce", "m.yaml"), 5, "hides its devices"),
+    "run": (("run", "index.onnx", "--provider", QNN), 5, "hides its devices"),
 }  # fmt: skip
 WITHOUT_EP = {
     "cache", "diff", "env", "explain", "import", "inspect", "kit", "pull", "push", "report",

@@ -181,9 +181,7 @@ class ExecutionProviderConformance:
             workspace.close()
 
     def test_its_nodes_say_what_they_are(self, provider: ExecutionProvider, tmp_path: Path) -> None:
-        """`source` is accepted by the provider, names are unique, and at least one node is
-        primary.
-        """
+        """The provider accepts each `source`, names are unique, and the first node is primary."""
         built = build(provider, tmp_path, {"m": model(barriers=2)}, split=True)
         nodes = built.nodes["m"]
         assert len(nodes) >= 3, "the partitions were not kept apart"
@@ -356,9 +354,7 @@ class ExecutionProviderConformance:
     def test_a_node_finds_its_graph_in_another_nodes_context_alone(
         self, loading: ExecutionProvider, tmp_path: Path
     ) -> None:
-        """A node with `main_context = 0` and no primary node, or with an unknown `partition_name`,
-        is refused.
-        """
+        """Nodes with `main_context = 0` load only together with their primary node."""
         built = build(loading, tmp_path, {"m": model(barriers=1)}, split=True)
         nodes = built.nodes["m"]
         secondary = [node for node in nodes if not node.main_context]
