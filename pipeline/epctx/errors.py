@@ -225,7 +225,7 @@ def about(
         error.file = error.file or file
         error.model = error.model or model
         if key is not None:
-            error._words = f"{key}: {error.where}"
+            error._words = key if error.where is None else f"{key}: {error.where}"
         raise
 
 

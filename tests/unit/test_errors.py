@@ -126,6 +126,13 @@ def test_who_passes_an_error_on_adds_what_is_missing() -> None:
     assert (caught.value.file, caught.value.model) == ("inner.onnx", "outer")
 
 
+@pytest.mark.parametrize(("file", "where"), [("a.npz", "inputs: a.npz"), (None, "inputs")])
+def test_a_key_comes_before_the_place(file: str | None, where: str) -> None:
+    with pytest.raises(ModelError) as caught, errors.about(key="inputs"):
+        raise ModelError("it is broken", file=file, remedy="mend it")
+    assert caught.value.where == where
+
+
 @pytest.mark.parametrize("kind", [each for each in every_error() if each is not EpctxError])
 def test_an_error_is_the_same_after_it_crossed_to_another_process(
     kind: type[EpctxError], tmp_path: Path

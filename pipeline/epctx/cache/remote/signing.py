@@ -47,7 +47,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}-[0-9]{1,9}", re.ASC
 _PUBLIC: Final = re.compile(rf"({_NAME.pattern}):([A-Za-z0-9+/]{{43}}=)", re.ASCII)
 _NAMED: Final = re.compile(rf"^epctx key: ({_NAME.pattern})[ \t\r]*$", re.ASCII | re.MULTILINE)
 _BYTES: Final = 1 << 16
-"""Number of bytes that are read of a file of keys."""
+"""Largest size of a file of keys."""
+_TOO_LARGE: Final = f"it is larger than {_BYTES:,} bytes"
 
 
 class Untrusted(Exception):
@@ -368,7 +369,10 @@ def _printed(command: str) -> bytes:
     if ran.returncode:
         bad.why = f"exit code {ran.returncode}"
         raise bad
-    return ran.stdout[:_BYTES]
+    if len(ran.stdout) > _BYTES:
+        bad.why = _TOO_LARGE
+        raise bad
+    return ran.stdout
 
 
 def _read(path: Path, where: str | None = None) -> bytes:
@@ -377,7 +381,10 @@ def _read(path: Path, where: str | None = None) -> bytes:
     """
     try:
         with open_entry(path.resolve()) as stream:
-            return stream.read(_BYTES)
+            content = stream.read(_BYTES + 1)
+        if len(content) > _BYTES:
+            raise OSError(None, _TOO_LARGE)
+        return content
     except (OSError, RuntimeError, ValueError) as error:  # a wrong path may be any text
         raise UsageError(
             "cannot be read",

@@ -234,6 +234,15 @@ def test_the_file_replaces_the_environment(pair: tuple[Path, str], tmp_path: Pat
     assert Voucher(named, {signing.TRUST_VARIABLE: pair[1]}).trust.names == ("other-1",)
 
 
+def test_a_file_that_is_too_large_is_refused_not_cut(
+    pair: tuple[Path, str], tmp_path: Path
+) -> None:
+    named = tmp_path / "trusted"
+    named.write_text(f"{'# ' * (1 << 15)}\n{pair[1]}\n")
+    with pytest.raises(UsageError, match="larger than 65,536 bytes"):
+        _ = Voucher(named, {}).trust
+
+
 def test_a_command_prints_the_key(pair: tuple[Path, str]) -> None:
     program = "import sys, pathlib; print(pathlib.Path(sys.argv[1]).read_text())"
     command = json.dumps([sys.executable, "-c", program, str(pair[0])])
