@@ -72,15 +72,15 @@ class Temporary:
         self._parent.mkdir(exist_ok=True)
         sweep(self._parent)
         folder = self._parent / uuid.uuid4().hex
-        held = filelock.FileLock(str(folder) + _LOCK, thread_local=False)
-        held.acquire()
+        lock = filelock.FileLock(str(folder) + _LOCK, thread_local=False)
+        lock.acquire()
         folder.mkdir()
-        self._folder, self._remove = folder, weakref.finalize(self, _remove, folder, held)
+        self._folder, self._remove = folder, weakref.finalize(self, _remove, folder, lock)
 
 
-def _remove(folder: Path, held: filelock.BaseFileLock) -> None:
+def _remove(folder: Path, lock: filelock.BaseFileLock) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    _release(held)
+    _release(lock)
 
 
 def sweep(parent: Path) -> None:
@@ -147,15 +147,15 @@ class Quarantine(Struct, frozen=True, kw_only=True):
         """Folder of the quarantine."""
         return self.location.root / "quarantine"
 
-    def take(self, path: Path, found: os.stat_result | None, why: str) -> None:
-        """Set a file aside if it still is the one with the status `found`, and report `why`."""
+    def take(self, path: Path, status: os.stat_result | None, why: str) -> None:
+        """Set a file aside if it still is the one with this `status`, and report `why`."""
         name = path.relative_to(self.location.root).as_posix()
         if self.location.readonly:
             self.notice(f"{name} {why}; the cache is read-only, it stays and is not used")
             return
         with contextlib.suppress(OSError):
             # Another process may have replaced the file meanwhile; the new file is good.
-            if found is None or os.path.samestat(found, path.lstat()):
+            if status is None or os.path.samestat(status, path.lstat()):
                 self.folder.mkdir(exist_ok=True)
                 path.replace(
                     self.folder / f"{path.parent.parent.name}-{path.name}-{uuid.uuid4().hex[:8]}"
@@ -253,10 +253,10 @@ class Objects(Struct, frozen=True, kw_only=True):
         read = self.quarantine.read(place, copy)
         if read is None:
             return False
-        found, whole = read
+        status, whole = read
         if not whole:
             target.unlink(missing_ok=True)
-            self.quarantine.take(place, found, "is corrupt")
+            self.quarantine.take(place, status, "is corrupt")
         return whole
 
     def check(self, content: Digest) -> bool:
@@ -265,10 +265,10 @@ class Objects(Struct, frozen=True, kw_only=True):
         read = self.quarantine.read(place, digest.of_stream)
         if read is None:
             return False
-        found, got = read
-        if got != content:
-            self.quarantine.take(place, found, "is corrupt")
-        return got == content
+        status, actual = read
+        if actual != content:
+            self.quarantine.take(place, status, "is corrupt")
+        return actual == content
 
     def all(self) -> Iterator[tuple[Digest, os.stat_result]]:
         """Yield the digest and the status of every object."""
@@ -321,12 +321,12 @@ class Records(Struct, frozen=True, kw_only=True):
         read = self.quarantine.read(path, lambda file: file.read(limits.RECORD_BYTES.value))
         if read is None:
             return None
-        found, content = read
+        status, content = read
         payload = content[_SUM + 1 :]
         if content[:_SUM] != _sum(kind, name, payload):
-            self.quarantine.take(path, found, "is corrupt")
+            self.quarantine.take(path, status, "is corrupt")
             return None
-        if used and not self.location.readonly and found.st_mtime < time.time() - _HOUR:
+        if used and not self.location.readonly and status.st_mtime < time.time() - _HOUR:
             with contextlib.suppress(OSError):
                 os.utime(path)
         try:

@@ -55,13 +55,13 @@ class FreshDigests:
     def of(self, path: Path) -> Digest:
         """See `FileDigests`."""
         with self._guard:
-            known = self._known.get(path)
-        if known is not None and known[0] == identity.of_path(path):
-            return known[1]
-        found, content = _hash(path)
-        if identity.tells(path, found.text):
+            remembered = self._known.get(path)
+        if remembered is not None and remembered[0] == identity.of_path(path):
+            return remembered[1]
+        now, content = _hash(path)
+        if identity.tells(path, now.text):
             with self._guard:
-                self._known[path] = (found, content)
+                self._known[path] = (now, content)
         return content
 
     def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
@@ -110,17 +110,17 @@ class RememberedDigests:
 
     def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
         """See `FileDigests`. One record holds the digest of the tree, so one look-up is enough."""
-        found = {file: identity.of_path(file) for file in sorted(files)}
-        names = [file.relative_to(root).as_posix() for file in found]
+        identities = {file: identity.of_path(file) for file in sorted(files)}
+        names = [file.relative_to(root).as_posix() for file in identities]
         name = digest.of_json([root.as_posix(), names]).hex
-        now = digest.of_json([each.text for each in found.values()]).hex
+        now = digest.of_json([each.text for each in identities.values()]).hex
         state, content = self._read(name, root.as_posix()).get("", ("", None))
         if content is not None and state == now:
             return content
-        content = self._fresh.of_tree(root, found)
+        content = self._fresh.of_tree(root, identities)
         if all(
             each.settled and identity.tells(file, each.text) and _now(file) == each
-            for file, each in found.items()
+            for file, each in identities.items()
         ):
             record = _Remembered(path=root.as_posix(), files={"": (now, content)})
             self._records.write("digests", name, record)
@@ -146,12 +146,12 @@ class RememberedDigests:
         if before.settled and _now(path) == before:
             self._write(path, before, content)
 
-    def _write(self, path: Path, found: Identity, content: Digest) -> None:
-        if not identity.tells(path, found.text):
+    def _write(self, path: Path, before: Identity, content: Digest) -> None:
+        if not identity.tells(path, before.text):
             return
         folder, name = _place(path)
         with self._guard:
-            self._folder(folder)[name] = (found.text, content)
+            self._folder(folder)[name] = (before.text, content)
             self._changed.add(folder)
             if time.monotonic() > self._written + _OFTEN:
                 self.flush()

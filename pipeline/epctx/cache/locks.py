@@ -56,14 +56,14 @@ def of_action(location: Location, name: str, waiting: Waiting) -> Iterator[None]
         with refusing(folder):
             folder.mkdir(exist_ok=True)
     with refusing(location.root):
-        held = _held(folder / f"{name}.lock", waiting)
-    with held:
+        lock = _acquired(folder / f"{name}.lock", waiting)
+    with lock:
         yield
 
 
 if sys.platform == "win32":
 
-    def _held(path: Path, waiting: Waiting) -> AbstractContextManager[object]:
+    def _acquired(path: Path, waiting: Waiting) -> AbstractContextManager[object]:
 
         lock = filelock.FileLock(str(path), thread_local=False)
         _wait(lambda timeout: lock.acquire(timeout=timeout), path, waiting)
@@ -71,7 +71,7 @@ if sys.platform == "win32":
 
 else:
 
-    def _held(path: Path, waiting: Waiting) -> AbstractContextManager[object]:
+    def _acquired(path: Path, waiting: Waiting) -> AbstractContextManager[object]:
         """Take a lock as `filelock` does, in an eighth of the time: a build takes hundreds of
         locks.
         """

@@ -19,7 +19,7 @@ from epctx.cache.store import Cache
 from epctx.files import identity
 from epctx.files.entries import discard
 
-_TOLD: Final = ("optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose")
+_LISTED: Final = ("optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose")
 """The kinds of actions that are listed even if the cache has none."""
 
 
@@ -73,7 +73,7 @@ class Checked(Struct, frozen=True, kw_only=True):
 
 def info(cache: Cache) -> Info:
     """Return statistics of the cache."""
-    actions = dict.fromkeys(_TOLD, 0)
+    actions = dict.fromkeys(_LISTED, 0)
     for name in cache.records.names("actions"):
         action = cache.records.read("actions", name, StoredAction[msgspec.Raw])
         if action is not None:
@@ -130,7 +130,7 @@ def check(cache: Cache) -> Checked:
     )
 
 
-_LEFT = ("quarantine", "locks", "latest", "unchanged")
+_DISCARDED = ("quarantine", "locks", "latest", "unchanged")
 """Folders that gc removes as a whole; the last two have records of former versions."""
 
 
@@ -195,18 +195,18 @@ def collect(
     staying += _within(others, limits, {n: s for a in staying for n, s in a.objects.items()})
     names = {action.name for action in staying}
     referred = {name for action in staying for name in action.objects}
-    gone = [cache.records.path("actions", a.name) for a in actions if a.name not in names]
+    expired = [cache.records.path("actions", a.name) for a in actions if a.name not in names]
     objects = [content for content in stored if content.hex not in referred]
     records = [*_stale_digests(cache), *_old_records(cache, limits)]
     leftovers = list(_leftovers(cache))
     if not dry_run:
         # Records before their objects, so that no record is left without its objects.
-        for path in (*gone, *map(cache.objects.path, objects), *records):
+        for path in (*expired, *map(cache.objects.path, objects), *records):
             discard(path)
         _remove_leftovers(cache)
     return Collected(
         dry_run=dry_run,
-        actions=len(gone),
+        actions=len(expired),
         objects=len(objects),
         size=sum(stored[content] for content in objects),
         records=len(records),
@@ -240,13 +240,13 @@ def _within(actions: list[_Used], limits: Limits, stored: dict[str, int]) -> lis
     if limits.max_size is None:
         return actions
     staying, size = [], sum(stored.values())
-    seen = set(stored)
+    counted = set(stored)
     for action in actions:
-        new = {name: s for name, s in action.objects.items() if name not in seen}
+        new = {name: s for name, s in action.objects.items() if name not in counted}
         if size + sum(new.values()) > limits.max_size:
             break
         size += sum(new.values())
-        seen |= new.keys()
+        counted |= new.keys()
         staying.append(action)
     return staying
 
@@ -283,13 +283,13 @@ def _old_records(cache: Cache, limits: Limits) -> Iterator[Path]:
 
 def _leftovers(cache: Cache) -> Iterator[Path]:
     root = cache.location.root
-    for folder in map(root.joinpath, (*_LEFT, "temporary")):
+    for folder in map(root.joinpath, (*_DISCARDED, "temporary")):
         if folder.is_dir():
             yield from (path for path in folder.rglob("*") if path.is_file())
 
 
 def _remove_leftovers(cache: Cache) -> None:
     root = cache.location.root
-    for name in _LEFT:
+    for name in _DISCARDED:
         shutil.rmtree(root / name, ignore_errors=True)
     sweep(root / "temporary")

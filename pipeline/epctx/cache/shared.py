@@ -100,35 +100,35 @@ def related(actions: Actions, names: Iterable[str]) -> set[str]:
             naming[each].add(name)
         for each in _digests(action.result) | {file.digest.hex for file in action.files}:
             making[each].add(name)
-    found, left = set[str](), set(names)
-    while left:
-        name = left.pop()
-        found.add(name)
+    result, pending = set[str](), set(names)
+    while pending:
+        name = pending.pop()
+        result.add(name)
         new = set(naming[name]).union(*(making[each] for each in mentioned.get(name, ())))
-        left |= new - found
-    return found
+        pending |= new - result
+    return result
 
 
 def _digests(text: msgspec.Raw) -> set[str]:
-    return {found.decode() for found in _DIGEST.findall(bytes(text))}
+    return {match.decode() for match in _DIGEST.findall(bytes(text))}
 
 
 def local(cache: Cache) -> dict[str, StoredAction[msgspec.Raw]]:
     """The readable actions of the local cache, by name."""
-    found = {
+    actions = {
         name: cache.records.read("actions", name, StoredAction[msgspec.Raw])
         for name in cache.records.names("actions")
     }
-    return {name: action for name, action in found.items() if action is not None}
+    return {name: action for name, action in actions.items() if action is not None}
 
 
 def ls(cache: Cache) -> list[Listed]:
     """List the actions of the local cache, the most recently used first."""
-    found = [
+    listed = [
         _listed(name, action, cache.records.path("actions", name).stat().st_mtime)
         for name, action in local(cache).items()
     ]
-    return sorted(found, key=lambda each: each.age)
+    return sorted(listed, key=lambda each: each.age)
 
 
 def ls_remote(store: Store) -> list[Listed]:
@@ -139,8 +139,8 @@ def ls_remote(store: Store) -> list[Listed]:
     """
     with _refusing(store):
         records = _records(store)
-    found = [_listed(name, action, each.modified) for name, each, action in records]
-    return sorted(found, key=lambda each: each.age)
+    listed = [_listed(name, action, each.modified) for name, each, action in records]
+    return sorted(listed, key=lambda each: each.age)
 
 
 def _listed(key: str, action: StoredAction[msgspec.Raw] | None, since: float) -> Listed:
@@ -201,20 +201,20 @@ def pull(cache: Cache, remote: Tier, names: Collection[str] | None) -> Moved:
     """
     store, pulled, failed = remote.store, 0, list[str]()
     with _refusing(store):
-        known = {name: action for name, _, action in _records(store) if action is not None}
-    for name in sorted(known if names is None else related(known, names)):
+        actions = {name: action for name, _, action in _records(store) if action is not None}
+    for name in sorted(actions if names is None else related(actions, names)):
         action = cache.find(Digest("blake3", name), msgspec.Raw)
         if action is None or not cache.gather(action):
             failed.append(f"{name}: it is not there, or not to be believed")
             continue
         pulled += 1
-    told = remote.report
+    report = remote.report
     return Moved(
         url=store.url,
         actions=pulled,
         failed=tuple(failed),
-        objects=0 if told is None else told.objects,
-        size=0 if told is None else told.fetched,
+        objects=0 if report is None else report.objects,
+        size=0 if report is None else report.fetched,
     )
 
 
@@ -239,27 +239,27 @@ def collect(
         # Objects are listed before records: an object whose record comes meanwhile is referred to.
         objects = [each for each in store.list(_OBJECTS) if _is_hex(each, _OBJECTS)]
         records = _records(store)
-        known = {name: action for name, _, action in records if action is not None}
-        kept = set(known) if max_age is None else related(known, keep)
+        actions = {name: action for name, _, action in records if action is not None}
+        kept = set(actions) if max_age is None else related(actions, keep)
         oldest = now - (_DAY if max_age is None else max_age)
-        kept &= known.keys()
-        gone = {name for name, r, _ in records if r.modified < oldest and name not in kept}
+        kept &= actions.keys()
+        expired = {name for name, r, _ in records if r.modified < oldest and name not in kept}
         referred = {
             object_name(file.digest)
-            for name, action in known.items()
-            if name not in gone
+            for name, action in actions.items()
+            if name not in expired
             for file in action.files
         }
         loose = [o for o in objects if o.name not in referred and o.modified < now - _DAY]
         if not dry_run:
             # Records before their objects, so that no record is left without its objects.
-            store.delete([f"{_ACTIONS}{name}" for name in sorted(gone)])
+            store.delete([f"{_ACTIONS}{name}" for name in sorted(expired)])
             store.delete([each.name for each in loose])
     size = sum(each.size for each in loose)
     return Removed(
         url=store.url,
         dry_run=dry_run,
-        actions=len(gone),
+        actions=len(expired),
         objects=len(loose),
         size=size,
         kept=sum(each.size for each in objects) - size,

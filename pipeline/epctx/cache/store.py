@@ -65,8 +65,8 @@ class Cache:
         self.digests = RememberedDigests(self.records)
         self._own: set[Digest] = set()
         self._signers: dict[Digest, str] = {}
-        self._came: set[Digest] = set()
-        self._told = False
+        self._downloaded: set[Digest] = set()
+        self._warned = False
         self._guard = threading.Lock()
         self._coming: dict[Digest, threading.Lock] = {}
 
@@ -128,8 +128,8 @@ class Cache:
             return None
         needed = stored.fetched or (self.signed and key not in self._own)
         if needed and self._signer(key, stored) is None:
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 self._notice(
                     "what nobody who is trusted has signed is not used: it is made again, or comes "
                     "from the shared cache"
@@ -138,12 +138,12 @@ class Cache:
         return stored
 
     def _shared_record(self, key: Digest) -> StoredAction[msgspec.Raw] | None:
-        found = None if self.remote is None else self.remote.find(key)
-        if found is not None:
-            self._came.add(key)
-            self._signer(key, found)
-            self.records.write("actions", key.hex, found)
-        return found
+        action = None if self.remote is None else self.remote.find(key)
+        if action is not None:
+            self._downloaded.add(key)
+            self._signer(key, action)
+            self.records.write("actions", key.hex, action)
+        return action
 
     def _signer(self, key: Digest, action: StoredAction[msgspec.Raw]) -> str | None:
         """Return the name of the trusted key that signed an action; None if none did."""
@@ -181,9 +181,9 @@ class Cache:
 
     def origin(self, key: Digest) -> Origin:
         """Return the origin of a result that was found."""
-        came = key in self._came and self.remote is not None
+        from_remote = key in self._downloaded and self.remote is not None
         return Origin(
-            remote=self.remote.store.url if came and self.remote is not None else None,
+            remote=self.remote.store.url if from_remote and self.remote is not None else None,
             signer=self._signers.get(key),
         )
 
@@ -202,7 +202,7 @@ class Cache:
         self.records.write("actions", key.hex, action if signed is None else signed)
         self._own.add(key)
         self._signers.pop(key, None)
-        self._came.discard(key)
+        self._downloaded.discard(key)
         if signed is not None and self.remote is not None:
             self.remote.push(key, signed, self._sources(action, folder))
             if self.location.readonly:  # the files are in their folder alone
@@ -247,20 +247,20 @@ class Cache:
         names = [file.name.casefold() for file in action.files]
         if len(set(names)) < len(names) or not all(map(paths.is_plain, names)):
             return False
-        came = self.remote is not None and not all(map(self.holds, action.files))
-        if came and not self.gather(action, proceed):
+        downloads = self.remote is not None and not all(map(self.holds, action.files))
+        if downloads and not self.gather(action, proceed):
             return False
-        made: list[Path] = []
+        copied: list[Path] = []
         for file in action.files:
             target = folder / file.name
             target.parent.mkdir(parents=True, exist_ok=True)
             if not self._copied(file, target, proceed):
-                for path in made:
+                for path in copied:
                     path.unlink(missing_ok=True)
                 return False
-            made.append(target)
-        if came:
-            self._note_came(action)
+            copied.append(target)
+        if downloads:
+            self._note_download(action)
         return True
 
     def gather(self, action: StoredAction[T], proceed: Callable[[], None] = lambda: None) -> bool:
@@ -315,10 +315,10 @@ class Cache:
         with ThreadPoolExecutor(_BESIDE) as threads:
             return all(list(threads.map(download, files)))
 
-    def _note_came(self, action: StoredAction[T]) -> None:
+    def _note_download(self, action: StoredAction[T]) -> None:
         key = key_of(action.record)
         if key is not None:
-            self._came.add(key)
+            self._downloaded.add(key)
 
     def finish(self, proceed: Callable[[], None]) -> None:
         """Wait, for a bounded time, until all queued actions are pushed to the shared cache."""

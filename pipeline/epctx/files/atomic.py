@@ -73,14 +73,14 @@ def _create(path: Path) -> BinaryIO:
 
 
 def _discard_abandoned(path: Path) -> None:
-    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}.tmp"):
+    for abandoned in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}.tmp"):
         with contextlib.suppress(OSError):
             if sys.platform == "win32":
-                left.unlink()  # fails if the file is open
+                abandoned.unlink()  # fails if the file is open
             else:
-                with open_entry(left) as stream:
+                with open_entry(abandoned) as stream:
                     if _lock(stream):
-                        left.unlink()
+                        abandoned.unlink()
 
 
 def _lock(stream: BinaryIO | FileIO) -> bool:

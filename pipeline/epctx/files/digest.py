@@ -45,8 +45,8 @@ class Digest(Struct, frozen=True, order=True):
 
 def parsed(text: str, algorithm: Algorithm) -> Digest:
     """Parse a digest printed as `algorithm:hex`. Raises ValueError if the text is not one."""
-    found, _, digits = text.partition(":")
-    if found != algorithm:
+    prefix, _, digits = text.partition(":")
+    if prefix != algorithm:
         raise ValueError(f"{text[:100]!r} is no digest: {algorithm}: and 64 hex digits are one")
     return Digest(algorithm, digits)
 

@@ -114,11 +114,11 @@ def entries(folder: Path) -> list[str]:
     """
     listed = list(listing.below(folder))
     filled = {path.parent for path in listed}
-    found = []
+    names = []
     for path in listed:
         name = path.relative_to(folder).as_posix()
         if not listing.is_folder(path):
-            found.append(name)
+            names.append(name)
         elif path not in filled:
-            found.append(f"{name}/")
-    return sorted(found)
+            names.append(f"{name}/")
+    return sorted(names)

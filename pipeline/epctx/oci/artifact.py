@@ -137,14 +137,14 @@ def referrer(kind: str, name: str, content: bytes, subject: Descriptor) -> Artif
 def descriptor(content: bytes, *, artifact_type: str | None = None, name: str = "") -> Descriptor:
     """Describe a manifest; `name` is the name of its file if it has only one."""
     annotations = {TITLE: name} if name else {}
-    made = _descriptor(MANIFEST, blob_of(content), annotations)
-    return msgspec.structs.replace(made, artifactType=artifact_type)
+    described = _descriptor(MANIFEST, blob_of(content), annotations)
+    return msgspec.structs.replace(described, artifactType=artifact_type)
 
 
 def index(manifests: Iterable[Descriptor]) -> bytes:
     """Encode the index of manifests, in the given order."""
-    made = Index(schemaVersion=2, mediaType=INDEX, manifests=tuple(manifests))
-    return digests.canonical_json(msgspec.to_builtins(made))
+    listed = Index(schemaVersion=2, mediaType=INDEX, manifests=tuple(manifests))
+    return digests.canonical_json(msgspec.to_builtins(listed))
 
 
 def fallback(subject: Digest) -> str:
@@ -161,34 +161,34 @@ def replaces(new: Descriptor, old: Descriptor) -> bool:
 def read(content: bytes) -> Manifest:
     """Decode an untrusted manifest. Raises Damaged."""
     try:
-        found = codec.decode(content, Manifest)
+        manifest = codec.decode(content, Manifest)
     except msgspec.MsgspecError as error:
         raise Damaged("is no manifest of an artifact") from error
-    if found.schemaVersion != 2 or found.mediaType not in (None, MANIFEST):
+    if manifest.schemaVersion != 2 or manifest.mediaType not in (None, MANIFEST):
         raise Damaged("is no manifest of an artifact")
-    if len(found.layers) > limits.REGISTRY_FILES.value:
+    if len(manifest.layers) > limits.REGISTRY_FILES.value:
         raise Damaged(f"tells of more than {limits.REGISTRY_FILES}")
-    return found
+    return manifest
 
 
 def read_index(content: bytes) -> tuple[Descriptor, ...]:
     """Decode an untrusted index, and return its manifests. Raises Damaged."""
     try:
-        found = codec.decode(content, Index)
+        listed = codec.decode(content, Index)
     except msgspec.MsgspecError as error:
         raise Damaged("is no list of what refers to it") from error
-    if found.schemaVersion != 2 or len(found.manifests) > limits.REGISTRY_REFERRERS.value:
+    if listed.schemaVersion != 2 or len(listed.manifests) > limits.REGISTRY_REFERRERS.value:
         raise Damaged(f"is no list of what refers to it, of at most {limits.REGISTRY_REFERRERS}")
-    return found.manifests
+    return listed.manifests
 
 
-def blob(told: Descriptor) -> Blob:
+def blob(described: Descriptor) -> Blob:
     """Return the blob of a descriptor. Raises Damaged if no such blob can exist."""
     try:
-        found = digests.parsed(told.digest, "sha256")
-        if not 0 <= told.size <= limits.FILE_BYTES.value:
-            raise ValueError(told.size)
-        return Blob(digest=found, size=told.size)
+        sha256 = digests.parsed(described.digest, "sha256")
+        if not 0 <= described.size <= limits.FILE_BYTES.value:
+            raise ValueError(described.size)
+        return Blob(digest=sha256, size=described.size)
     except ValueError:
         raise Damaged("tells of a file that cannot be") from None
 
@@ -201,18 +201,18 @@ def files(manifest: Manifest) -> dict[str, Blob]:
     """
     if manifest.artifactType not in (None, MODEL):
         raise Damaged(f"is an artifact of another type, {manifest.artifactType[:100]!r}")
-    found: dict[str, Blob] = {}
+    blobs: dict[str, Blob] = {}
     for layer in manifest.layers:
         if layer.mediaType not in _RAW:
             raise Damaged(f"has a layer that is no file as it is: {layer.mediaType[:100]!r}")
         path = _path(layer)
-        if path in found:
+        if path in blobs:
             raise Damaged(f"tells of {path[:100]!r} twice")
-        found[path] = blob(layer)
-    _refuse_collisions(found)
-    if not found:
+        blobs[path] = blob(layer)
+    _refuse_collisions(blobs)
+    if not blobs:
         raise Damaged("has no files")
-    return found
+    return blobs
 
 
 def attached(manifest: Manifest, subject: Digest) -> tuple[str, Blob] | None:
@@ -230,10 +230,10 @@ def attached(manifest: Manifest, subject: Digest) -> tuple[str, Blob] | None:
     signs = manifest.artifactType == SIGNATURE and name == outputs.SIGNATURE
     if not (attests or signs) or filenames.problem(name):
         return None
-    found = blob(layer)
-    if found.size > limits.REGISTRY_ATTACHED_BYTES.value:
+    content = blob(layer)
+    if content.size > limits.REGISTRY_ATTACHED_BYTES.value:
         raise Damaged(f"has a {name} of more than {limits.REGISTRY_ATTACHED_BYTES}")
-    return name, found
+    return name, content
 
 
 def _path(layer: Descriptor) -> str:
@@ -243,11 +243,11 @@ def _path(layer: Descriptor) -> str:
     return path
 
 
-def _refuse_collisions(found: Iterable[str]) -> None:
+def _refuse_collisions(names: Iterable[str]) -> None:
     """Raise Damaged if two paths are one file on some system, or a file is another's folder."""
-    seen = {fold(path): path for path in found}
-    folders = {parent for path in seen for parent in _parents(path)}
-    if len(seen) < len(list(found)) or folders & seen.keys():
+    folded = {fold(path): path for path in names}
+    folders = {parent for path in folded for parent in _parents(path)}
+    if len(folded) < len(list(names)) or folders & folded.keys():
         raise Damaged("has two files of one path")
 
 
@@ -281,7 +281,7 @@ def _encoded(
     layers: Iterable[Descriptor],
     subject: Descriptor | None = None,
 ) -> bytes:
-    made = Manifest(
+    manifest = Manifest(
         schemaVersion=2,
         mediaType=MANIFEST,
         artifactType=kind,
@@ -289,4 +289,4 @@ def _encoded(
         layers=tuple(layers),
         subject=subject,
     )
-    return digests.canonical_json(msgspec.to_builtins(made))
+    return digests.canonical_json(msgspec.to_builtins(manifest))

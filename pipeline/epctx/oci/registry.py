@@ -175,7 +175,7 @@ class Repository:
         most = limits.REGISTRY_MANIFEST_BYTES.value
 
         def attempt() -> tuple[tuple[Descriptor, ...], str | None] | None:
-            with self._request("GET", place, taken=_NO_REFERRERS) as answer:
+            with self._request("GET", place, accepted=_NO_REFERRERS) as answer:
                 kind = answer.headers.get("Content-Type", "").partition(";")[0]
                 if answer.status_code in _NO_REFERRERS or kind != artifact.INDEX:
                     return None
@@ -204,7 +204,7 @@ class Repository:
         """Send a GET and follow redirects; no credentials go to another host."""
         for _ in range(_HOPS):
             with self._request(
-                "GET", place, size=size, headers=headers, taken=_REDIRECTS
+                "GET", place, size=size, headers=headers, accepted=_REDIRECTS
             ) as answer:
                 if answer.status_code not in _REDIRECTS:
                     yield answer
@@ -230,7 +230,7 @@ class Repository:
         size: int = 0,
         headers: Mapping[str, str] | None = None,
         data: bytes | None = None,
-        taken: frozenset[int] = frozenset(),
+        accepted: frozenset[int] = frozenset(),
     ) -> Iterator[requests.Response]:
         """Send a request, and once more with credentials if the registry wants them.
 
@@ -245,7 +245,7 @@ class Repository:
                 size=size,
                 headers=headers,
                 data=data,
-                taken=taken | also,
+                accepted=accepted | also,
             )
 
         if not place.startswith(f"{self._root}/"):
@@ -313,7 +313,7 @@ class Repository:
     def _patched(self, place: str, done: int, piece: bytes) -> tuple[str, int]:
         span = {"Content-Range": f"{done}-{done + len(piece) - 1}", **_BYTES}
         with self._request(
-            "PATCH", place, size=len(piece), headers=span, data=piece, taken=_LOST
+            "PATCH", place, size=len(piece), headers=span, data=piece, accepted=_LOST
         ) as answer:
             if answer.status_code in _LOST:
                 raise _LostUpload("it does not go on with an upload")
@@ -321,7 +321,7 @@ class Repository:
 
     def _stopped(self, place: str) -> tuple[str, int]:
         """Return the place where an upload goes on, and its next byte."""
-        with self._request("GET", place, taken=_LOST) as answer:
+        with self._request("GET", place, accepted=_LOST) as answer:
             if answer.status_code in _LOST:
                 raise _LostUpload("it does not go on with an upload")
             return self._upload_place(place, answer), _end(answer)
@@ -334,7 +334,7 @@ class Repository:
         joint = "&" if urlsplit(place).query else "?"
         place = f"{place}{joint}{urlencode({'digest': str(blob.digest)})}"
         with self._request(
-            "PUT", place, size=len(content), headers=_BYTES, data=content, taken=_LOST
+            "PUT", place, size=len(content), headers=_BYTES, data=content, accepted=_LOST
         ) as answer:
             if answer.status_code in _LOST:
                 raise _LostUpload("it does not go on with an upload")

@@ -83,7 +83,7 @@ class HttpClient:
         size: int = 0,
         headers: Mapping[str, str] | None = None,
         data: bytes | BinaryIO | None = None,
-        taken: frozenset[int] = frozenset(),
+        accepted: frozenset[int] = frozenset(),
     ) -> Iterator[requests.Response]:
         """Send one request, and give its answer.
 
@@ -94,7 +94,7 @@ class HttpClient:
             size: expected bytes of the body that is sent; of the answer's if nothing is sent.
             headers: additional headers.
             data: body that is sent.
-            taken: status codes to accept besides success.
+            accepted: status codes to accept besides success.
 
         Raises:
             StoreError: the answer has another status code, or there is none.
@@ -115,7 +115,7 @@ class HttpClient:
             )
             with answer:
                 allow(seconds_for(size))
-                if answer.status_code not in taken:
+                if answer.status_code not in accepted:
                     _judge(answer)
                 yield answer
 
@@ -156,8 +156,8 @@ def _judge(answer: requests.Response) -> None:
         raise Absent
     if 300 <= status < 400:
         raise StoreError("it redirects elsewhere, which is not followed", lasting=True)
-    known = status in http.HTTPStatus._value2member_map_
-    words = f"it answers {status}{f' {http.HTTPStatus(status).phrase}' if known else ''}"
+    standard = status in http.HTTPStatus._value2member_map_
+    words = f"it answers {status}{f' {http.HTTPStatus(status).phrase}' if standard else ''}"
     if status in _PASSING:
         raise Passing(words, after=_after(answer.headers.get("Retry-After", "")))
     if not 200 <= status < 300:

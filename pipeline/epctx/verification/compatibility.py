@@ -48,9 +48,11 @@ class Compatibility:
                     yield _finding(model, "info", _unknown(why, folder.providers.why_not(source)))
                     continue
                 info = model.metadata.get(COMPATIBILITY + provider.name)
-                asked = folder.providers.asked is not None
+                has_manifest = folder.providers.asked is not None
                 for verdict in _info(provider, info, nodes):
-                    yield _finding(model, "info", verdict if asked else _unasked(verdict))
+                    yield _finding(
+                        model, "info", verdict if has_manifest else _without_manifest(verdict)
+                    )
                 if info is not None and provider.native:
                     obstacle = _obstacle(provider, nodes, folder.path)
                     verdict = obstacle or _devices(provider, info)
@@ -74,7 +76,7 @@ def _info(
     return [_unknown(message, remedy)]
 
 
-def _unasked(verdict: Verdict) -> Verdict:
+def _without_manifest(verdict: Verdict) -> Verdict:
     """Turn a failure into "not checkable": without a manifest, the EP's options are not known."""
     return replace(verdict, outcome="not checkable") if verdict.outcome == "fail" else verdict
 
@@ -124,8 +126,8 @@ def _unknown(message: str, remedy: str) -> Verdict:
 
 
 def _finding(model: ContextModel, check: str, verdict: Verdict) -> Finding:
-    said = verdict.outcome, verdict.message, verdict.remedy
-    return Finding("compatibility", check, model.file, *said)
+    fields = verdict.outcome, verdict.message, verdict.remedy
+    return Finding("compatibility", check, model.file, *fields)
 
 
 _REPACKAGE: Final = "package it again: ONNX Runtime selects by what the package says"
@@ -166,9 +168,9 @@ class Claims:
 
 
 def _faults(claim: Claim, model: ContextModel, folder: GroupFolder) -> Iterator[str]:
-    found = {source: folder.providers.find(source) for source in model.sources}
-    names = {provider.name for provider in found.values() if provider is not None}
-    if claim.ep not in (names or {DEFAULT_EP}) and None not in found.values():
+    providers = {source: folder.providers.find(source) for source in model.sources}
+    names = {provider.name for provider in providers.values() if provider is not None}
+    if claim.ep not in (names or {DEFAULT_EP}) and None not in providers.values():
         yield f"is said to be for {claim.ep}, and is for {', '.join(sorted(names)) or DEFAULT_EP}"
     own = model.metadata.get(COMPATIBILITY + claim.ep)
     if own != claim.compatibility:

@@ -55,9 +55,9 @@ def well_formed(subject: Subject) -> Iterator[Fault]:
             yield Fault(message=f"onnx.checker refuses it: {first_line(error)}")
             return
         path = subject.folder.path / subject.model.file
-        said = soundness.refusal_of_file(path, subject.folder.data_folder(subject.model))
-        if said is not None:
-            yield Fault(message=f"ONNX Runtime does not load it: {soundness.words(said)}")
+        refusal = soundness.refusal_of_file(path, subject.folder.data_folder(subject.model))
+        if refusal is not None:
+            yield Fault(message=f"ONNX Runtime does not load it: {soundness.words(refusal)}")
 
 
 @contextmanager
@@ -80,8 +80,8 @@ def _data_beside(subject: Subject) -> Iterator[Path]:
 def has_context(subject: Subject) -> Iterator[Fault]:
     """Require an EPContext node: an EP without any node reports success (real-eps.md section 9)."""
     group = subject.folder.group
-    asked = bool(group.execution_providers) if group is not None else not subject.model.ours
-    if asked and not subject.model.nodes and not subject.model.broken:
+    required = bool(group.execution_providers) if group is not None else not subject.model.ours
+    if required and not subject.model.nodes and not subject.model.broken:
         yield Fault(
             message="has no EPContext node: nothing in it was compiled",
             remedy="check the EP's options and target, and build it again",
@@ -126,15 +126,15 @@ def readable(subject: Subject) -> Iterator[Fault]:
     The reference EP checks its files when it loads them. So they are not read a second time here if
     integrity has checked them against SHA256SUMS.
     """
-    seen: set[str] = set()
+    checked: set[str] = set()
     for node in subject.model.nodes:
         name = node.context_path
         provider = subject.folder.providers.find(node.source or "")
-        if name is None or name in seen or provider is None:
+        if name is None or name in checked or provider is None:
             continue
         if not provider.native and SUMS in subject.folder.entries:
             continue
-        seen.add(name)
+        checked.add(name)
         if paths.missing(subject.folder.path, name):
             continue  # the check of `ep_cache_context` reports it
         path = subject.folder.path / name
@@ -161,7 +161,7 @@ def _users(subject: Subject, path: str, sources: Collection[str]) -> list[ir.Nod
     """Return the nodes whose graphs are in a context binary: each node that names it, and the nodes
     with `main_context` 0 after that, up to the next node that names a binary.
     """
-    found: list[ir.Node] = []
+    users: list[ir.Node] = []
     current: str | None = None
     try:
         graph = types.from_proto(subject.proto).graph
@@ -176,8 +176,8 @@ def _users(subject: Subject, path: str, sources: Collection[str]) -> list[ir.Nod
             continue
         current = context.context_path if context.main_context else current
         if current == path:
-            found.append(node)
-    return found
+            users.append(node)
+    return users
 
 
 def _folder_checks(folder: GroupFolder) -> Iterator[Finding]:
@@ -193,12 +193,12 @@ def _folder_checks(folder: GroupFolder) -> Iterator[Finding]:
 
 def _missing(folder: GroupFolder) -> Iterator[str]:
     assert folder.group is not None
-    wanted = {context_file(model.name) for model in folder.group.models}
+    expected = {context_file(model.name) for model in folder.group.models}
     if folder.whole:
-        for name in sorted(wanted - set(folder.entries)):
+        for name in sorted(expected - set(folder.entries)):
             yield f"'{name}' is missing"
     for model in folder.models:
-        if model.file not in wanted:
+        if model.file not in expected:
             yield f"'{model.file}' is of no model of the group"
 
 
@@ -207,14 +207,14 @@ def _cuts(folder: GroupFolder) -> Iterator[str]:
     their sharing group.
     """
     assert folder.group is not None and folder.group.pieces is not None
-    asked, groups = folder.group.pieces, folder.group.sharing_groups.values()
+    pieces, groups = folder.group.pieces, folder.group.sharing_groups.values()
     counts = {model.stem: len(model.cuts or ()) + 1 for model in folder.models}
-    fixed = asked.count or (len(asked.at) + 1 if asked.at else None)
+    fixed = pieces.count or (len(pieces.at) + 1 if pieces.at else None)
     first = {name: members[0] for members in groups for name in members}
     for name, count in counts.items():
-        wanted = fixed or counts.get(first.get(name, name), count)
-        if count != wanted:
-            yield f"'{context_file(name)}' says that it is in pieces: {count}, not {wanted}"
+        expected = fixed or counts.get(first.get(name, name), count)
+        if count != expected:
+            yield f"'{context_file(name)}' says that it is in pieces: {count}, not {expected}"
 
 
 def _sharing_words(folder: GroupFolder) -> str:
@@ -241,8 +241,8 @@ def _sharing(folder: GroupFolder) -> Iterator[str]:
             if node.context_path is None:
                 continue
             provider = folder.providers.find(node.source or "")
-            wanted = rf"{re.escape(owner)}(_\d+)?_{re.escape(provider.label if provider else '')}"
-            match = re.match(wanted, PurePosixPath(node.context_path).name)
+            pattern = rf"{re.escape(owner)}(_\d+)?_{re.escape(provider.label if provider else '')}"
+            match = re.match(pattern, PurePosixPath(node.context_path).name)
             if match is None:
                 yield (
                     f"'{model.file}' uses the context binary '{node.context_path}', which is not "
@@ -263,9 +263,9 @@ def _unreferenced(folder: GroupFolder) -> Iterator[Finding]:
     used = {name for model in folder.models for name in model.files} | {SUMS}
     used |= {file for file, _ in folder.unreadable}
     used = {PurePosixPath(name).as_posix() for name in used}
-    left = [name for name in folder.entries if name not in used]
+    unused = [name for name in folder.entries if name not in used]
     outcome: Outcome = "fail" if folder.ours else "not checkable"
-    for name in left:
+    for name in unused:
         kind = "is an ONNX model without EPContext nodes" if name in folder.plain else "is unused"
         yield Finding(
             "conformance",
@@ -277,7 +277,7 @@ def _unreferenced(folder: GroupFolder) -> Iterator[Finding]:
             if folder.ours
             else "epctx did not make this folder: whoever did knows what belongs to it",
         )
-    if not left:
+    if not unused:
         yield Finding("conformance", "unreferenced", ".", "pass", "every file is used by a model")
 
 
@@ -356,5 +356,5 @@ def _verdict(check: ModelCheck, subject: Subject) -> Iterator[Finding]:
 
 
 def _finding(check: str, file: str, fault: Fault) -> Finding:
-    said = fault.outcome, fault.message, fault.remedy
-    return Finding("conformance", check, file, *said)
+    fields = fault.outcome, fault.message, fault.remedy
+    return Finding("conformance", check, file, *fields)

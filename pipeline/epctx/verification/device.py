@@ -51,47 +51,47 @@ class OnDevice:
         except VerificationError as error:
             yield Finding("numbers", "golden", FOLDER, "fail", str(error.why or error.what), _MADE)
             return
-        ran = {each.model: each for each in results.models}
+        by_model = {each.model: each for each in results.models}
         for model in folder.models:
             name = model.file.removesuffix(CONTEXT_SUFFIX)
-            found = ran.get(f"{folder.path.parent.name}/{folder.path.name}/{name}")
+            result = by_model.get(f"{folder.path.parent.name}/{folder.path.name}/{name}")
             if (wrong := broken(model, earlier)) is not None:
                 yield unchecked(model, f"{wrong.subject} {wrong.message}", "mend that first")
-            elif found is None:
+            elif result is None:
                 yield finding(model, "device", "fail", "the device has no result of it", _AGAIN)
             elif name not in record:
                 yield finding(model, "golden", "fail", "has no golden inputs", _MADE)
             else:
-                yield from self._judged(folder, model, found, record[name])
+                yield from self._judged(folder, model, result, record[name])
 
     def _judged(
-        self, folder: GroupFolder, model: ContextModel, ran: DeviceModel, right: GoldenModel
+        self, folder: GroupFolder, model: ContextModel, result: DeviceModel, right: GoldenModel
     ) -> Iterator[Found]:
-        there = [name for name in model.files if paths.missing(folder.path, name) is None]
-        own = {name: of_file(folder.path / name, "sha256").hex for name in there}
-        if ran.files and ran.files != own:
-            other = sorted(dict(ran.files.items() ^ own.items()))
+        present = [name for name in model.files if paths.missing(folder.path, name) is None]
+        own = {name: of_file(folder.path / name, "sha256").hex for name in present}
+        if result.files and result.files != own:
+            other = sorted(dict(result.files.items() ^ own.items()))
             message = f"the device had other files: {', '.join(other)}"
             yield Finding("integrity", "device", model.file, "fail", message, _AGAIN)
             return
-        for ep, verdict in ran.compatibility.items():
+        for ep, verdict in result.compatibility.items():
             yield _verdict(model, ep, verdict)
-        for problem in ran.problems:
+        for problem in result.problems:
             yield finding(model, "device", "fail", f"on the device: {problem}", _THERE)
-        if ran.outputs is None or not ran.files:
-            if not ran.problems:
+        if result.outputs is None or not result.files:
+            if not result.problems:
                 yield finding(model, "device", "fail", "the device did not run it", _AGAIN)
             return
         try:
-            yield from self._numbers(folder, model, ran, right)
+            yield from self._numbers(folder, model, result, right)
         except VerificationError as error:
             yield finding(model, "device", "fail", str(error.why or error.what), _AGAIN)
 
     def _numbers(
-        self, folder: GroupFolder, model: ContextModel, ran: DeviceModel, right: GoldenModel
+        self, folder: GroupFolder, model: ContextModel, result: DeviceModel, right: GoldenModel
     ) -> Iterator[Found]:
         """Compare the outputs. Raises VerificationError if they cannot be read."""
-        labels = [each.label for each in ran.sets]
+        labels = [each.label for each in result.sets]
         if labels != [each.label for each in right.sets]:
             message = f"the device ran the input sets {labels}, not the golden ones"
             yield finding(model, "device", "fail", message, _AGAIN)
@@ -109,48 +109,48 @@ class OnDevice:
             right="the golden outputs",
             known={each.label: each.outputs for each in expected},
         )
-        for wanted, found in zip(expected, self._outputs(ran, right), strict=True):
-            given = golden.as_computed(wanted.outputs, found.outputs)
-            yield from judge.judge(wanted.label, given, found.outputs)
+        for golden_case, device_case in zip(expected, self._outputs(result, right), strict=True):
+            typed = golden.as_computed(golden_case.outputs, device_case.outputs)
+            yield from judge.judge(golden_case.label, typed, device_case.outputs)
         yield from judge.summary()
 
-    def _outputs(self, ran: DeviceModel, right: GoldenModel) -> tuple[GoldenCase, ...]:
+    def _outputs(self, result: DeviceModel, right: GoldenModel) -> tuple[GoldenCase, ...]:
         """Read the outputs of the device. Raises VerificationError."""
-        name = ran.outputs or ""
+        name = result.outputs or ""
         beside = self.results.resolve().parent
         why = None if paths.is_bare(name) else "is not beside them"
         why = why or paths.missing(beside, name)
-        if why is None and of_file(beside / name, "sha256").hex != ran.sha256:
+        if why is None and of_file(beside / name, "sha256").hex != result.sha256:
             why = "is damaged: it has another SHA-256 than the results say"
         if why is not None:
             reason = f"{name!r} with the device's outputs: {why}"
             raise VerificationError("cannot be read", why=reason, remedy=_AGAIN)
-        sets = tuple(GoldenSet(label=e.label, inputs=(), outputs=e.outputs) for e in ran.sets)
+        sets = tuple(GoldenSet(label=e.label, inputs=(), outputs=e.outputs) for e in result.sets)
         return golden_files.read(beside, name.removesuffix(".npz"), replace(right, sets=sets))
 
 
 def _circumstances(results: DeviceResults, folder: GroupFolder) -> Iterator[Finding]:
     """Report driver and versions of the device, if this folder's models need a driver."""
     used = {p.name for model in folder.models for p in folder.providers.of(model.sources)}
-    wanted = results.expect_driver
+    driver = results.expect_driver
     devices = [device for device in results.devices if device.ep in used]
-    for device in devices if wanted is not None else ():
-        told = ", ".join(f"{k} {v}" for k, v in device.drivers.items()) or "not told"
-        same = wanted in device.drivers.values()
-        message = f"the driver of {device.ep} is {told}"
+    for device in devices if driver is not None else ():
+        versions = ", ".join(f"{k} {v}" for k, v in device.drivers.items()) or "not told"
+        same = driver in device.drivers.values()
+        message = f"the driver of {device.ep} is {versions}"
         remedy = "" if same else "install that driver on the device, or build for this one"
-        expected = "" if same else f", expected is {wanted}"
+        expected = "" if same else f", expected is {driver}"
         yield _device("pass" if same else "fail", f"{message}{expected}", remedy)
-    if wanted is not None and used and not devices:
-        yield _device("fail", f"no device tells of a driver, expected is {wanted}", _AGAIN)
+    if driver is not None and used and not devices:
+        yield _device("fail", f"no device tells of a driver, expected is {driver}", _AGAIN)
     for package in sorted(results.packages.keys() & results.built_with.keys()):
-        there, here = results.packages[package], results.built_with[package]
-        message = f"the device has {package} {there}"
-        if there == here:
+        on_device, at_build = results.packages[package], results.built_with[package]
+        message = f"the device has {package} {on_device}"
+        if on_device == at_build:
             yield _device("pass", f"{message}, as the build had")
         else:
             remedy = "install that version there, or trust its numbers"
-            yield _device("not checkable", f"{message}, the build had {here}", remedy)
+            yield _device("not checkable", f"{message}, the build had {at_build}", remedy)
 
 
 def _verdict(model: ContextModel, ep: str, verdict: str) -> Finding:
@@ -161,8 +161,8 @@ def _verdict(model: ContextModel, ep: str, verdict: str) -> Finding:
     elif verdict == "EP_UNSUPPORTED":
         outcome = "fail"
     word = verdict.removeprefix("EP_").replace("_", " ").lower()
-    said = word if verdict.startswith("EP_") else verdict
-    message = f"ONNX Runtime on the device, of {ep}: {said}"
+    shown = word if verdict.startswith("EP_") else verdict
+    message = f"ONNX Runtime on the device, of {ep}: {shown}"
     remedies = {"fail": "build it for that device", "not checkable": "ask a device that it is for"}
     return Finding(
         "compatibility", "device", model.file, outcome, message, remedies.get(outcome, "")

@@ -87,12 +87,12 @@ def read(path: Path) -> DeviceResults:
     try:
         if len(content) > most.value:
             raise msgspec.DecodeError(f"it is larger than {most}")
-        found = codec.decode(content, DeviceResults)
+        results = codec.decode(content, DeviceResults)
     except msgspec.DecodeError as error:
-        what = "is no file of results that check_device.py wrote"
-        raise UsageError(what, file=path.as_posix(), why=str(error), remedy=remedy) from error
-    names = [each.model for each in found.models]
+        message = "is no file of results that check_device.py wrote"
+        raise UsageError(message, file=path.as_posix(), why=str(error), remedy=remedy) from error
+    names = [each.model for each in results.models]
     if len(names) != len(set(names)):
-        what = "has several results of one model"
-        raise UsageError(what, file=path.as_posix(), remedy=remedy)
-    return found
+        message = "has several results of one model"
+        raise UsageError(message, file=path.as_posix(), remedy=remedy)
+    return results

@@ -206,20 +206,20 @@ class FolderReport(Brief, frozen=True, kw_only=True):
     @property
     def unrun(self) -> str | None:
         """Reason why numbers of its models were not run, or not all; None if all were."""
-        for found in self._unrun():
-            reason = found.message.rpartition(NOT_CHECKED)[2]
+        for finding in self._unrun():
+            reason = finding.message.rpartition(NOT_CHECKED)[2]
             return f"numbers not {'all ' if self.numbers else ''}run: {reason}"
         return None
 
     def _unrun(self) -> Iterator[Finding]:
         """Find why numbers were not run: the first reason for each model."""
-        ran, told = {each.model for each in self.numbers}, set[str]()
-        for found in self.findings:
-            open_ = found.policy == "numbers" and found.outcome == "not checkable"
-            unrun = open_ and (NOT_CHECKED in found.message or found.subject not in ran)
-            if unrun and found.subject not in told:
-                told.add(found.subject)
-                yield found
+        ran, reported = {each.model for each in self.numbers}, set[str]()
+        for finding in self.findings:
+            open_ = finding.policy == "numbers" and finding.outcome == "not checkable"
+            unrun = open_ and (NOT_CHECKED in finding.message or finding.subject not in ran)
+            if unrun and finding.subject not in reported:
+                reported.add(finding.subject)
+                yield finding
 
     def with_required(self, require: Collection[str]) -> FolderReport:
         """Turn each finding that required numbers were not run into a failure."""
@@ -227,21 +227,21 @@ class FolderReport(Brief, frozen=True, kw_only=True):
             return self
         unrun = set(self._unrun())
 
-        def failed(found: Finding) -> Finding:
-            message = f"required numbers were not run: {found.message.replace(NOT_CHECKED, '')}"
-            return replace(found, check="required", outcome="fail", message=message)
+        def failed(finding: Finding) -> Finding:
+            message = f"required numbers were not run: {finding.message.replace(NOT_CHECKED, '')}"
+            return replace(finding, check="required", outcome="fail", message=message)
 
         findings = tuple(failed(each) if each in unrun else each for each in self.findings)
         return replace(self, findings=findings)
 
     def with_skipped(self) -> FolderReport:
         """Add that `--no-verify` left out the numbers of the models without any finding on them."""
-        told = {found.subject for found in self.findings if found.policy == "numbers"}
-        what, remedy = f"{NOT_CHECKED}--no-verify", "build again, with numbers"
+        reported = {finding.subject for finding in self.findings if finding.policy == "numbers"}
+        message, remedy = f"{NOT_CHECKED}--no-verify", "build again, with numbers"
         skipped = (
-            Finding("numbers", "outputs", model, "not checkable", what, remedy)
+            Finding("numbers", "outputs", model, "not checkable", message, remedy)
             for model in self.models
-            if model not in told
+            if model not in reported
         )
         return replace(self, findings=(*self.findings, *skipped))
 
@@ -277,8 +277,8 @@ class VerifyReport(Brief, frozen=True, kw_only=True):
     @property
     def unrun(self) -> str | None:
         """Words for numbers that were not run, or not all; None if all were."""
-        told = [folder.unrun for folder in self.folders if folder.models]
-        if not any(told):
+        reasons = [folder.unrun for folder in self.folders if folder.models]
+        if not any(reasons):
             return None
         ran = any(folder.numbers for folder in self.folders)
         return "numbers not all run" if ran else "numbers not run"
@@ -301,23 +301,23 @@ def largest_error(numbers: Iterable[OutputNumbers]) -> float | None:
 
     The error is infinite if an output cannot be compared: it has another type or shape.
     """
-    found = [n.comparison for n in numbers]
-    if not found:
+    comparisons = [n.comparison for n in numbers]
+    if not comparisons:
         return None
-    return max(error_of(each) for each in found)
+    return max(error_of(each) for each in comparisons)
 
 
-def error_words(found: float | None) -> str:
+def error_words(error: float | None) -> str:
     """Put an error in words."""
-    if found is None:
+    if error is None:
         return "not run"
-    if math.isinf(found):
+    if math.isinf(error):
         return "not comparable"
-    return f"{found:.1e}" if found else "0"
+    return f"{error:.1e}" if error else "0"
 
 
-def error_of(found: Comparison) -> float:
+def error_of(comparison: Comparison) -> float:
     """Return the error of an output, relative if that is defined; infinite if not comparable."""
-    if found.problem is not None and found.max_abs is None:
+    if comparison.problem is not None and comparison.max_abs is None:
         return math.inf
-    return (found.max_abs or 0.0) if found.max_rel is None else found.max_rel
+    return (comparison.max_abs or 0.0) if comparison.max_rel is None else comparison.max_rel

@@ -40,14 +40,14 @@ class Providers(Struct, kw_only=True):
     @classmethod
     def of_group(cls, specs: Iterable[ProviderSpec]) -> Providers:
         """The EPs that a model group asks for."""
-        asked: list[ExecutionProvider] = []
+        providers: list[ExecutionProvider] = []
         missing: dict[str, str] = {}
         for spec in specs:
             try:
-                asked.append(registry.create(spec))
+                providers.append(registry.create(spec))
             except EpctxError as error:
                 missing[spec.provider] = str(error).replace("\n  -> ", "; ")
-        return cls(asked=tuple(asked), missing=missing)
+        return cls(asked=tuple(providers), missing=missing)
 
     def find(self, source: str) -> ExecutionProvider | None:
         """Return the EP that takes nodes of this source; None if this host has no such EP."""
@@ -61,16 +61,16 @@ class Providers(Struct, kw_only=True):
 
     def of(self, sources: Iterable[str]) -> tuple[ExecutionProvider, ...]:
         """Return the available EPs for nodes of these sources, each once."""
-        found = map(self.find, sources)
-        return tuple({id(each): each for each in found if each is not None}.values())
+        providers = map(self.find, sources)
+        return tuple({id(each): each for each in providers if each is not None}.values())
 
     def why_not(self, source: str) -> str:
         """Return the remedy for a source that `find` does not know."""
         if self.missing:
             return "; ".join(self.missing.values())
         if self.asked is not None:
-            known = ", ".join(sorted(s for p in self.asked for s in p.sources)) or "none"
-            return f"the manifest's execution providers have the sources: {known}"
+            sources = ", ".join(sorted(s for p in self.asked for s in p.sources)) or "none"
+            return f"the manifest's execution providers have the sources: {sources}"
         return (
             "install the package of the EP that it is for, or give the EP's options "
             f"with --manifest; installed are {', '.join(registry.names())}"
@@ -217,11 +217,12 @@ def open_folder(
         file=str(path),
         remedy="name a folder that `epctx build` made, or a model",
     ):
-        found = paths.entries(path)
-    entries = [e for e in found if not e.startswith(f"{GOLDEN}/") and e != SIGNATURE]
-    asked = [context_file(model.name) for model in group.models] if group else []
-    found = [name for name in entries if "/" not in name and name.endswith(".onnx")]
-    names = [n for n in asked if n in found] + [n for n in found if n not in asked]
+        listed = paths.entries(path)
+    entries = [e for e in listed if not e.startswith(f"{GOLDEN}/") and e != SIGNATURE]
+    group_files = [context_file(model.name) for model in group.models] if group else []
+    onnx_files = [name for name in entries if "/" not in name and name.endswith(".onnx")]
+    names = [n for n in group_files if n in onnx_files]
+    names += [n for n in onnx_files if n not in group_files]
     if models is not None:
         names = list(models)
     readable: list[ContextModel] = []
@@ -234,7 +235,7 @@ def open_folder(
             unreadable.append((name, str(error)))
             continue
         compiled = bool(model.nodes or model.broken)
-        if compiled or model.ours or name in asked or models is not None:
+        if compiled or model.ours or name in group_files or models is not None:
             readable.append(model)
         else:
             plain.append(name)
@@ -323,8 +324,8 @@ def sharing_sets(folder: GroupFolder) -> list[tuple[ContextModel, ...]]:
     else:
         listed = _by_binary(folder.models)
     shared = [models for models in listed if len(models) > 1]
-    taken = {model.file for models in shared for model in models}
-    return shared + [(model,) for model in folder.models if model.file not in taken]
+    shared_files = {model.file for models in shared for model in models}
+    return shared + [(model,) for model in folder.models if model.file not in shared_files]
 
 
 def _by_binary(models: Sequence[ContextModel]) -> list[tuple[ContextModel, ...]]:
@@ -332,11 +333,11 @@ def _by_binary(models: Sequence[ContextModel]) -> list[tuple[ContextModel, ...]]
     for model in models:
         binaries, members = set(model.contexts), [model]
         apart = []
-        for known, others in sets:
-            if known & binaries:
-                binaries, members = binaries | known, [*others, *members]
+        for theirs, others in sets:
+            if theirs & binaries:
+                binaries, members = binaries | theirs, [*others, *members]
             else:
-                apart.append((known, others))
+                apart.append((theirs, others))
         sets = [*apart, (binaries, members)]
     return [tuple(sorted(members, key=_names_binary)) for _, members in sets]
 

@@ -45,12 +45,12 @@ class Integrity:
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Finding]:
         """Check every file of the folder, or the files of the requested models."""
-        wanted = None if folder.whole else _files_of_models(folder)
+        selected = None if folder.whole else _files_of_models(folder)
         if SUMS in folder.entries:
             listed, faults = read_sums(folder.path)
             yield from (_finding("sums", SUMS, "fail", fault, _CHANGED) for fault in faults)
             quick = self._quicker(self._open(listed))
-            yield from _compare(folder, "sums", SUMS, quick, wanted, self.passed)
+            yield from _compare(folder, "sums", SUMS, quick, selected, self.passed)
         else:
             yield _finding(
                 "sums",
@@ -61,7 +61,7 @@ class Integrity:
             )
         if self.expected is not None:
             expected = self._open(self.expected)
-            yield from _compare(folder, "lock", "the lock", expected, wanted, self.passed)
+            yield from _compare(folder, "lock", "the lock", expected, selected, self.passed)
         if (folder.path / GOLDEN).is_dir():
             yield from self._golden(folder.path / GOLDEN)
 
@@ -84,8 +84,8 @@ class Integrity:
             if entry not in listed:
                 yield _finding("lock", subject, "fail", "is not in the lock", _EXTRA)
             elif (reason := _verdict(folder, listed[entry])) is not None:
-                what = reason.removeprefix("was changed: ")
-                yield _finding("lock", subject, "fail", f"{what} the lock", _GOLDEN)
+                message = reason.removeprefix("was changed: ")
+                yield _finding("lock", subject, "fail", f"{message} the lock", _GOLDEN)
             else:
                 yield _finding("lock", subject, "pass", "its SHA-256 is that of the lock")
 
@@ -96,10 +96,10 @@ class Integrity:
         """Return the files, with BLAKE3 in place of SHA-256 if the build knows both of the listed
         content.
         """
-        known = {(file.name, file.sha256): file for file in self.written}
+        written = {(file.name, file.sha256): file for file in self.written}
         return [
             each
-            if (file := known.get((each.name, each.digest))) is None
+            if (file := written.get((each.name, each.digest))) is None
             else ExpectedFile(name=file.name, digest=file.blake3, size=file.size)
             for each in listed
         ]
@@ -152,8 +152,8 @@ def read_sums(
         elif name in listed:
             faults.append(f"line {number} names {name!r} a second time")
         else:
-            found = Digest("sha256", match.group(2).lower())
-            listed[name] = ExpectedFile(name=name, digest=found)
+            sha256 = Digest("sha256", match.group(2).lower())
+            listed[name] = ExpectedFile(name=name, digest=sha256)
     return tuple(listed.values()), tuple(faults)
 
 
@@ -168,16 +168,16 @@ def _compare(
     check: str,
     record: str,
     expected: Sequence[ExpectedFile],
-    wanted: set[str] | None,
+    selected: set[str] | None,
     passed: frozenset[str],
 ) -> Iterator[Finding]:
     listed = {each.name: each for each in expected}
     present = set(folder.entries) - passed
     if record == SUMS:
         present.discard(SUMS)
-    if wanted is not None:
-        listed = {name: each for name, each in listed.items() if name in wanted}
-        present &= wanted
+    if selected is not None:
+        listed = {name: each for name, each in listed.items() if name in selected}
+        present &= selected
     for name in sorted(listed.keys() - present):
         yield _finding(check, name, "fail", f"is missing, {record} lists it", _CHANGED)
     for name in sorted(present - listed.keys()):
@@ -212,13 +212,13 @@ def _verdict(folder: Path, expected: ExpectedFile) -> str | None:
             if expected.size is not None and size != expected.size:
                 return f"has {size} bytes, not the {expected.size} of"
             require_bounded(size, where=expected.name)
-            found = digest.of_stream(stream, expected.digest.algorithm)
+            actual = digest.of_stream(stream, expected.digest.algorithm)
     except OSError as error:
         return f"cannot be read: {error.strerror or error}; it is in"
     except ModelError as error:
         why = "" if error.why is None else f" ({error.why})"
         return f"cannot be read: {error.what}{why}; it is in"
-    if found == expected.digest:
+    if actual == expected.digest:
         return None
     name = _NAMES[expected.digest.algorithm]
-    return f"was changed: its {name} is {found.hex[:16]}…, not {expected.digest.hex[:16]}… as in"
+    return f"was changed: its {name} is {actual.hex[:16]}…, not {expected.digest.hex[:16]}… as in"

@@ -205,7 +205,7 @@ def has_prefix(subject: Subject) -> bool:
 def prefix(subject: Subject) -> Iterator[Fault]:
     """Require `node_name_prefix` where the EP puts it; real EPs ignore it (real-eps.md, 2)."""
     assert subject.folder.group is not None
-    wanted = subject.folder.group.node_name_prefix
+    expected = subject.folder.group.node_name_prefix
     carrying: dict[str, None] = {}
     wrong = False
     for node in subject.model.nodes:
@@ -213,16 +213,16 @@ def prefix(subject: Subject) -> Iterator[Fault]:
         places = ExecutionProvider.prefixed if provider is None else provider.prefixed
         carrying |= {words: None for place, words in _PLACES.items() if place in places}
         for place, value in (("name", node.name), ("partition_name", node.partition_name)):
-            if place in places and value is not None and not value.startswith(wanted):
+            if place in places and value is not None and not value.startswith(expected):
                 wrong = True
                 yield Fault(
                     message=f"node '{node.name}': its {place} '{value}' does not begin with "
-                    f"the prefix '{wanted}'",
+                    f"the prefix '{expected}'",
                 )
     if not wrong:
         own = [words for words in _PLACES.values() if words not in carrying]
         chosen = f"; the EP chooses the {' and the '.join(own)}" if own else ""
-        message = f"the prefix '{wanted}' is in {', '.join(carrying)}{chosen}"
+        message = f"the prefix '{expected}' is in {', '.join(carrying)}{chosen}"
         yield Fault(message=message, remedy="", outcome="pass")
 
 
@@ -233,14 +233,14 @@ def types(subject: Subject) -> Iterator[Fault]:
         if not nodes:
             continue
         infos = {i.name: i.type for i in (*graph.value_info, *graph.input, *graph.output)}
-        known = {tensor.name: tensor.data_type for tensor in graph.initializer}
+        initializers = {tensor.name: tensor.data_type for tensor in graph.initializer}
         for node in nodes:
             if not any(node.output):
                 yield Fault(message=f"node '{node.name}' has no output")
             for name in filter(None, node.output):
                 yield from _output_type(node.name, name, infos.get(name))
             for name in filter(None, node.input):
-                kind = known.get(name) or _element(infos.get(name))
+                kind = initializers.get(name) or _element(infos.get(name))
                 if kind is not None and kind not in borders.TYPES:
                     yield Fault(
                         message=f"node '{node.name}': its input '{name}' is of type "
@@ -271,8 +271,8 @@ def _element(info: onnx.TypeProto | None) -> int | None:
 
 
 def _type_name(kind: int) -> str:
-    known = onnx.TensorProto.DataType
-    return known.Name(kind).lower() if kind in known.values() else f"number {kind}"
+    data_types = onnx.TensorProto.DataType
+    return data_types.Name(kind).lower() if kind in data_types.values() else f"number {kind}"
 
 
 def _sound(subject: Subject) -> Iterator[onnx.NodeProto]:

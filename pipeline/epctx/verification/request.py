@@ -96,13 +96,13 @@ class Composed(Struct, frozen=True, kw_only=True):
         folder: Callable[[str], Path],
     ) -> Composed:
         """A composition of groups that were built; `folder`: where a group is, by its name."""
-        known = {group.name: group for group in groups}
+        by_name = {group.name: group for group in groups}
         parts = (
             BuiltPart(
                 part=part,
-                source=next(m for m in known[part.group].models if m.name == part.model),
+                source=next(m for m in by_name[part.group].models if m.name == part.model),
                 folder=folder(part.group),
-                providers=known[part.group].execution_providers,
+                providers=by_name[part.group].execution_providers,
             )
             for part in composition.parts
         )
@@ -111,13 +111,13 @@ class Composed(Struct, frozen=True, kw_only=True):
     @property
     def providers(self) -> tuple[ProviderSpec, ...]:
         """The EPs of one session that runs it, each once: those of the first part come first."""
-        found: list[ProviderSpec] = []
+        specs: list[ProviderSpec] = []
         for part in self.parts:
             for spec in part.providers:
-                known = ((each.provider, each.options) for each in found)
-                if (spec.provider, spec.options) not in known:
-                    found.append(spec)
-        return tuple(found)
+                listed = ((each.provider, each.options) for each in specs)
+                if (spec.provider, spec.options) not in listed:
+                    specs.append(spec)
+        return tuple(specs)
 
 
 class VerifyRequest(Struct, frozen=True, kw_only=True):
@@ -174,5 +174,5 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
     @property
     def required(self) -> set[str]:
         """Checks that must run."""
-        asked = (self.group, self.composed and self.composed.composition)
-        return {*self.require, *(word for each in asked if each for word in each.verify.require)}
+        subjects = (self.group, self.composed and self.composed.composition)
+        return {*self.require, *(word for each in subjects if each for word in each.verify.require)}

@@ -105,8 +105,8 @@ class FolderStore:
         return open_entry(self._path(name))
 
     def _in(self, below: str) -> Iterator[Stored]:
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder / below) as found:
-            for each in found:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder / below) as entries:
+            for each in entries:
                 name = f"{below}/{each.name}"
                 if is_name(name) and each.is_file(follow_symlinks=False):
                     status = each.stat(follow_symlinks=False)
@@ -137,8 +137,8 @@ class FolderStore:
 
     def _sweep(self, below: str) -> None:
         """Remove unfinished files of killed processes after a day."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder / below) as found:
-            for each in found:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder / below) as entries:
+            for each in entries:
                 status = each.stat(follow_symlinks=False)
                 if each.name.startswith(_UNFINISHED) and status.st_mtime < time.time() - _ABANDONED:
                     Path(each.path).unlink(missing_ok=True)

@@ -165,16 +165,16 @@ class HttpStore:
         size: int = 0,
         headers: Mapping[str, str] | None = None,
         data: bytes | BinaryIO | None = None,
-        taken: frozenset[int] = frozenset(),
+        accepted: frozenset[int] = frozenset(),
     ) -> AbstractContextManager[requests.Response]:
         """Send a request with the credentials; see `HttpClient.request`."""
         return self._client.request(
-            method, place, auth=self._auth, size=size, headers=headers, data=data, taken=taken
+            method, place, auth=self._auth, size=size, headers=headers, data=data, accepted=accepted
         )
 
-    def _status(self, method: str, place: str, taken: frozenset[int] = frozenset()) -> int:
+    def _status(self, method: str, place: str, accepted: frozenset[int] = frozenset()) -> int:
         def attempt() -> int:
-            with self._request(method, place, taken=taken) as answer:
+            with self._request(method, place, accepted=accepted) as answer:
                 return answer.status_code
 
         return repeatedly(attempt)
@@ -221,7 +221,7 @@ class HttpStore:
         return status != _EXISTS
 
     def _sent(self, name: str, content: bytes | Path, headers: Mapping[str, str] | None) -> int:
-        place, taken = self._place(name), _NO_FOLDER | ({_EXISTS} if headers else set())
+        place, accepted = self._place(name), _NO_FOLDER | ({_EXISTS} if headers else set())
         with client.translated_errors(), contextlib.ExitStack() as stack:
             data: bytes | BinaryIO
             if isinstance(content, bytes):
@@ -229,8 +229,10 @@ class HttpStore:
             else:
                 data, size = stack.enter_context(content.open("rb")), content.stat().st_size
             data = data if size else b""  # for an empty file, `requests` would not send the length
-            asked = self._request("PUT", place, size=size, headers=headers, data=data, taken=taken)
-            return stack.enter_context(asked).status_code
+            request = self._request(
+                "PUT", place, size=size, headers=headers, data=data, accepted=accepted
+            )
+            return stack.enter_context(request).status_code
 
     def _make_folders(self, name: str) -> None:
         """Make the folders of a blob. Errors are ignored: the next attempt to send the blob reports
@@ -251,7 +253,7 @@ class HttpStore:
                 size=most_listing_bytes(),
                 headers={"Depth": "1", "Content-Type": "application/xml"},
                 data=_PROPERTIES,
-                taken=_NO_METHOD,
+                accepted=_NO_METHOD,
             ) as answer:
                 if answer.status_code in _NO_METHOD:
                     raise StoreError("it cannot list what it has: it knows no WebDAV")

@@ -139,8 +139,8 @@ class ObjectStore:
         """See `Store`."""
         folder = prefix.rpartition("/")[0]
         with _putting():
-            found = itertools.chain.from_iterable(obstore.list(self._store, folder or None))
-            for count, each in enumerate(found):
+            entries = itertools.chain.from_iterable(obstore.list(self._store, folder or None))
+            for count, each in enumerate(entries):
                 if count >= limits.REMOTE_NAMES.value:
                     raise StoreError(f"it lists more than {limits.REMOTE_NAMES}")
                 name, modified = each["path"], each["last_modified"].timestamp()
@@ -149,8 +149,8 @@ class ObjectStore:
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store`."""
-        left = map(checked, names)
-        while batch := tuple(itertools.islice(left, _DELETED_AT_ONCE)):
+        remaining = map(checked, names)
+        while batch := tuple(itertools.islice(remaining, _DELETED_AT_ONCE)):
             with _telling():
                 try:
                     obstore.delete(self._store, batch)
@@ -177,11 +177,11 @@ class ObjectStore:
         return client
 
     def _whole(self, name: str, most: int) -> bytes:
-        found = self._get(name)
-        size = found.meta["size"]
+        answer = self._get(name)
+        size = answer.meta["size"]
         if size > most:
             raise StoreError(f"it has {size:,} bytes where at most {most:,} may be")
-        return b"".join(exactly(_body(found), size))
+        return b"".join(exactly(_body(answer), size))
 
     def _parts(self, name: str, size: int) -> Iterator[bytes]:
         """Yield the bytes after the first part; a few parts are requested ahead."""
@@ -208,20 +208,20 @@ class ObjectStore:
         )
 
     def _range(self, name: str, size: int, start: int, length: int) -> Iterator[bytes]:
-        found = self._get(name, {"range": (start, start + length)} if length else {})
-        if found.meta["size"] != size:
-            raise StoreError(f"it has {found.meta['size']:,} bytes of the {size:,} of a blob")
-        return _body(found)
+        answer = self._get(name, {"range": (start, start + length)} if length else {})
+        if answer.meta["size"] != size:
+            raise StoreError(f"it has {answer.meta['size']:,} bytes of the {size:,} of a blob")
+        return _body(answer)
 
     def _get(self, name: str, options: GetOptions | None = None) -> GetResult:
         with _telling():
             return obstore.get(self._store, name, options=options)
 
 
-def _body(found: GetResult) -> Iterator[bytes]:
+def _body(answer: GetResult) -> Iterator[bytes]:
     """Yield the bytes of an answer. Raises Passing if the answer breaks off."""
     try:
-        yield from found.stream(min_chunk_size=_PIECE)
+        yield from answer.stream(min_chunk_size=_PIECE)
     except (BaseError, OSError) as error:
         raise Passing(f"its answer breaks off: {_error(error)}") from None
 
@@ -266,11 +266,11 @@ def _putting() -> Iterator[None]:
 def _error(error: Exception) -> StoreError:
     """Put an error into epctx's words: obstore quotes the answer, which may hold keys."""
     text = str(error)
-    asked = text.partition(" - ")[0]  # the answer's text follows
-    if any(each in asked for each in _NO_CREDENTIALS):
+    request = text.partition(" - ")[0]  # the answer's text follows
+    if any(each in request for each in _NO_CREDENTIALS):
         return StoreError("the environment has no credentials for it", lasting=True)
     if status := _STATUS.search(text):
         refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         return StoreError(f"it answers {status[1].strip()}", lasting=refused)
-    known = (words for mark, words in _CAUSES.items() if mark in text)
-    return StoreError(next(known, "it cannot be reached, or answers what no store does"))
+    causes = (words for mark, words in _CAUSES.items() if mark in text)
+    return StoreError(next(causes, "it cannot be reached, or answers what no store does"))

@@ -100,8 +100,8 @@ class Tier:
         self._off = False
         self._asked, self._waited = 0, 0.0
         self._missing: set[Digest] = set()
-        self._spoilt: set[str] = set()
-        self._there: set[str] = set()
+        self._corrupt: set[str] = set()
+        self._uploaded: set[str] = set()
 
     @property
     def store(self) -> Store:
@@ -135,14 +135,14 @@ class Tier:
         name = record_name(key)
         store = self.store
         content = self._ask(lambda: store.read(name, limits.REMOTE_RECORD_BYTES.value), size=0)
-        action = None if content is None else self._believed(key, content)
+        action = None if content is None else self._verified(key, content)
         if action is None:
             self._missing.add(key)
             return None
         self._count("records")
         return action
 
-    def _believed(self, key: Digest, content: bytes) -> StoredAction[msgspec.Raw] | None:
+    def _verified(self, key: Digest, content: bytes) -> StoredAction[msgspec.Raw] | None:
         try:
             action = signing.unseal(key, content)
             self._voucher.trust.signer(key, action)
@@ -177,7 +177,7 @@ class Tier:
             return True
         target.unlink(missing_ok=True)
         if whole is not None:
-            self._spoilt.add(name)
+            self._corrupt.add(name)
             self._say("a file is taken as missing: it is not what its digest says")
         return False
 
@@ -228,15 +228,15 @@ class Tier:
         sizes = {file.digest: file.size for file in action.files}
         for content, path in sources.items():
             name = object_name(content)
-            if name in self._there:
+            if name in self._uploaded:
                 continue
             size = store.size(name)
-            if size is not None and (name in self._spoilt or size != sizes[content]):
+            if size is not None and (name in self._corrupt or size != sizes[content]):
                 store.delete([name])
                 size = None
             if size is None:
                 store.upload(name, path)
-            self._there.add(name)
+            self._uploaded.add(name)
         store.write(record_name(key), signing.seal(key, action))
 
     def _differs(self, store: Store, key: Digest, action: StoredAction[msgspec.Raw]) -> bool:
@@ -273,8 +273,8 @@ class Tier:
         while self._counts["waiting"] and time.monotonic() < until:
             proceed()
             time.sleep(0.02)
-        left = self._counts["waiting"]
-        if left:
+        waiting = self._counts["waiting"]
+        if waiting:
             self._off = True
             self._say(f"what was not pushed in time is left out ({limits.PUSH_SECONDS})")
 
@@ -287,8 +287,8 @@ class Tier:
             return None
         with self._lock:
             counts = dict(self._counts)
-            left = counts.pop("waiting", 0)
-            counts["not_pushed"] = counts.get("not_pushed", 0) + left
+            waiting = counts.pop("waiting", 0)
+            counts["not_pushed"] = counts.get("not_pushed", 0) + waiting
             url = "" if self._store is None else self._store.url
             return RemoteReport(url=url, refused=dict(self._refused), **counts)
 
@@ -354,14 +354,14 @@ def written(
     Raises:
         StorageError: `target` cannot be written.
     """
-    hasher, left = blake3.blake3(), size
+    hasher, remaining = blake3.blake3(), size
     with refusing(target), target.open("xb", buffering=0) as stream:
         for piece in pieces:
-            left -= len(piece)
-            if left < 0 or ended():
+            remaining -= len(piece)
+            if remaining < 0 or ended():
                 return False
             hasher.update(piece)
             rest = memoryview(piece)
             while rest:
                 rest = rest[stream.write(rest) :]
-    return left == 0 and hasher.hexdigest() == content.hex
+    return remaining == 0 and hasher.hexdigest() == content.hex

@@ -169,7 +169,7 @@ def _combined(
     missed: frozenset[int],
 ) -> tuple[dict[str, str], Feeds] | None:
     """Return one input set, with labels by input: changes of each that take most missed arms."""
-    made = dict(labels)
+    new_labels = dict(labels)
     new: frozenset[int] = frozenset()
     for changes in choices:
         trials: list[tuple[frozenset[int], str, Feeds]] = []
@@ -182,10 +182,10 @@ def _combined(
         more = [each for each in trials if each[0] > new]
         for taken, name, trial in sorted(more, key=lambda each: -len(each[0])):
             if probe.runs(trial):
-                made[name.partition("=")[0]] = name
+                new_labels[name.partition("=")[0]] = name
                 feeds, new = trial, taken
                 break
-    return (made, feeds) if new else None
+    return (new_labels, feeds) if new else None
 
 
 def reaching(
@@ -208,10 +208,10 @@ def reaching(
         return None, []
     first, probe = cases[0], _Probe(source)
     coverage = probe.coverage([probe.taken(case.feeds) for case in cases])
-    made = _further(probe, inputs, first.feeds, coverage) if more else []
+    further_sets = _further(probe, inputs, first.feeds, coverage) if more else []
     new = [
         Case(label=f"{first.label}, {label}", feeds=feeds, sizes=first.sizes)
-        for label, feeds in made
+        for label, feeds in further_sets
     ]
     return probe.coverage([*coverage.taken, *(probe.taken(case.feeds) for case in new)]), new
 
@@ -289,8 +289,8 @@ class _Probe:
     def coverage(self, taken: Sequence[frozenset[int]]) -> Coverage:
         """Return the coverage by input sets that took these arms."""
         nodes = self.program.reachable(frozenset().union(*taken))
-        left = nodes.difference(*map(self.program.reach, taken))
-        names = (self.program.nodes[place].proto for place in sorted(left))
+        missed = nodes.difference(*map(self.program.reach, taken))
+        names = (self.program.nodes[place].proto for place in sorted(missed))
         unreached = tuple(
             node.name or f"{protos.op(node)} {next(filter(None, node.output), '')}".rstrip()
             for node in names
@@ -300,14 +300,14 @@ class _Probe:
 
 def _batches(model: onnx.ModelProto, source: ModelSource) -> dict[str, str]:
     """Return names of open batches (sizes of first axes), by input."""
-    found: dict[str, str] = {}
+    batches: dict[str, str] = {}
     for value in model.graph.input:
         batch = next(protos.dimensions(value.type), None)
         if batch is not None and batch.dim_value <= 0 and value.name not in source.shapes:
             name = protos.symbol(batch) or f"{value.name}[0]"
             if name not in source.dimensions:
-                found[value.name] = name
-    return found
+                batches[value.name] = name
+    return batches
 
 
 def _smaller(batches: Mapping[str, str], first: Feeds) -> Iterator[list[_Change]]:
@@ -461,14 +461,14 @@ class _Tracer:
 
 def _around(numbers: Sequence[Number]) -> tuple[Number, ...]:
     """Return constants of a comparison, and values on both sides of each."""
-    found: dict[Number, None] = {}
+    around: dict[Number, None] = {}
     for number in numbers[:_CONSTANTS]:
         if isinstance(number, bool):
-            found |= {True: None, False: None}
+            around |= {True: None, False: None}
         else:
             step = 1 if isinstance(number, int) else max(1.0, abs(number) / 8)
-            found |= dict.fromkeys((number, number - step, number + step))
-    return tuple(found)
+            around |= dict.fromkeys((number, number - step, number + step))
+    return tuple(around)
 
 
 _INVERSE: Final[Mapping[str, Sequence[Callable[[Number, Number], Number]]]] = {

@@ -39,31 +39,31 @@ def compare(
         scale: scale of a floating-point output over all input sets; None for the scale of
             `expected` alone.
     """
-    found = Comparison(dtype=str(expected.dtype), shape=expected.shape)
+    comparison = Comparison(dtype=str(expected.dtype), shape=expected.shape)
     mismatch = _mismatch(expected, actual)
     if mismatch is not None:
-        return replace(found, problem=mismatch)
+        return replace(comparison, problem=mismatch)
     if expected.size == 0:
-        return replace(found, equal=True, max_abs=0.0, max_rel=0.0)
+        return replace(comparison, equal=True, max_abs=0.0, max_rel=0.0)
     kind = expected.dtype.kind
     if kind in "OUSb":
-        return _compare_exact(found, expected, actual)
+        return _compare_exact(comparison, expected, actual)
     if kind in "iu":
-        return _compare_integers(found, expected, actual, tolerance)
+        return _compare_integers(comparison, expected, actual, tolerance)
     scale = measure([expected], tolerance) if scale is None else scale
-    found = floats.compare(found, expected, actual, scale, tolerance)
-    if found.problem is not None:
-        return found
+    comparison = floats.compare(comparison, expected, actual, scale, tolerance)
+    if comparison.problem is not None:
+        return comparison
     if tolerance == EXACT:
-        return replace(found, checkable=_exact(expected))
+        return replace(comparison, checkable=_exact(expected))
     top_k = None
     if kind != "c":
-        noise = 0.0 if found.sqnr is None else found.power * 10 ** (-found.sqnr / 10)
+        noise = 0.0 if comparison.sqnr is None else comparison.power * 10 ** (-comparison.sqnr / 10)
         top_k = evidence.top_k(expected, actual, scale, tolerance, noise)
     share = evidence.share(expected, scale, tolerance)
     if scale.probabilities and top_k is not None and (top_k.rows == 1 or top_k.winners > 1):
         share = max(share, top_k.decided / top_k.rows)
-    return replace(found, checkable=share, top_k=top_k)
+    return replace(comparison, checkable=share, top_k=top_k)
 
 
 def excess(comparison: Comparison, tolerance: Tolerance) -> str | None:
@@ -98,14 +98,14 @@ def _excesses(comparison: Comparison, tolerance: Tolerance) -> Iterator[str]:
                 yield "the expected output is zero, or all but zero, and this one is not"
             elif not comparison.max_rel <= tolerance.max_rel:
                 yield f"relative error {comparison.max_rel:.3g} > {tolerance.max_rel:g}"
-        for name, unit, found, least in (
+        for name, unit, value, least in (
             ("cosine", "", comparison.cosine, tolerance.cosine_min),
             ("SQNR", " dB", comparison.sqnr, tolerance.sqnr_min),
         ):
-            if least is not None and found is not None:
+            if least is not None and value is not None:
                 judged = True
-                if not found >= least and (comparison.max_abs or 0.0) > (tolerance.floor or 0.0):
-                    yield f"{name} {found:.9g}{unit} < {least:.12g}{unit}"
+                if not value >= least and (comparison.max_abs or 0.0) > (tolerance.floor or 0.0):
+                    yield f"{name} {value:.9g}{unit} < {least:.12g}{unit}"
         if judged:
             yield from _losers(
                 comparison, 1.0 if tolerance.top_k_min is None else tolerance.top_k_min
@@ -136,21 +136,21 @@ def _mismatch(expected: Array, actual: Array) -> str | None:
     return None
 
 
-def _compare_exact(found: Comparison, expected: Array, actual: Array) -> Comparison:
+def _compare_exact(comparison: Comparison, expected: Array, actual: Array) -> Comparison:
     different = np.asarray(expected != actual)
     count = int(np.count_nonzero(different))
-    found = replace(found, checkable=_exact(expected))
+    comparison = replace(comparison, checkable=_exact(expected))
     if not count:
-        return replace(found, equal=True, max_abs=0.0, max_rel=0.0)
+        return replace(comparison, equal=True, max_abs=0.0, max_rel=0.0)
     return replace(
-        found,
+        comparison,
         problem=f"{count} of {expected.size} elements differ",
         worst=floats.locate(expected, actual, int(np.argmax(different))),
     )
 
 
 def _compare_integers(
-    found: Comparison, expected: Array, actual: Array, tolerance: Tolerance
+    comparison: Comparison, expected: Array, actual: Array, tolerance: Tolerance
 ) -> Comparison:
     at, largest, magnitude = 0, -1, 0
     for start, e, a in floats.chunks(expected, actual):
@@ -168,11 +168,11 @@ def _compare_integers(
     if tolerance.max_abs is not None and share:
         limit = Tolerance(max_abs=tolerance.max_abs)
         share = evidence.share(expected, Scale(largest=float(magnitude)), limit)
-    found = replace(found, checkable=share)
+    comparison = replace(comparison, checkable=share)
     if largest < 0:
-        return replace(found, equal=True, max_abs=0.0, max_rel=0.0)
+        return replace(comparison, equal=True, max_abs=0.0, max_rel=0.0)
     return replace(
-        found,
+        comparison,
         max_abs=float(largest),
         max_rel=largest / magnitude if magnitude else None,
         worst=floats.locate(expected, actual, at),

@@ -100,25 +100,25 @@ def inputs_of(composed: Composed, wired: Wiring, model: ContextModel) -> tuple[I
 
 def precisions(composed: Composed, wired: Wiring) -> dict[str, Precision]:
     """Return the precision of each output, through the parts that it depends on."""
-    found: dict[Port, Precision] = {}
+    by_port: dict[Port, Precision] = {}
     for built in composed.parts:
         links = {to.name: p for to, p in wired.links.items() if to.part == built.part.name}
-        fed = {name: found[port] for name, port in links.items() if port in found}
+        fed = {name: by_port[port] for name, port in links.items() if port in by_port}
         with contextlib.suppress(ModelError):
             own = tolerances.precisions(reader.read(built.source.path), fed)
-            found |= {Port(part=built.part.name, name=name): each for name, each in own.items()}
-    return {name: found[port] for name, port in wired.outputs.items() if port in found}
+            by_port |= {Port(part=built.part.name, name=name): each for name, each in own.items()}
+    return {name: by_port[port] for name, port in wired.outputs.items() if port in by_port}
 
 
 def probable(composed: Composed, wired: Wiring) -> frozenset[str]:
     """Return the outputs that end in a Sigmoid or Softmax of the part that gives them."""
     sources = {built.part.name: built.source for built in composed.parts}
-    found: set[str] = set()
+    names: set[str] = set()
     for name, port in wired.outputs.items():
         with contextlib.suppress(ModelError):
             model = reader.read(sources[port.part].path)
-            found.update({name} if port.name in tolerances.probability_outputs(model) else ())
-    return frozenset(found)
+            names.update({name} if port.name in tolerances.probability_outputs(model) else ())
+    return frozenset(names)
 
 
 def _sources(composed: Composed) -> Iterator[SourceModel]:
@@ -129,32 +129,32 @@ def _sources(composed: Composed) -> Iterator[SourceModel]:
 
 
 def one_after_the_other(
-    composed: Composed, wired: Wiring, given: Sequence[Feeds], run: RunPart
+    composed: Composed, wired: Wiring, all_feeds: Sequence[Feeds], run: RunPart
 ) -> list[Feeds]:
-    """Run the parts one after the other; return the whole's outputs for each of `given`."""
-    known: list[dict[Port, Array]] = [
+    """Run the parts one after the other; return the whole's outputs for each of `all_feeds`."""
+    computed: list[dict[Port, Array]] = [
         {port: each[name] for name, ports in wired.inputs.items() for port in ports}
-        for each in given
+        for each in all_feeds
     ]
     for built, interface in zip(composed.parts, interfaces(composed), strict=True):
         own = [Port(part=built.part.name, name=spec.name) for spec in interface.inputs]
         makers = {port: wired.links.get(port, port) for port in own}
         for port in makers.values():
-            if any(port not in each for each in known):
+            if any(port not in each for each in computed):
                 raise sessions.NotComparable(
                     f"output '{port.name}' of {port.part} is no tensor, and no other part is fed it"
                 )
-        fed = [{port.name: each[maker] for port, maker in makers.items()} for each in known]
-        for each, made in zip(known, run(built, fed), strict=True):
-            each |= {Port(part=built.part.name, name=n): array for n, array in made.items()}
-    return [dict(_given(wired, each)) for each in known]
+        fed = [{port.name: each[maker] for port, maker in makers.items()} for each in computed]
+        for each, outputs in zip(computed, run(built, fed), strict=True):
+            each |= {Port(part=built.part.name, name=n): array for n, array in outputs.items()}
+    return [dict(_whole_outputs(wired, each)) for each in computed]
 
 
-def _given(wired: Wiring, known: Mapping[Port, Array]) -> Iterator[tuple[str, Array]]:
+def _whole_outputs(wired: Wiring, computed: Mapping[Port, Array]) -> Iterator[tuple[str, Array]]:
     """Yield the whole's outputs; for sequences and maps all arrays that stand for them."""
     for name, port in wired.outputs.items():
-        for made, array in known.items():
-            suffix = values.suffix(made.name, port.name) if made.part == port.part else None
+        for source, array in computed.items():
+            suffix = values.suffix(source.name, port.name) if source.part == port.part else None
             if suffix is not None:
                 yield f"{name}{suffix}", array
 
@@ -210,13 +210,13 @@ def run_parts(
     if obstacle(folder, model, sharing=False) is not None:
         return
 
-    def run(built: BuiltPart, given: Sequence[Feeds]) -> list[Feeds]:
+    def run(built: BuiltPart, all_feeds: Sequence[Feeds]) -> list[Feeds]:
         started(built.part.model, 0, 0)
         part = summarize(built.path.name, reader.read(built.path))
         providers = _ordered(folder, part)
         session = sessions.open_files(built.path, providers, sharing=False, data=built.folder)
         try:
-            return [sessions.run_files(session, each) for each in given]
+            return [sessions.run_files(session, each) for each in all_feeds]
         finally:
             sessions.close([session])
 
@@ -239,24 +239,24 @@ def _run_parts(composed: Composed, model: ContextModel, kept: Kept, run: RunPart
     if problems:
         return unchecked(model, "; ".join(problems), input_sets.remedy(inputs))
     try:
-        found = find_sizes(
+        size_sets = find_sizes(
             input_sets, inputs, lambda fed: one_after_the_other(composed, wired, [fed], run)
         )
     except sizes.NotFound as error:
         reason = f"its parts do not run at {sizes.words(error.sizes)}: {error.why}"
         return unchecked(model, reason, _SIZES)
-    if found[0]:
-        recordings.keep(kept.source, name, expected.SIZES, found)
-    given = [case.feeds for case in input_sets.cases(inputs, found)]
+    if size_sets[0]:
+        recordings.keep(kept.source, name, expected.SIZES, size_sets)
+    all_feeds = [case.feeds for case in input_sets.cases(inputs, size_sets)]
     random: frozenset[str] = frozenset()
     try:
-        outputs = one_after_the_other(composed, wired, given, run)
-        if given and any(source.may_draw for source in _sources(composed)):
-            again = iter(one_after_the_other(composed, wired, given[-1:] * (1 + REPEATS), run))
+        outputs = one_after_the_other(composed, wired, all_feeds, run)
+        if all_feeds and any(source.may_draw for source in _sources(composed)):
+            again = iter(one_after_the_other(composed, wired, all_feeds[-1:] * (1 + REPEATS), run))
             random = drawn(lambda: next(again))
     except Exception as error:  # onnxruntime's errors have no common class
         return unchecked(model, f"a part does not run by itself: {words(error)}", _ON_DEVICE)
-    for feeds, right in zip(given, outputs, strict=True):
+    for feeds, right in zip(all_feeds, outputs, strict=True):
         recordings.write(kept.source, name, feeds, right)
     recordings.keep(kept.source, name, expected.RANDOM, sorted(random))
     return None
@@ -270,8 +270,8 @@ def _model(composed: Composed, folder: GroupFolder) -> ContextModel | None:
 
 def _ordered(folder: GroupFolder, model: ContextModel) -> Sequence[ExecutionProvider]:
     """Return a model's EPs in the order in which the manifest has them."""
-    found = folder.providers.of(model.sources)
-    return [each for each in folder.providers.asked or () if any(each is one for one in found)]
+    providers = folder.providers.of(model.sources)
+    return [each for each in folder.providers.asked or () if any(each is one for one in providers)]
 
 
 class Whole(Feeding):
@@ -290,11 +290,11 @@ class Whole(Feeding):
             return  # the parts were not run
         wired = _wired(self._composed)
         inputs = inputs_of(self._composed, wired, model)
-        found = expected.read_sizes(source, name)
+        size_sets = expected.read_sizes(source, name)
         if index is None:
-            yield from self._sets.cases(inputs, found)
+            yield from self._sets.cases(inputs, size_sets)
         elif index < self.count:
-            yield from self._sets.nth(inputs, index, found)
+            yield from self._sets.nth(inputs, index, size_sets)
 
     def providers(self, folder: GroupFolder, model: ContextModel) -> Sequence[ExecutionProvider]:
         """Return its EPs in the order in which the manifest has them."""
@@ -313,10 +313,10 @@ class Whole(Feeding):
         try:
             sessions.load_natively(folder.path / model.file, folder.providers.of(model.sources))
         except Exception as error:  # onnxruntime's errors have no common class
-            told = f"not in one session of onnxruntime here: {sessions.words(error)}"
+            message = f"not in one session of onnxruntime here: {sessions.words(error)}"
         else:
-            told = "loads in one session of onnxruntime, and was not run in it"
-        yield finding(model, "loads", "not checkable", f"{told}: {apart}", _ON_DEVICE)
+            message = "loads in one session of onnxruntime, and was not run in it"
+        yield finding(model, "loads", "not checkable", f"{message}: {apart}", _ON_DEVICE)
 
     def refused(self, model: ContextModel, error: Exception) -> Finding:
         """Return the finding about a model that could not be loaded."""
@@ -371,11 +371,11 @@ class ComposedNumbers:
         composition, name = self.composed.composition, self.composed.composition.name
         refused = recordings.kept(kept.source, name, expected.REFUSAL, Finding)
         cases = list(Whole(self.composed, kept).cases(model, None)) if refused is None else []
-        found = list(loads(model, kept, (), runs=bool(cases)))
+        findings = list(loads(model, kept, (), runs=bool(cases)))
         if refused is not None:
             yield refused
         if not cases:
-            yield from found
+            yield from findings
             return
         InputSets(composition.verify.inputs).refuse_unused([model.inputs])
         rights = [recordings.read(kept.source, name, case.feeds) or {} for case in cases]
@@ -385,11 +385,13 @@ class ComposedNumbers:
         idle = constant([right for case, right in both if case.sizes == cases[0].sizes])
         if idle:
             listed = ", ".join(repr(each) for each in rights[0] if each in idle)
-            told = f"its outputs {listed} do not depend on the inputs: this comparison cannot fail"
+            message = (
+                f"its outputs {listed} do not depend on the inputs: this comparison cannot fail"
+            )
             remedy = "verify it with other inputs"
-            yield finding(model, "sensitivity", "not checkable", told, remedy)
-        yield from found
-        if any(each.outcome == "fail" for each in found):
+            yield finding(model, "sensitivity", "not checkable", message, remedy)
+        yield from findings
+        if any(each.outcome == "fail" for each in findings):
             return
         wired = _wired(self.composed)
         judge = Judge(

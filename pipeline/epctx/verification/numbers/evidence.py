@@ -56,11 +56,11 @@ def share(expected: Array, scale: Scale, tolerance: Tolerance) -> float:
     if np.isinf(limits).all():
         limits = np.zeros(values.shape)  # without a limit, only equal elements pass
     limits = np.maximum(limits, tolerance.floor or 0.0)
-    told = some & (np.abs(values - usual) > limits)
+    checkable = some & (np.abs(values - usual) > limits)
     zeros = ordinary & (magnitudes == 0)
     if zeros.any():
-        told |= zeros & (np.median(magnitudes[some]) > limits)
-    return float(np.count_nonzero(told)) / values.size
+        checkable |= zeros & (np.median(magnitudes[some]) > limits)
+    return float(np.count_nonzero(checkable)) / values.size
 
 
 def top_k(
@@ -87,7 +87,7 @@ def top_k(
     for start in range(0, outer, step):
         part = slice(start, start + step)
         right = expected.reshape(rows)[part].astype(np.float64)
-        found = actual.reshape(rows)[part].astype(np.float64)
+        computed = actual.reshape(rows)[part].astype(np.float64)
         right = np.where(np.isnan(right), -math.inf, right)
         best = _largest(right, min(_BEST + 1, classes))
         values = np.take_along_axis(right, best, axis=1)
@@ -103,12 +103,12 @@ def top_k(
         limits = _limits(tolerance, scales)
         apart = np.take_along_axis(gaps, last, axis=1) > limits
         chosen = right >= np.take_along_axis(values, last, axis=1)
-        least = np.where(chosen, found, math.inf).min(axis=1, keepdims=True)
-        most = np.where(chosen, -math.inf, found).max(axis=1, keepdims=True)
+        least = np.where(chosen, computed, math.inf).min(axis=1, keepdims=True)
+        most = np.where(chosen, -math.inf, computed).max(axis=1, keepdims=True)
         winners[winner[apart]] = True
         decided += int(np.count_nonzero(apart))
         agreeing += int(np.count_nonzero(apart & (least >= most)))
-        other = found.argmax(axis=1, keepdims=True)
+        other = computed.argmax(axis=1, keepdims=True)
         lost = values[:, :1] - np.take_along_axis(right, other, axis=1)
         explained = np.maximum(_EXPLAINED * error * scales, tolerance.floor or 0.0)
         exchanged += int(np.count_nonzero(~apart & usable[:, :1] & (lost > explained)))
@@ -154,12 +154,12 @@ def _rows(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 def _limits(tolerance: Tolerance, scales: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the error from which on an element fails by itself; infinity if it never does."""
-    found = np.full(scales.shape, math.inf)
+    limits = np.full(scales.shape, math.inf)
     if tolerance.max_abs is not None:
-        found = np.minimum(found, tolerance.max_abs)
+        limits = np.minimum(limits, tolerance.max_abs)
     if tolerance.max_rel is not None:
-        found = np.minimum(found, tolerance.max_rel * scales)
-    return found
+        limits = np.minimum(limits, tolerance.max_rel * scales)
+    return limits
 
 
 def _together(

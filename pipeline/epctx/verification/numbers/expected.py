@@ -147,11 +147,11 @@ class Expected(Struct, dict=True):
             ModelError: no session of the model can be made.
         """
         try:
-            found = self.sets.sizes(self.inputs, self.try_sizes)
+            size_sets = self.sets.sizes(self.inputs, self.try_sizes)
         except sizes.NotFound as error:
             raise Unsized(error) from error
-        self.inputs = sizes.fixed(self.inputs, found[0])
-        return found
+        self.inputs = sizes.fixed(self.inputs, size_sets[0])
+        return size_sets
 
     def try_sizes(self, at: Sizes, *, optimized: bool = True) -> str | None:
         """Run it at sizes of its open dimensions, on any values: as `sizes.Runs`; raises as
@@ -411,15 +411,15 @@ class SourceRuns:
         """
         self.ran = self.fed
         try:
-            found = self._find_sizes() if self.fed else ()
+            size_sets = self._find_sizes() if self.fed else ()
         except (NotHere, Unsized) as error:
             self.ran = not isinstance(error, NotHere)
             recordings.keep(self._folder, self._name, REFUSAL, self._unchecked(error))
             return None
         if self._ran:
             self._expected.ran = self._expected.ran or "other inputs"
-        given = index < self._sets.count
-        for case in self._cases(index, found):
+        regular = index < self._sets.count
+        for case in self._cases(index, size_sets):
             try:
                 if not recordings.has(self._folder, self._name, case.feeds):
                     outputs = self._expected.of(case)
@@ -427,36 +427,38 @@ class SourceRuns:
             except (Unfed, NotHere, sessions.NotComparable) as error:
                 self.ran = not isinstance(error, NotHere)
                 recordings.fail(self._folder, self._name, case.feeds, self._unchecked(error))
-                return str(error) if given and isinstance(error, Unfed) else None
+                return str(error) if regular and isinstance(error, Unfed) else None
             if self._reference is None:
                 self._study(case)
-        if not given and self._reference is None and found:
-            self._cover(found)
+        if not regular and self._reference is None and size_sets:
+            self._cover(size_sets)
         return None
 
-    def _cases(self, index: int, found: Sequence[Sizes]) -> Iterator[Case]:
-        if not found:
+    def _cases(self, index: int, size_sets: Sequence[Sizes]) -> Iterator[Case]:
+        if not size_sets:
             return
         if index < self._sets.count:
-            yield from self._sets.nth(self._inputs, index, found)
+            yield from self._sets.nth(self._inputs, index, size_sets)
         elif self._reference is None:
             another = self._sets.another(self._expected.inputs)
             yield from () if another is None else (another,)
         else:
-            for first in itertools.islice(self._sets.cases(self._inputs, found), 1):
+            for first in itertools.islice(self._sets.cases(self._inputs, size_sets), 1):
                 yield from further(self._folder, self._source.name, first)
 
-    def _cover(self, found: Sequence[Sizes]) -> None:
+    def _cover(self, size_sets: Sequence[Sizes]) -> None:
         """Keep which nodes the input sets exercise, and run it on further ones for the others."""
         if self._cuts is not None:
             if branches.decides(reader.read(self._source.path), self._source):
                 message = "it is not known which nodes the inputs exercise: it runs in pieces"
-                told = self._told("coverage", message, "give inputs that take each of its branches")
-                recordings.keep(self._folder, self._name, COVERAGE, told)
+                note = self._not_checkable(
+                    "coverage", message, "give inputs that take each of its branches"
+                )
+                recordings.keep(self._folder, self._name, COVERAGE, note)
             return
         ran = [
             case
-            for case in self._sets.cases(self._inputs, found)
+            for case in self._sets.cases(self._inputs, size_sets)
             if recordings.has(self._folder, self._name, case.feeds)
         ]
         try:
@@ -469,14 +471,14 @@ class SourceRuns:
                 recordings.write(self._folder, f"{self._name}/{FURTHER}", case.feeds, case.feeds)
         except Exception as error:  # onnxruntime's errors have no common class
             message = f"it is not known which nodes the inputs exercise: {sessions.words(error)}"
-            told = self._told("coverage", message, "report it with the model")
-            recordings.keep(self._folder, self._name, COVERAGE, told)
+            note = self._not_checkable("coverage", message, "report it with the model")
+            recordings.keep(self._folder, self._name, COVERAGE, note)
             return
         labels = [(case.label, recordings.name_of(case.feeds)) for case in new]
         recordings.keep(self._folder, self._name, FURTHER, labels)
         if coverage is not None:
-            told = branches.finding(context_file(self._source.name), coverage)
-            recordings.keep(self._folder, self._name, COVERAGE, told)
+            note = branches.finding(context_file(self._source.name), coverage)
+            recordings.keep(self._folder, self._name, COVERAGE, note)
 
     def _find_sizes(self) -> Sequence[Sizes]:
         """Find the sizes that it is run at, and keep them."""
@@ -513,8 +515,8 @@ class SourceRuns:
             except Exception as error:  # onnxruntime's errors have no common class
                 why = sessions.words(error)
                 message = f"ONNX Runtime does not run it at ORT_DISABLE_ALL: {why}"
-                told = self._told("source", message, unoptimized.REMEDY)
-                recordings.fail(self._folder, place, case.feeds, told)
+                note = self._not_checkable("source", message, unoptimized.REMEDY)
+                recordings.fail(self._folder, place, case.feeds, note)
             else:
                 recordings.write(self._folder, place, case.feeds, outputs)
         recordings.keep(self._folder, self._name, RANDOM, sorted(random))
@@ -523,9 +525,9 @@ class SourceRuns:
         remedy = "only tensors, sequences and maps can be compared"
         if isinstance(error, Unfed | NotHere | Unsized):
             remedy = error.remedy
-        return self._told("outputs", str(error), remedy)
+        return self._not_checkable("outputs", str(error), remedy)
 
-    def _told(self, check: str, message: str, remedy: str) -> Finding:
+    def _not_checkable(self, check: str, message: str, remedy: str) -> Finding:
         file = context_file(self._source.name)
         return Finding("numbers", check, file, "not checkable", message, remedy)
 
@@ -549,13 +551,13 @@ def further(folder: Path, model: str, first: Case) -> list[Case]:
     Raises:
         StorageError: what was kept cannot be read.
     """
-    found = []
+    cases = []
     labels = recordings.kept(folder, model, FURTHER, tuple[tuple[str, str], ...]) or ()
     for label, name in labels:
         feeds = recordings.named(folder, f"{model}/{FURTHER}", name)
         if feeds is not None:
-            found.append(Case(label=label, feeds=feeds, sizes=first.sizes))
-    return found
+            cases.append(Case(label=label, feeds=feeds, sizes=first.sizes))
+    return cases
 
 
 def _refuse_other(reference: ModelSource, faults: Sequence[str]) -> None:
@@ -570,8 +572,8 @@ def _refuse_other(reference: ModelSource, faults: Sequence[str]) -> None:
 
 def _refuse_host(error: Exception) -> None:
     """Raise NotHere if this host lacks a kernel or memory; the model is to blame for all else."""
-    said = str(error)
-    if said.startswith(_NO_KERNEL) or _NO_MEMORY.search(soundness.words(said)):
+    text = str(error)
+    if text.startswith(_NO_KERNEL) or _NO_MEMORY.search(soundness.words(text)):
         raise NotHere(f"the source model itself does not run: {sessions.words(error)}") from error
 
 

@@ -164,13 +164,13 @@ class Files:
         for model in models:
             self._loaded.add(model.file)
             if broken(model, self._earlier) is None:
-                found = list(self._opened(model, feeding, sharing=sharing))
-                recordings.keep(self._kept.files, name_of(model), LOADS, found)
+                findings = list(self._opened(model, feeding, sharing=sharing))
+                recordings.keep(self._kept.files, name_of(model), LOADS, findings)
 
     def _opened(self, model: ContextModel, feeding: Feeding, *, sharing: bool) -> Iterator[Finding]:
-        never = obstacle(self._folder, model, sharing=sharing)
-        if never is not None:
-            yield unchecked(model, f"not on this host: {never[0]}", never[1])
+        blocked = obstacle(self._folder, model, sharing=sharing)
+        if blocked is not None:
+            yield unchecked(model, f"not on this host: {blocked[0]}", blocked[1])
             return
         if model.cuts and self._only_pieces:
             message = f"not checked end to end: {self._only_pieces}"
@@ -187,9 +187,9 @@ class Files:
         except Exception as error:  # onnxruntime's errors have no common class
             refused = feeding.refused(model, error)
             path, data = self._folder.path / model.file, self._folder.data_folder(model)
-            said = soundness.refusal_of_file(path, data) if refused.outcome == "fail" else None
-            if said is not None:  # for any EP
-                message = f"ONNX Runtime does not load it: {soundness.words(said)}"
+            refusal = soundness.refusal_of_file(path, data) if refused.outcome == "fail" else None
+            if refusal is not None:  # for any EP
+                message = f"ONNX Runtime does not load it: {soundness.words(refusal)}"
                 refused = finding(model, "well_formed", "fail", message, REBUILD)
             yield refused
             return
@@ -204,8 +204,8 @@ class Files:
         """
         if not model.cuts or not (feeding.of_source or self._only_pieces):
             return True
-        never = obstacle(self._folder, model, sharing=sharing)
-        if never is not None or broken(model, self._earlier) is not None:
+        blocked = obstacle(self._folder, model, sharing=sharing)
+        if blocked is not None or broken(model, self._earlier) is not None:
             return False
         cases = list(feeding.cases(model, index)) if feeding.of_source else []
         source = ModelSource(
@@ -241,8 +241,8 @@ class Files:
             for case in cases
             if not recordings.has(files, to.place(number), case.feeds)
         ]
-        known = recordings.kept(files, place, LOADS, Finding) is not None
-        if not step.outputs or (known and not missing):
+        loaded = recordings.kept(files, place, LOADS, Finding) is not None
+        if not step.outputs or (loaded and not missing):
             return True
         self._started(f"{name} ({which})", 0, 0)
         session = self._open_piece(model, feeding, pieces.model(step), which, place)
@@ -251,16 +251,18 @@ class Files:
         done: list[bool] = []
         with session:
             for values, to, case in missing:
-                given = pieces.given(step, case.feeds, values)
-                if given is not None:  # else the source lacks a value, or a piece before has failed
-                    done.append(self._compute(session, model, to, case, feeding, given))
+                inputs = pieces.inputs_of(step, case.feeds, values)
+                if (
+                    inputs is not None
+                ):  # else the source lacks a value, or a piece before has failed
+                    done.append(self._compute(session, model, to, case, feeding, inputs))
         return all(done)
 
     def _open_piece(
         self, model: ContextModel, feeding: Feeding, piece: onnx.ModelProto, which: str, place: str
     ) -> Session | None:
         """Open a piece, and keep what is found. Return None if its EPs refuse it."""
-        told = finding(model, "loads", "pass", "loads on this host")
+        load = finding(model, "loads", "pass", "loads on this host")
         session: Session | None = None
         try:
             session = sessions.open_files(
@@ -271,9 +273,9 @@ class Files:
                 changed=piece.SerializeToString(),
             )
         except Exception as error:  # onnxruntime's errors have no common class
-            told = feeding.refused(model, error)
-        told = replace(told, message=f"{which}: {told.message}")
-        recordings.keep(self._kept.files, place, LOADS, told)
+            load = feeding.refused(model, error)
+        load = replace(load, message=f"{which}: {load.message}")
+        recordings.keep(self._kept.files, place, LOADS, load)
         return session
 
     def _run(self, model: ContextModel, feeding: Feeding, index: int | None) -> bool:
@@ -313,16 +315,16 @@ class Files:
         place: str,
         case: Case,
         feeding: Feeding,
-        given: Feeds | None = None,
+        inputs: Feeds | None = None,
     ) -> bool:
-        """Run a model on a case; a piece of it on what is `given`."""
+        """Run a model on a case; or a piece of it on its `inputs`."""
         begun = time.monotonic()
         try:
-            outputs = sessions.run_files(session, case.feeds if given is None else given)
+            outputs = sessions.run_files(session, case.feeds if inputs is None else inputs)
         except Exception as error:  # onnxruntime's errors have no common class
             recordings.fail(self._kept.files, place, case.feeds, feeding.failed(model, case, error))
             return False
-        if given is None:
+        if inputs is None:
             self._seconds.setdefault(name_of(model), time.monotonic() - begun)
         recordings.write(self._kept.files, place, case.feeds, outputs)
         return True

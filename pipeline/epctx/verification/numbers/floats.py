@@ -36,7 +36,7 @@ class Fit(Struct, frozen=True):
     Attributes:
         dot: sum of the products.
         power: sum of the squares of right values.
-        found: sum of the squares of computed values.
+        actual_power: sum of the squares of computed values.
         error: sum of the absolute differences.
         count: number of elements.
         largest: the largest magnitude of a right value.
@@ -44,7 +44,7 @@ class Fit(Struct, frozen=True):
 
     dot: float = 0.0
     power: float = 0.0
-    found: float = 0.0
+    actual_power: float = 0.0
     error: float = 0.0
     count: int = 0
     largest: float = 0.0
@@ -53,7 +53,7 @@ class Fit(Struct, frozen=True):
         return Fit(
             self.dot + other.dot,
             self.power + other.power,
-            self.found + other.found,
+            self.actual_power + other.actual_power,
             self.error + other.error,
             self.count + other.count,
             max(self.largest, other.largest),
@@ -80,7 +80,7 @@ class _Second(Struct):
     at: int = 0
     dot: float = 0.0
     right: float = 0.0
-    found: float = 0.0
+    actual: float = 0.0
     noise: float = 0.0
     histogram: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(len(_EDGES) + 1, np.int64)
@@ -88,7 +88,7 @@ class _Second(Struct):
 
 
 def compare(
-    found: Comparison, expected: Array, actual: Array, scale: Scale, tolerance: Tolerance
+    comparison: Comparison, expected: Array, actual: Array, scale: Scale, tolerance: Tolerance
 ) -> Comparison:
     """Fill in a comparison of outputs of one type and shape.
 
@@ -97,18 +97,18 @@ def compare(
         tolerance: its `saturates_at` and `floor` say which differences are no errors.
     """
     first = _first(expected, actual, tolerance.saturates_at)
-    found = replace(found, nan=first.nan, infinite=first.infinite)
+    comparison = replace(comparison, nan=first.nan, infinite=first.infinite)
     if first.problem is not None:
         worst = locate(expected, actual, first.at)
-        return replace(found, problem=first.problem, worst=worst)
+        return replace(comparison, problem=first.problem, worst=worst)
     second = _second(expected, actual, scale, tolerance)
     if not math.isfinite(second.max_abs):
         problem = "the difference is beyond float64"
-        return replace(found, problem=problem, worst=locate(expected, actual, second.at))
-    dead = second.right > 0 and not second.found and second.max_abs > (tolerance.floor or 0.0)
-    norms = math.sqrt(second.right) * math.sqrt(second.found)
+        return replace(comparison, problem=problem, worst=locate(expected, actual, second.at))
+    dead = second.right > 0 and not second.actual and second.max_abs > (tolerance.floor or 0.0)
+    norms = math.sqrt(second.right) * math.sqrt(second.actual)
     return replace(
-        found,
+        comparison,
         problem="it is zero throughout, and should not be" if dead else None,
         equal=first.equal,
         scale=scale.largest,
@@ -140,7 +140,7 @@ def fits(
         x, y = np.where(usable, x, 0.0), np.where(usable, y, 0.0)
         gaps = np.abs(x - y)
         y = np.where(gaps <= floor, x, y)
-        dots, founds = (x * y).sum(others), (y * y).sum(others)
+        dots, actuals = (x * y).sum(others), (y * y).sum(others)
         powers, errors = (x * x).sum(others), gaps.sum(others)
         most = np.abs(x).max(others, initial=0.0)
         for place, index in enumerate(slices):
@@ -150,7 +150,7 @@ def fits(
                 Fit(
                     dot=float(dots[place]),
                     power=float(powers[place]),
-                    found=float(founds[place]),
+                    actual_power=float(actuals[place]),
                     error=float(errors[place]),
                     count=x.size // len(slices),
                     largest=float(most[place]),
@@ -172,7 +172,7 @@ def chunks(expected: Array, actual: Array) -> Iterator[tuple[int, Array, Array]]
 
 
 def _first(expected: Array, actual: Array, saturates_at: float | None) -> _First:
-    found = _First()
+    result = _First()
     for start, e, a in chunks(expected, actual):
         x, y = scales.widen(e), scales.widen(a)
         nan = np.isnan(x)
@@ -181,17 +181,17 @@ def _first(expected: Array, actual: Array, saturates_at: float | None) -> _First
         broken = ~same & ~(finite & np.isfinite(y)) & ~_saturated(x, y, saturates_at)
         if broken.any():
             i = int(np.argmax(broken))
-            found.equal, found.at, found.problem = False, start + i, _non_finite(x[i], y[i])
-            return found
-        found.equal = found.equal and bool(same.all())
-        found.nan += int(np.count_nonzero(nan))
-        found.infinite += int(np.count_nonzero(~finite & ~nan))
-    return found
+            result.equal, result.at, result.problem = False, start + i, _non_finite(x[i], y[i])
+            return result
+        result.equal = result.equal and bool(same.all())
+        result.nan += int(np.count_nonzero(nan))
+        result.infinite += int(np.count_nonzero(~finite & ~nan))
+    return result
 
 
 def _second(expected: Array, actual: Array, scale: Scale, tolerance: Tolerance) -> _Second:
     """Compare finite elements; for cosine and SQNR the ordinary ones, divided by their scale."""
-    found = _Second()
+    result = _Second()
     most = -1.0
     for start, e, a in chunks(expected, actual):
         x, y = scales.widen(e), scales.widen(a)
@@ -204,17 +204,17 @@ def _second(expected: Array, actual: Array, scale: Scale, tolerance: Tolerance) 
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gaps: Magnitudes = np.abs(x - y)
             relative = np.where(gaps > 0, gaps / units, 0.0)
-        found.max_abs = max(found.max_abs, float(gaps.max()))
-        found.error += float(gaps.sum())
-        found.count += gaps.size
+        result.max_abs = max(result.max_abs, float(gaps.max()))
+        result.error += float(gaps.sum())
+        result.count += gaps.size
         bins = np.searchsorted(_EDGES, relative, side="right")
-        found.histogram += np.bincount(bins, minlength=len(_EDGES) + 1)
+        result.histogram += np.bincount(bins, minlength=len(_EDGES) + 1)
         i = int(np.argmax(relative))
         if float(relative[i]) > most:
-            most, found.at = float(relative[i]), int(at[i])
-        _add(found, x, y, magnitudes < scale.extreme, units)
-    found.max_rel = most if math.isfinite(most) else None
-    return found
+            most, result.at = float(relative[i]), int(at[i])
+        _add(result, x, y, magnitudes < scale.extreme, units)
+    result.max_rel = most if math.isfinite(most) else None
+    return result
 
 
 def _saturated(x: Floats, y: Floats, saturates_at: float | None) -> npt.NDArray[np.bool_]:
@@ -222,14 +222,14 @@ def _saturated(x: Floats, y: Floats, saturates_at: float | None) -> npt.NDArray[
     if saturates_at is None or x.dtype.kind == "c":
         return np.zeros(x.shape, np.bool_)
     beyond = np.isfinite(x) & (np.abs(x) > saturates_at)
-    found: npt.NDArray[np.bool_] = (
+    saturated: npt.NDArray[np.bool_] = (
         beyond & (np.sign(x) == np.sign(y)) & (np.abs(y) >= _END * saturates_at)
     )
-    return found
+    return saturated
 
 
 def _add(
-    found: _Second, x: Floats, y: Floats, ordinary: npt.NDArray[np.bool_], units: Magnitudes
+    sums: _Second, x: Floats, y: Floats, ordinary: npt.NDArray[np.bool_], units: Magnitudes
 ) -> None:
     if not ordinary.all():
         x, y, units = x[ordinary], y[ordinary], units[ordinary]
@@ -237,11 +237,11 @@ def _add(
         return
     with np.errstate(over="ignore", invalid="ignore"):
         x, y = x / units, y / units
-        found.dot += float(np.real(np.vdot(x, y)))
-        found.right += float(np.real(np.vdot(x, x)))
-        found.found += float(np.real(np.vdot(y, y)))
+        sums.dot += float(np.real(np.vdot(x, y)))
+        sums.right += float(np.real(np.vdot(x, x)))
+        sums.actual += float(np.real(np.vdot(y, y)))
         gaps = x - y
-        found.noise += float(np.real(np.vdot(gaps, gaps)))
+        sums.noise += float(np.real(np.vdot(gaps, gaps)))
 
 
 def _decibels(signal: float, noise: float) -> float | None:

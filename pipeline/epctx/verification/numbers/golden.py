@@ -94,12 +94,12 @@ def make(
             model = SourceModel.read(source)
             inputs = model.fixed_inputs(_summary(built, source.name))
             cases = _cases(source.name, inputs, input_sets, _search(model, inputs, input_sets))
-            held = context_file(source.name) in two_answers
+            by_kernels = context_file(source.name) in two_answers
             with contextlib.suppress(Exception):  # verification reports why
                 cases += branches.reaching(source, inputs, cases, more=input_sets.generated)[1]
-            right = _run(source, [case.feeds for case in cases], held=held)
-            for case, found in zip(cases, right, strict=True):
-                refuse_nonfinite(source, group.verify, case.label, found)
+            right = _run(source, [case.feeds for case in cases], by_kernels=by_kernels)
+            for case, outputs_of_case in zip(cases, right, strict=True):
+                refuse_nonfinite(source, group.verify, case.label, outputs_of_case)
             of = model.precision, model.probabilities
             yield _golden(source.name, *of, group.verify, cases, right)
 
@@ -115,18 +115,18 @@ def make_composed(composed: Composed, built: Path, folder: Path) -> tuple[Output
     name, settings = composition.name, composition.verify
 
     def golden() -> Iterator[tuple[str, GoldenModel, Sequence[GoldenCase]]]:
-        asked = outputs_of(composition)
-        wired = wiring.resolve(interfaces(composed), asked, where=where(composition))
+        ports = outputs_of(composition)
+        wired = wiring.resolve(interfaces(composed), ports, where=where(composition))
         inputs = inputs_of(composed, wired, _summary(built, name))
         input_sets = InputSets(settings.inputs)
 
-        def run(given: Sequence[Feeds]) -> list[Feeds]:
+        def run(all_feeds: Sequence[Feeds]) -> list[Feeds]:
             return one_after_the_other(
-                composed, wired, given, lambda part, fed: _run(part.source, fed)
+                composed, wired, all_feeds, lambda part, fed: _run(part.source, fed)
             )
 
         try:
-            found = find_sizes(input_sets, inputs, lambda fed: run([fed]))
+            size_sets = find_sizes(input_sets, inputs, lambda fed: run([fed]))
         except NotFound as error:
             raise ManifestError(
                 f"there are no golden inputs for the composition {name}: its parts do not run at "
@@ -135,7 +135,7 @@ def make_composed(composed: Composed, built: Path, folder: Path) -> tuple[Output
                 why=error.why,
                 remedy="set `verify.inputs.dimensions` of the composition",
             ) from error
-        cases = _cases(name, inputs, input_sets, found)
+        cases = _cases(name, inputs, input_sets, size_sets)
         right = run([case.feeds for case in cases])
         of = precisions(composed, wired), probable(composed, wired)
         yield _golden(name, *of, settings, cases, right)
@@ -179,7 +179,7 @@ def _search(
 
 
 def _cases(
-    name: str, inputs: Sequence[InputSpec], input_sets: InputSets, found: Sequence[Sizes]
+    name: str, inputs: Sequence[InputSpec], input_sets: InputSets, size_sets: Sequence[Sizes]
 ) -> list[Case]:
     problems = input_sets.problems(inputs)
     if problems:
@@ -187,7 +187,7 @@ def _cases(
             f"there are no golden inputs for the model {name}: {'; '.join(problems)}",
             remedy=input_sets.remedy(inputs),
         )
-    cases = list(input_sets.cases(inputs, found))
+    cases = list(input_sets.cases(inputs, size_sets))
     if not cases:
         raise ManifestError(
             f"no input file fits the model {name}",
@@ -205,13 +205,13 @@ def _golden(
     cases: Sequence[Case],
     right: Sequence[Feeds],
 ) -> tuple[str, GoldenModel, Sequence[GoldenCase]]:
-    made = [
+    golden_cases = [
         GoldenCase(label=case.label, inputs=case.feeds, outputs=outputs)
         for case, outputs in zip(cases, right, strict=True)
     ]
     sets = (
         GoldenSet(label=case.label, inputs=tuple(case.inputs), outputs=tuple(case.outputs))
-        for case in made
+        for case in golden_cases
     )
     model = GoldenModel(
         precision=precision,
@@ -219,26 +219,28 @@ def _golden(
         sets=tuple(sets),
         probabilities=tuple(sorted(probabilities)),
     )
-    return name, model, made
+    return name, model, golden_cases
 
 
-def _run(source: ModelSource, given: Sequence[Feeds], *, held: bool = False) -> list[Feeds]:
+def _run(
+    source: ModelSource, all_feeds: Sequence[Feeds], *, by_kernels: bool = False
+) -> list[Feeds]:
     """Run a source model in one thread: the number of threads changes last digits.
 
     Where ONNX Runtime gives it two answers, that of the kernels is right, as in verification;
-    `held`: verification has found two.
+    `by_kernels`: verification has found two.
     """
     try:
         model = SourceModel.read(source)
         session = sessions.open_source(source, threads=1)
-        right = [sessions.run_source(session, each) for each in given]
-        if model.may_draw or model.folds or held:
+        right = [sessions.run_source(session, each) for each in all_feeds]
+        if model.may_draw or model.folds or by_kernels:
             plain = sessions.open_source(
                 source, threads=1, level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
             )
-            kernels = [sessions.run_source(plain, each) for each in given]
+            kernels = [sessions.run_source(plain, each) for each in all_feeds]
             if model.may_draw:
-                _refuse_random(source, drawn(lambda: sessions.run_source(plain, given[0])))
+                _refuse_random(source, drawn(lambda: sessions.run_source(plain, all_feeds[0])))
 
             def limits(name: str, dtype: str) -> Tolerance:
                 return tolerances.of_type(of_output(name, model.precision), dtype)
@@ -246,7 +248,7 @@ def _run(source: ModelSource, given: Sequence[Feeds], *, held: bool = False) -> 
             differ = model.folds and any(
                 unoptimized.difference(a, b, limits) for a, b in zip(right, kernels, strict=True)
             )
-            if held or differ:
+            if by_kernels or differ:
                 return kernels
         return right
     except ModelError:
@@ -359,9 +361,9 @@ class GoldenNumbers:
             message = f"on golden inputs: {words(error)}"
             yield finding(model, "runs", "fail", message, _AGAIN)
             return
-        found = list(loads(model, kept, (), runs=True))
-        yield from found
-        if any(each.outcome != "pass" for each in found if each.check in ("loads", "outputs")):
+        findings = list(loads(model, kept, (), runs=True))
+        yield from findings
+        if any(each.outcome != "pass" for each in findings if each.check in ("loads", "outputs")):
             return
         judge = Judge(
             file=model.file,

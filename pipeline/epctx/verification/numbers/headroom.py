@@ -55,9 +55,9 @@ def notes(
     """
     reached: dict[str, float] = {}
     masks: dict[str, float] = {}
-    left = _left(reader.read(source.path), compiled)
+    not_computed = _not_computed(reader.read(source.path), compiled)
     for name, magnitudes in measured.items():
-        if name in left:
+        if name in not_computed:
             continue
         most, least, rest = map(float, magnitudes)
         # A mask is alike in all of its elements, and far above all others.
@@ -81,16 +81,16 @@ def _listed(values: Mapping[str, float]) -> str:
     return ", ".join(f"'{name}' reaches {values[name]:.2g}" for name in largest) + more
 
 
-def _left(model: onnx.ModelProto, compiled: onnx.ModelProto) -> set[str]:
+def _not_computed(model: onnx.ModelProto, compiled: onnx.ModelProto) -> set[str]:
     """Return values that EPs do not compute: those of the default EP, and what is dequantized."""
-    left = set[str]()
+    names = set[str]()
     for node in protos.nodes(model):
-        left.update(node.output if node.op_type == "DequantizeLinear" else ())
+        names.update(node.output if node.op_type == "DequantizeLinear" else ())
     for node in compiled.graph.node:  # values that the default EP alone computes stay float32
-        left.update(() if is_epcontext(node) else node.output)
+        names.update(() if is_epcontext(node) else node.output)
     for node in filter(is_epcontext, compiled.graph.node):
-        left.difference_update(node.input)
-    return left
+        names.difference_update(node.input)
+    return names
 
 
 def _values(model: onnx.ModelProto, feeds: Feeds) -> list[str]:
@@ -116,8 +116,8 @@ def measure(source: ModelSource, feeds: Feeds) -> dict[str, Array]:
     open_ = partial(sessions.open_source, source, spins=False, prepacks=False, level=level)
     model = sessions.mapped(source)
     graph, names = model.graph, _values(model, feeds)
-    outputs, known = len(graph.output), {each.name for each in (*graph.input, *graph.output)}
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    outputs, declared = len(graph.output), {each.name for each in (*graph.input, *graph.output)}
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in declared)
     typed = open_(changed=model.SerializeToString())
     kinds = {value.name: value.type for value in (*typed.get_inputs(), *typed.get_outputs())}
     del graph.output[outputs:], typed
@@ -126,9 +126,9 @@ def measure(source: ModelSource, feeds: Feeds) -> dict[str, Array]:
     model.functions.append(parser.parse_function(head + _MAGNITUDES))
     model.opset_import.add(domain="epctx", version=1)
     model.ir_version = max(model.ir_version, 8)
-    made = {n: [f"epctx {n} {i}" for i in range(3)] for n in names if kinds[n] in _FLOATS}
-    for name, own in made.items():
+    measures = {n: [f"epctx {n} {i}" for i in range(3)] for n in names if kinds[n] in _FLOATS}
+    for name, own in measures.items():
         graph.node.add(op_type="magnitudes", domain="epctx", input=[name], output=own)
         graph.output.extend(onnx.ValueInfoProto(name=each) for each in own)
     results = sessions.run_source(open_(changed=model.SerializeToString()), feeds)
-    return {name: np.array([float(results[e]) for e in own]) for name, own in made.items()}
+    return {name: np.array([float(results[e]) for e in own]) for name, own in measures.items()}

@@ -77,7 +77,9 @@ class InputSets:
             return ({},)
         return sizes.choose(inputs, self._settings.dimensions, runs)
 
-    def cases(self, inputs: Sequence[InputSpec], found: Sequence[Sizes] = ({},)) -> Iterator[Case]:
+    def cases(
+        self, inputs: Sequence[InputSpec], size_sets: Sequence[Sizes] = ({},)
+    ) -> Iterator[Case]:
         """Yield the input sets of a model.
 
         Args:
@@ -89,7 +91,7 @@ class InputSets:
         """
         self.note(inputs)
         if self.generated:
-            for each in found:
+            for each in size_sets:
                 for index in range(self._settings.count):
                     yield self.case(inputs, index, each)
             return
@@ -104,11 +106,11 @@ class InputSets:
         return self._settings.count if self.generated else len(self._files)
 
     def nth(
-        self, inputs: Sequence[InputSpec], index: int, found: Sequence[Sizes] = ({},)
+        self, inputs: Sequence[InputSpec], index: int, size_sets: Sequence[Sizes] = ({},)
     ) -> Iterator[Case]:
         """Yield the cases of input set `index`, from 0 on; raises as `cases`."""
         if self.generated:
-            yield from (self.case(inputs, index, each) for each in found)
+            yield from (self.case(inputs, index, each) for each in size_sets)
             return
         feeds_ = self._fit(self._files[index], inputs)
         if feeds_ is not None:
@@ -158,15 +160,17 @@ class InputSets:
         """
         for name in self._settings.ranges:
             if name not in self._inputs:
-                what = f'a range is given for "{name}", which is no input of any model of the group'
-                yield "ranges", name, _unknown("ranges", what, did_you_mean(name, self._inputs))
+                message = (
+                    f'a range is given for "{name}", which is no input of any model of the group'
+                )
+                yield "ranges", name, _unknown("ranges", message, did_you_mean(name, self._inputs))
         for name in self._settings.dimensions:
             if name not in self._open:
-                what = f'a size is given for "{name}", which no model of the group leaves open'
+                message = f'a size is given for "{name}", which no model of the group leaves open'
                 yield (
                     "dimensions",
                     name,
-                    _unknown("dimensions", what, did_you_mean(name, self._open)),
+                    _unknown("dimensions", message, did_you_mean(name, self._open)),
                 )
 
     def note(self, inputs: Sequence[InputSpec]) -> None:

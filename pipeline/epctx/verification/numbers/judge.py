@@ -117,7 +117,7 @@ class Judge:
         if self.reference is not None:
             judge, outputs = self.reference
             yield from judge.judge(label, outputs[label], actual)
-        given, expected = label, dict(expected)
+        case_label, expected = label, dict(expected)
         if self.rerun is not None and self.rerun.held:
             other = self.rerun.unoptimized(label)
             expected |= {name: other[name] for name in self.rerun.held if name in other}
@@ -140,13 +140,13 @@ class Judge:
             if name not in actual:
                 yield self._finding("fail", f"{label}: output '{name}' is missing", WRONG)
                 continue
-            found, allowed = compared[name], limits[name]
-            excess, own = compare.excess(found, allowed), self._own(name, found)
+            comparison, allowed = compared[name], limits[name]
+            excess, own = compare.excess(comparison, allowed), self._own(name, comparison)
             if excess is not None:
                 measured = self._scale(name, expected[name], allowed, failed=bool(own))
-                yield from self._hold(given, name, expected, allowed, measured)
-                found = compare.compare(expected[name], actual[name], allowed, measured)
-                excess = compare.excess(found, allowed)
+                yield from self._hold(case_label, name, expected, allowed, measured)
+                comparison = compare.compare(expected[name], actual[name], allowed, measured)
+                excess = compare.excess(comparison, allowed)
             numbers = OutputNumbers(
                 model=self.file,
                 output=name,
@@ -154,7 +154,7 @@ class Judge:
                 inputs=self.inputs,
                 sessions=self.sessions,
                 right=self.right,
-                comparison=found,
+                comparison=comparison,
                 tolerance=allowed,
                 passed=excess is None,
             )
@@ -162,8 +162,8 @@ class Judge:
             self._add_fits(name, expected[name], actual[name], allowed)
             yield numbers
             if excess is not None:
-                own = self._own(name, found)
-                message = f"{label}: output '{name}': {excess}{_worst(found)}{own}"
+                own = self._own(name, comparison)
+                message = f"{label}: output '{name}': {excess}{_worst(comparison)}{own}"
                 remedy = _QUANTIZED if self.sessions == "quantized" else WRONG
                 if own and self.sessions == "quantized":
                     remedy = _SHARED
@@ -192,11 +192,11 @@ class Judge:
                 self._explained.add(key)
                 others = (self.rerun.rounded(label, noise) for label in alike)
                 rounded = [outputs[name] for outputs in others if name in outputs]
-            known = list(alike.values()) or [right]
-            blind = self.rerun is None or (failed and len(rounded) < len(known))
+            rights = list(alike.values()) or [right]
+            blind = self.rerun is None or (failed and len(rounded) < len(rights))
             noise = 2 * noise if blind else 0.0
             allowed = replace(allowed, max_rel=0.0) if name in self.inner else allowed
-            scales[right.shape] = scale.measure(known, allowed, noise=noise, rounded=rounded)
+            scales[right.shape] = scale.measure(rights, allowed, noise=noise, rounded=rounded)
         return scales[right.shape]
 
     def _add_fits(self, name: str, expected: Array, actual: Array, allowed: Tolerance) -> None:
@@ -208,10 +208,10 @@ class Judge:
         for axis, index, fit in floats.fits(expected, actual, measured, allowed.floor or 0.0):
             fits[axis, index] = fits.get((axis, index), Fit()) + fit
 
-    def _own(self, name: str, found: Comparison) -> str:
+    def _own(self, name: str, comparison: Comparison) -> str:
         """Return words for the scale of the worst element, if it is not the output's."""
-        measured = self._scales.get(name, {}).get(found.shape)
-        return measured.own(found.worst.index) if measured and found.worst else ""
+        measured = self._scales.get(name, {}).get(comparison.shape)
+        return measured.own(comparison.worst.index) if measured and comparison.worst else ""
 
     def limits(self, name: str, dtype: str) -> Tolerance:
         """Return the limits of an output, by its name and type."""
@@ -241,8 +241,8 @@ class Judge:
         difference = compare.excess(apart, allowed)
         if difference is not None:
             if not self.rerun.held:
-                which = ", ".join(filter(None, (label, self.when)))
-                yield unoptimized.two_answers(self.file, which, f"output '{name}': {difference}")
+                where = ", ".join(filter(None, (label, self.when)))
+                yield unoptimized.two_answers(self.file, where, f"output '{name}': {difference}")
             self.rerun.held.add(name)
             expected[name] = other
 
@@ -262,22 +262,26 @@ class Judge:
         telling = {}
         together: list[Finding] = []
         failed = {numbers.output for numbers in self._judged if not numbers.passed}
-        for name, found in outputs.items():
-            if any(comparison.problem is not None for comparison in found):
+        for name, comparisons in outputs.items():
+            if any(comparison.problem is not None for comparison in comparisons):
                 continue
             yield from self._hidden(name)
             if name not in failed:
-                together += self._together(name, found)
-            most = max(found, key=lambda comparison: comparison.checkable)
+                together += self._together(name, comparisons)
+            most = max(comparisons, key=lambda comparison: comparison.checkable)
             if most.checkable >= LITTLE:
-                telling[name] = found
-                yield from self._non_finite(name, found)
+                telling[name] = comparisons
+                yield from self._non_finite(name, comparisons)
             elif name not in self.idle or most.nan or most.infinite:
                 yield self._finding("not checkable", f"output '{name}': {_why(most)}", _TELLING)
         yield from together
         if not failed and not any(each.outcome == "fail" for each in together):
             yield from self._agreement(
-                {name: found for name, found in telling.items() if name not in self.idle}
+                {
+                    name: comparisons
+                    for name, comparisons in telling.items()
+                    if name not in self.idle
+                }
             )
 
     def _agreement(self, outputs: Mapping[str, Sequence[Comparison]]) -> Iterator[Finding]:
@@ -289,7 +293,7 @@ class Judge:
             f"{len(outputs)} output{'s' * (len(outputs) != 1)} on {sets} input "
             f"set{'s' * (sets != 1)} {self._who} agree with {self.right}, on {self.inputs} inputs"
         ]
-        comparisons = [comparison for found in outputs.values() for comparison in found]
+        comparisons = [comparison for several in outputs.values() for comparison in several]
         if all(comparison.equal for comparison in comparisons):
             words.append("all values equal")
         else:
@@ -316,27 +320,34 @@ class Judge:
                 )
                 yield self._finding("not checkable", message, _FEW if few else _SMALL)
 
-    def _together(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
+    def _together(self, name: str, comparisons: Sequence[Comparison]) -> Iterator[Finding]:
         """Judge an output, and its slices that have scales of their own, over all input sets.
 
         A model without a limit for its gain, such as a quantized one, has the gain reported, not
         judged.
         """
-        allowed, power = self.limits(name, found[0].dtype), sum(each.power for each in found)
-        wrong = max((each.max_abs or 0.0) for each in found) > (allowed.floor or 0.0)
-        gain = sum((each.gain or 0.0) * each.power for each in found) / power if wrong else 1.0
+        allowed, power = (
+            self.limits(name, comparisons[0].dtype),
+            sum(each.power for each in comparisons),
+        )
+        wrong = max((each.max_abs or 0.0) for each in comparisons) > (allowed.floor or 0.0)
+        gain = (
+            sum((each.gain or 0.0) * each.power for each in comparisons) / power if wrong else 1.0
+        )
         if allowed.gain_max is None:
             if abs(gain - 1) > tolerances.GAIN:
                 words = f"over all input sets it is {gain:.4g} times what is right"
                 message = f"output '{name}': {words}: quantization may do that"
                 yield Finding("numbers", "gain", self.file, "pass", message)
             return
-        error = sum((each.mean_abs or 0.0) for each in found) / len(found)
-        largest = max((each.scale or 0.0) for each in found)
+        error = sum((each.mean_abs or 0.0) for each in comparisons) / len(comparisons)
+        largest = max((each.scale or 0.0) for each in comparisons)
         yield from self._fit(f"output '{name}'", gain, 1.0, error, largest, allowed)
         for (axis, index), fit in self._fits.get(name, {}).items():
             if fit.power:
-                cosine = fit.dot / math.sqrt(fit.power * fit.found) if fit.found else 0.0
+                cosine = (
+                    fit.dot / math.sqrt(fit.power * fit.actual_power) if fit.actual_power else 0.0
+                )
                 what = f"output '{name}', slice {index} of axis {axis}"
                 fitted = fit.dot / fit.power, cosine, fit.error / fit.count, fit.largest
                 yield from self._fit(what, *fitted, allowed)
@@ -351,19 +362,21 @@ class Judge:
         allowed: Tolerance,
     ) -> Iterator[Finding]:
         """Judge sums over all input sets: `error` is the mean one, `largest` what is right."""
-        told = []
+        excesses = []
         if allowed.gain_max is not None and abs(gain - 1) > allowed.gain_max:
             words = f"over all input sets it is {gain:.4g} times what is right"
-            told.append(f"{words} (gain_max {allowed.gain_max:g})")
+            excesses.append(f"{words} (gain_max {allowed.gain_max:g})")
         if allowed.cosine_min is not None and cosine < allowed.cosine_min:
-            told.append(f"cosine {cosine:.6g} < {allowed.cosine_min:g} over all input sets")
+            excesses.append(f"cosine {cosine:.6g} < {allowed.cosine_min:g} over all input sets")
         if allowed.floor and largest <= 1 + scale.SUM and error > allowed.floor:
-            told.append(f"mean error of probabilities {error:.3g} > {allowed.floor:g} (floor)")
-        if told:
-            yield self._finding("fail", f"{what}: {'; '.join(told)}", WRONG)
+            excesses.append(f"mean error of probabilities {error:.3g} > {allowed.floor:g} (floor)")
+        if excesses:
+            yield self._finding("fail", f"{what}: {'; '.join(excesses)}", WRONG)
 
-    def _non_finite(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
-        words = _shares(max(found, key=lambda comparison: comparison.nan + comparison.infinite))
+    def _non_finite(self, name: str, comparisons: Sequence[Comparison]) -> Iterator[Finding]:
+        words = _shares(
+            max(comparisons, key=lambda comparison: comparison.nan + comparison.infinite)
+        )
         if words:
             message = f"output '{name}': {words} in {self.right} too: only their places are held"
             yield Finding("numbers", "nonfinite", self.file, "not checkable", message, _TELLING)
@@ -377,23 +390,23 @@ class Judge:
 
     def _finding(self, outcome: Outcome, message: str, remedy: str = "") -> Finding:
         against = "" if self.right == _SOURCE else f", against {self.right}"
-        told = message if outcome == "pass" else f"{message} ({self._who}{against})"
-        return Finding("numbers", "outputs", self.file, outcome, told, remedy)
+        text = message if outcome == "pass" else f"{message} ({self._who}{against})"
+        return Finding("numbers", "outputs", self.file, outcome, text, remedy)
 
 
-def _why(found: Comparison) -> str:
+def _why(comparison: Comparison) -> str:
     """Return why a comparison tells little."""
-    size = math.prod(found.shape)
+    size = math.prod(comparison.shape)
     if not size:
         return "it is empty"
-    share = f"{found.checkable:.2%} of its elements could have failed"
-    broken = _shares(found)
+    share = f"{comparison.checkable:.2%} of its elements could have failed"
+    broken = _shares(comparison)
     return f"{broken}; {share}" if broken else share
 
 
-def _shares(found: Comparison) -> str:
-    size = math.prod(found.shape)
-    counts = ((found.nan, "NaN"), (found.infinite, "infinite"))
+def _shares(comparison: Comparison) -> str:
+    size = math.prod(comparison.shape)
+    counts = ((comparison.nan, "NaN"), (comparison.infinite, "infinite"))
     return ", ".join(f"{100 * count / size:.3g} % {word}" for count, word in counts if count)
 
 
@@ -409,15 +422,15 @@ _WHO: dict[Sessions, str] = {
 def _listed(slices: Mapping[int, float]) -> str:
     """The first few slices, with their largest magnitudes: `3 (0.001), 5 (0.2) and 7 more`."""
     words = [f"{index} ({most:.3g})" for index, most in islice(slices.items(), _MOST)]
-    left = len(slices) - _MOST
-    return ", ".join(words) + (f" and {left} more" if left > 0 else "")
+    remaining = len(slices) - _MOST
+    return ", ".join(words) + (f" and {remaining} more" if remaining > 0 else "")
 
 
-def _worst(found: Comparison) -> str:
-    if found.worst is None:
+def _worst(comparison: Comparison) -> str:
+    if comparison.worst is None:
         return ""
-    at = list(found.worst.index)
-    return f"; worst at {at}: {found.worst.actual}, should be {found.worst.expected}"
+    at = list(comparison.worst.index)
+    return f"; worst at {at}: {comparison.worst.actual}, should be {comparison.worst.expected}"
 
 
 def constant(results: Sequence[Outputs]) -> frozenset[str]:

@@ -42,8 +42,8 @@ def loads(model: ContextModel, kept: Kept | None) -> dict[int, Finding]:
     if kept is None or not model.cuts:
         return {}
     values, numbers = Values(kept.files, name_of(model)), range(1, len(model.cuts) + 2)
-    found = {n: recordings.kept(kept.files, values.place(n), LOADS, Finding) for n in numbers}
-    return {number: each for number, each in found.items() if each is not None}
+    findings = {n: recordings.kept(kept.files, values.place(n), LOADS, Finding) for n in numbers}
+    return {number: each for number, each in findings.items() if each is not None}
 
 
 def judged(
@@ -129,8 +129,8 @@ def _alone(
             if failed is not None:
                 yield failed
             elif actual is not None:
-                given = {name: value for name, value in actual.items() if name not in lost}
-                yield from own.judge(case.label, known[case.label], _as_numbers(given, zeros))
+                compared = {name: value for name, value in actual.items() if name not in lost}
+                yield from own.judge(case.label, known[case.label], _as_numbers(compared, zeros))
             else:
                 late.setdefault(case.label, []).append(number)
         yield from own.summary()

@@ -64,14 +64,14 @@ class Values(Struct, frozen=True):
         parts of a sequence are found by its name. Raises StorageError.
         """
         order = {name: number for number, name in enumerate(names)}
-        found: list[tuple[int, str, Array]] = []
+        entries: list[tuple[int, str, Array]] = []
         for piece in (self.folder / self.model / self.kind).glob("[0-9]*") if order else ():
             outputs = recordings.read(self.folder, self.place(int(piece.name)), feeds) or {}
             for name, value in outputs.items():
                 whole = name if name in order else name.partition("[")[0].partition("{")[0]
                 if whole in order:
-                    found.append((order[whole], name, value))
-        return {name: value for _, name, value in sorted(found, key=itemgetter(0))}
+                    entries.append((order[whole], name, value))
+        return {name: value for _, name, value in sorted(entries, key=itemgetter(0))}
 
 
 def split(graph: onnx.GraphProto, cuts: Cuts) -> tuple[SegmentStep, ...]:
@@ -89,33 +89,33 @@ def split(graph: onnx.GraphProto, cuts: Cuts) -> tuple[SegmentStep, ...]:
     reads = [reads_of(node) for node in graph.node]
 
     def needed(
-        names: Collection[str], given: Collection[str], known: Collection[int] = ()
+        names: Collection[str], available: Collection[str], done: Collection[int] = ()
     ) -> set[int]:
         """Return the nodes, other than the known ones, that compute values from given ones."""
-        found: set[int] = set()
-        left = list(names)
-        while left:
-            place = maker.get(left.pop())
-            if place is not None and place not in found and place not in known:
-                found.add(place)
-                left += [name for name in reads[place] if name not in given]
-        return found
+        result: set[int] = set()
+        pending = list(names)
+        while pending:
+            place = maker.get(pending.pop())
+            if place is not None and place not in result and place not in done:
+                result.add(place)
+                pending += [name for name in reads[place] if name not in available]
+        return result
 
     sound = [cut for cut in cuts if maker.keys() >= set(cut)]
-    given = [frozenset[str](), *map(frozenset, sound)]
-    ends = zip((*sound, ()), given, strict=True)
+    borders = [frozenset[str](), *map(frozenset, sound)]
+    ends = zip((*sound, ()), borders, strict=True)
     outputs = [[name for name in cut if name not in before] for cut, before in ends]
-    nodes = list(map(needed, outputs, given))
+    nodes = list(map(needed, outputs, borders))
     others = [name for cut in cuts for name in cut if name in maker]
     after = {name: i for i in range(len(sound), 0, -1) for name in sound[i - 1]}
     for name in dict.fromkeys((*(value.name for value in graph.output), *others)):
         if name not in after:
-            taken = {read for i in needed([name], after) for read in reads[i]}
-            last = max((after[each] for each in taken & after.keys()), default=0)
-            further = [len(needed([name], given[i], nodes[i])) for i in range(last + 1)]
+            inputs = {read for i in needed([name], after) for read in reads[i]}
+            last = max((after[each] for each in inputs & after.keys()), default=0)
+            further = [len(needed([name], borders[i], nodes[i])) for i in range(last + 1)]
             least = min(further)
             outputs[last if further[last] <= 2 * least else further.index(least)].append(name)
-    nodes = list(map(needed, outputs, given))
+    nodes = list(map(needed, outputs, borders))
     return tuple(_step(graph, sorted(n), own) for n, own in zip(nodes, outputs, strict=True))
 
 
@@ -153,30 +153,30 @@ class Pieces:
         graph = self._model.graph
         self.steps = split(graph, cuts)
         self.outputs = tuple(value.name for value in graph.output)
-        made = {name for step in self.steps for name in step.outputs}
-        self.crossing = made.intersection(name for cut in cuts for name in cut)
+        produced = {name for step in self.steps for name in step.outputs}
+        self.crossing = produced.intersection(name for cut in cuts for name in cut)
 
-    def given(self, step: SegmentStep, feeds: Feeds, values: Values) -> Feeds | None:
+    def inputs_of(self, step: SegmentStep, feeds: Feeds, values: Values) -> Feeds | None:
         """Return the inputs of a piece: inputs of the whole model, and values of other pieces. None
         if a value is missing.
         """
         crossing = self.crossing.intersection(step.inputs)
-        found = values.read(feeds, crossing)
-        if not found.keys() >= crossing:
+        crossing_values = values.read(feeds, crossing)
+        if not crossing_values.keys() >= crossing:
             return None
-        return found | {name: feeds[name] for name in step.inputs if name in feeds}
+        return crossing_values | {name: feeds[name] for name in step.inputs if name in feeds}
 
     def model(self, step: SegmentStep, given: Feeds | None = None) -> onnx.ModelProto:
         """Return the model of a piece. It takes crossing values of the types of the given ones, or
         as the file declares them.
         """
         model = SegmentBuilder(self._model).build(step)
-        known = given or {}
-        for taken in model.graph.input:
-            if taken.name in self.crossing & known.keys():
-                value = known[taken.name]
+        arrays = given or {}
+        for port in model.graph.input:
+            if port.name in self.crossing & arrays.keys():
+                value = arrays[port.name]
                 kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-                taken.CopyFrom(helper.make_tensor_value_info(taken.name, kind, value.shape))
+                port.CopyFrom(helper.make_tensor_value_info(port.name, kind, value.shape))
         return model
 
     def run(
@@ -198,8 +198,8 @@ class Pieces:
             inner: values that cross from piece to piece are outputs, too.
         """
         if values is None:
-            with tempfile.TemporaryDirectory(prefix="epctx-pieces-") as made:
-                own = Values(Path(made), "model")
+            with tempfile.TemporaryDirectory(prefix="epctx-pieces-") as folder:
+                own = Values(Path(folder), "model")
                 return self.run(open_, feeds, own, times=times, inner=inner)
         recordings.write(values.folder, values.place(0), feeds, feeds)
         for number, step in enumerate(self.steps, start=1):
@@ -219,12 +219,12 @@ class Pieces:
             times: how often it runs in its session; the last outputs count. A node that draws
                 random numbers gives the same in the first run of each session.
         """
-        given = self.given(step, feeds, values)
-        if given is None:
+        inputs = self.inputs_of(step, feeds, values)
+        if inputs is None:
             return {}
-        session = open_(changed=self.model(step, given).SerializeToString())
+        session = open_(changed=self.model(step, inputs).SerializeToString())
         for _ in range(times):
-            outputs = sessions.run_source(session, given)
+            outputs = sessions.run_source(session, inputs)
         return outputs
 
 
@@ -232,11 +232,11 @@ def zero_points(graph: onnx.GraphProto) -> dict[str, float]:
     """Return the zero points of what QuantizeLinear makes, by its name: as far as each is one
     number of an initializer, or none is given.
     """
-    known = {t.name: t for t in graph.initializer if math.prod(t.dims) == 1}
-    found: dict[str, float] = {}
+    scalars = {t.name: t for t in graph.initializer if math.prod(t.dims) == 1}
+    zeros: dict[str, float] = {}
     for node in graph.node:
         zero = node.input[2] if len(node.input) > 2 else ""
-        if node.op_type == "QuantizeLinear" and (not zero or zero in known):
-            value = numpy_helper.to_array(known[zero]).item() if zero else 0
-            found[node.output[0]] = float(value)
-    return found
+        if node.op_type == "QuantizeLinear" and (not zero or zero in scalars):
+            value = numpy_helper.to_array(scalars[zero]).item() if zero else 0
+            zeros[node.output[0]] = float(value)
+    return zeros

@@ -99,12 +99,12 @@ class Fed(Feeding):
         except Impossible:
             return
         inputs = self._inputs[name]
-        found = expected.read_sizes(self._kept.source, name)
-        if self._preparation.is_open(inputs, found):
+        size_sets = expected.read_sizes(self._kept.source, name)
+        if self._preparation.is_open(inputs, size_sets):
             return
-        cases = [*sets.cases(inputs, found)] if index in (None, sets.count) else []
+        cases = [*sets.cases(inputs, size_sets)] if index in (None, sets.count) else []
         if index is not None and index < sets.count:
-            cases = [*sets.nth(inputs, index, found)]
+            cases = [*sets.nth(inputs, index, size_sets)]
         elif cases:
             more = expected.further(self._kept.source, name, cases[0])
             cases = [*cases, *more] if index is None else more
@@ -113,10 +113,10 @@ class Fed(Feeding):
     def between(self, model: ContextModel) -> Case | None:
         """Return the case that shows, beside a single one, whether outputs depend on inputs."""
         name = name_of(model)
-        found = expected.read_sizes(self._kept.source, name)
-        other = self._preparation.inputs.another(sizes.fixed(self._inputs[name], found[0]))
-        known = other is not None and recordings.has(self._kept.source, name, other.feeds)
-        return other if known else None
+        size_sets = expected.read_sizes(self._kept.source, name)
+        other = self._preparation.inputs.another(sizes.fixed(self._inputs[name], size_sets[0]))
+        recorded = other is not None and recordings.has(self._kept.source, name, other.feeds)
+        return other if recorded else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ class Numbers:
             StorageError: what was kept cannot be read.
         """
         group = folder.group
-        wanted = [
+        selected = [
             models
             for models in sharing_sets(folder)
             if not all(model.file in self.passed for model in models)
@@ -150,7 +150,7 @@ class Numbers:
         if group is not None and group.verify.numbers != "off" and self.kept is not None:
             preparation = Preparation(folder, group.verify.inputs, earlier)
             judging = _Judging(folder, group.verify, self.kept, preparation, earlier)
-            for models in wanted:
+            for models in selected:
                 yield from judging.sharing_set(models)
             if folder.whole:
                 preparation.refuse_unused_inputs()
@@ -163,7 +163,7 @@ class Numbers:
         for models in sharing_sets(folder):
             for model in models:
                 yield unchecked(model, reason, remedy)
-            for model in models if models in wanted else ():
+            for model in models if models in selected else ():
                 yield from loads(model, self.kept, earlier)
                 yield from piece_numbers.loads(model, self.kept).values()
 
@@ -178,8 +178,8 @@ def loads(
     """
     if kept is None or broken(model, earlier) is not None:
         return
-    found = recordings.kept(kept.files, name_of(model), LOADS, tuple[Finding, ...])
-    for each in found or ():
+    findings = recordings.kept(kept.files, name_of(model), LOADS, tuple[Finding, ...])
+    for each in findings or ():
         yield each if runs or each.check != "outputs" else replace(each, check="loads")
 
 
@@ -207,9 +207,9 @@ def judged(
         elif actual is None:
             yield budget(model, seconds, case)
         else:
-            for found in judge.judge(case.label, right, actual):
-                wrong = wrong or (isinstance(found, Finding) and found.outcome == "fail")
-                yield found
+            for result in judge.judge(case.label, right, actual):
+                wrong = wrong or (isinstance(result, Finding) and result.outcome == "fail")
+                yield result
     telling = not wrong and any(right.keys() - judge.random for _, right in cases[:1])
     if telling and recordings.has(kept.files, name, cases[0][0].feeds):
         yield from _repeated(model, kept, cases[0], other, judge)
@@ -244,18 +244,18 @@ def _repeated(
             yield finding(model, "determinism", "fail", message, REBUILD)
             return
     again = recordings.read(kept.files, place, case.feeds)
-    told = "not tried: a run takes a second or longer, or the budget was used up"
+    note = "not tried: a run takes a second or longer, or the budget was used up"
     if again is not None:
-        told = "its outputs are the same when it is run again"
+        note = "its outputs are the same when it is run again"
         differ = sorted(expected.differing(once, again) - judge.random)
         if differ:
-            told = f"{', '.join(map(repr, differ))} differ from run to run, within the tolerance"
+            note = f"{', '.join(map(repr, differ))} differ from run to run, within the tolerance"
             judge = dataclasses.replace(judge, when="in a later run", reference=None)
-            found = list(judge.judge(case.label, right, again))
-            if not all(isinstance(each, OutputNumbers) for each in found):
-                yield from found
+            results = list(judge.judge(case.label, right, again))
+            if not all(isinstance(each, OutputNumbers) for each in results):
+                yield from results
                 return
-    yield finding(model, "determinism", "pass", told)
+    yield finding(model, "determinism", "pass", note)
 
 
 @dataclass
@@ -297,8 +297,8 @@ class _Judging:
         compute in.
         """
         providers = self.folder.providers.of(task.model.sources)
-        asked = self.settings.tolerance
-        end = tolerances.limits(providers, "float32", "float32", asked).saturates_at
+        tolerance = self.settings.tolerance
+        end = tolerances.limits(providers, "float32", "float32", tolerance).saturates_at
         if end is None:
             return
         place = f"{task.source.source.name}/{expected.MAGNITUDES}"
@@ -319,22 +319,22 @@ class _Judging:
         """Take the right outputs: those of the source model in a stock session."""
         name, source = task.source.source.name, self.kept.source
         refused = recordings.kept(source, name, expected.REFUSAL, Finding)
-        found = expected.read_sizes(source, name)
+        size_sets = expected.read_sizes(source, name)
         if refused is not None:
             yield replace(refused, subject=task.model.file)
             return
-        if self.preparation.is_open(task.inputs, found):
+        if self.preparation.is_open(task.inputs, size_sets):
             yield budget(task.model, self.settings.budget)
             return
         try:
-            self.preparation.feed(task, found)
+            self.preparation.feed(task, size_sets)
         except Impossible as error:
             yield error.finding
             return
         task.cases += tuple(expected.further(source, name, task.cases[0]))
-        yield from _told(task, found)
+        yield from _sizes_compared(task, size_sets)
         if self.preparation.inputs.generated and task.inputs:
-            inputs = sizes.fixed(task.inputs, found[0])
+            inputs = sizes.fixed(task.inputs, size_sets[0])
             words = assumed(inputs, self.settings.inputs.ranges)
             yield finding(task.model, GENERATED, "pass", f"generated: {words}")
         for case in task.cases:
@@ -346,8 +346,8 @@ class _Judging:
                 yield replace(failed, subject=task.model.file, message=message)
                 break
             if outputs is None:
-                left = task.cases[len(task.expected) :] if task.expected else (None,)
-                for each in left:
+                remaining = task.cases[len(task.expected) :] if task.expected else (None,)
+                for each in remaining:
                     yield budget(task.model, self.settings.budget, each)
                 break
             refuse_nonfinite(task.source.source, self.settings, case.label, outputs)
@@ -379,11 +379,11 @@ class _Judging:
             if inputs:
                 word = "input" if len(inputs) == 1 else "inputs"
                 listed = ", ".join(f"`{each}`" for each in inputs)
-                made, wanted = protos.sizes(own.tensor_type.shape), protos.sizes(tensor.shape)
+                actual, declared = protos.sizes(own.tensor_type.shape), protos.sizes(tensor.shape)
                 return unchecked(
                     task.model,
                     f"{case.label}: {NOT_CHECKED}the generated values of {word} {listed} ask for "
-                    f"another size of {name!r}: {made}, declared is {wanted}",
+                    f"another size of {name!r}: {actual}, declared is {declared}",
                     "give values that fit it in a file with all inputs: `verify: {inputs: {files: "
                     "[inputs.npz]}}`",
                 )
@@ -430,8 +430,8 @@ class _Judging:
 
     def _refer(self, task: Task) -> Iterator[Found]:
         """Take the outputs of the reference model, if the manifest names one beside the source."""
-        asked, name = task.source.source.as_reference, task.source.source.name
-        if asked is None:
+        reference, name = task.source.source.as_reference, task.source.source.name
+        if reference is None:
             return
         place = f"{name}/{expected.REFERENCE}"
         refused = recordings.kept(self.kept.source, place, expected.REFUSAL, Finding)
@@ -445,23 +445,23 @@ class _Judging:
                 return
             if outputs is None:
                 task.reference.clear()
-                told = budget(task.model, self.settings.budget, case)
-                yield replace(told, message=f"not against its reference: {told.message}")
+                unrun = budget(task.model, self.settings.budget, case)
+                yield replace(unrun, message=f"not against its reference: {unrun.message}")
                 return
             task.reference[case.label] = outputs
-        yield from self._check_quantized(task, asked)
+        yield from self._check_quantized(task, reference)
 
     def _check_quantized(self, task: Task, float_model: ModelSource) -> Iterator[Found]:
         """Hold what this build has quantized to the float model, whatever is compiled of it."""
-        asked = task.source.source.reference
-        if asked is None or not asked.of_source:
+        named = task.source.source.reference
+        if named is None or not named.of_source:
             return
         reference = SourceModel.read(float_model)
         compute = Expected(reference, task.inputs, self.preparation.inputs).compute
         judge = dataclasses.replace(
             self._judge(task, "quantized"),
             precision="quantized",
-            asked=asked.tolerance,
+            asked=named.tolerance,
             right="the float model",
             known=task.reference,
             rerun=Rerun(compute, {case.label: case for case in task.cases}),
@@ -495,12 +495,12 @@ class _Judging:
             return
         names = tuple(results[0])
         listed = ", ".join(repr(name) for name in names if name in task.idle)
-        which = "its outputs" if len(task.idle) == len(names) else f"of its outputs, {listed}"
+        subject = "its outputs" if len(task.idle) == len(names) else f"of its outputs, {listed}"
         yield finding(
             task.model,
             "sensitivity",
             "not checkable",
-            f"{which} do not depend on the inputs: comparing them cannot fail",
+            f"{subject} do not depend on the inputs: comparing them cannot fail",
             "verify a model with real weights, or give inputs that reach its outputs with "
             "`verify.inputs`; of many classes a quantized Softmax gives zeros only",
         )
@@ -536,30 +536,32 @@ class _Judging:
         if refusal is not None:
             yield unchecked(task.model, f"{variant.name}: {NOT_CHECKED}{refusal}", _ON_DEVICE)
             return
-        kept = recordings.boundaries(recorded, variant.place)
-        yield from self._tell_boundaries(task, kept, variant)
+        boundaries = recordings.boundaries(recorded, variant.place)
+        yield from self._tell_boundaries(task, boundaries, variant)
         judge = self._judge(task, "generating", variant.name)
         for case, right in task.ready:
-            found = recordings.read(recorded, variant.place, case.feeds)
-            if found is None and self.settings.budget is not None:
+            outputs = recordings.read(recorded, variant.place, case.feeds)
+            if outputs is None and self.settings.budget is not None:
                 yield budget(task.model, self.settings.budget, case)
-            elif found is None:
+            elif outputs is None:
                 yield unchecked(
                     task.model,
                     f"{case.label}: {NOT_CHECKED}the generating sessions ran other inputs",
                     "build again: what they compute is kept by inputs",
                 )
             else:
-                yield from judge.judge(case.label, right, found)
+                yield from judge.judge(case.label, right, outputs)
         yield from judge.summary()
 
     def _tell_boundaries(
-        self, task: Task, kept: Sequence[Boundary], variant: Variant
+        self, task: Task, boundaries: Sequence[Boundary], variant: Variant
     ) -> Iterator[Finding]:
         """Tell whether the file's EPContext nodes are those that the generating sessions ran."""
-        found = list(recordings.boundary_differences(self.folder.load(task.model), kept))
-        wrong = "; ".join(found if variant.misfit is None else [*found, variant.misfit])
-        if not kept:
+        differences = list(
+            recordings.boundary_differences(self.folder.load(task.model), boundaries)
+        )
+        wrong = "; ".join(differences if variant.misfit is None else [*differences, variant.misfit])
+        if not boundaries:
             message = "its execution provider does not tell what its generating sessions take"
             yield finding(task.model, "boundaries", "not checkable", message, _ON_DEVICE)
         elif wrong:
@@ -585,26 +587,26 @@ class _Judging:
     def _check_files(self, model: ContextModel, task: Task | None) -> Iterator[Found]:
         """Judge the outputs of the files, for which all models of the set were loaded together."""
         runs = task is not None and self.settings.numbers == "full"
-        found = list(loads(model, self.kept, self.earlier, runs=runs))
-        self._require_runs(task, found)
-        yield from found
+        findings = list(loads(model, self.kept, self.earlier, runs=runs))
+        self._require_runs(task, findings)
+        yield from findings
         sound = broken(model, self.earlier) is None
-        if not found and sound and self.settings.numbers != "full":
+        if not findings and sound and self.settings.numbers != "full":
             yield replace(budget(model, self.settings.budget), check="loads")
         if task is None or not runs:
             return
-        if not found and sound and self.kept.generating is None:
+        if not findings and sound and self.kept.generating is None:
             for case in task.cases[: len(task.expected)]:
                 yield budget(model, self.settings.budget, case)
-        if not any(each.check == "loads" and each.outcome == "pass" for each in found):
+        if not any(each.check == "loads" and each.outcome == "pass" for each in findings):
             return
         judge = self._judge(task, "files")
         ready, budgeted = list(task.ready), self.settings.budget
         yield from self._noted(task, judged(model, self.kept, ready, judge, budgeted, task.other))
 
-    def _noted(self, task: Task, found: Iterator[Found]) -> Iterator[Found]:
+    def _noted(self, task: Task, results: Iterator[Found]) -> Iterator[Found]:
         """Yield what was found in files, and note it. Raises as `_require_runs`."""
-        for each in found:
+        for each in results:
             if isinstance(each, OutputNumbers):
                 self.ran.add(each.model)
             self._require_runs(task, (each,))
@@ -625,18 +627,20 @@ class _Judging:
             return
         if recorded is not None:
             places = map(Values(recorded, name_of(model)).place, range(1, len(model.cuts) + 2))
-            told = [each for place in places for each in recordings.boundaries(recorded, place)]
-            yield from self._tell_boundaries(task, told, Variant(name="", place=""))
+            boundaries = [
+                each for place in places for each in recordings.boundaries(recorded, place)
+            ]
+            yield from self._tell_boundaries(task, boundaries, Variant(name="", place=""))
         elif not loaded:
             return
         built, source = self.folder.load(model), self._source_of(task)
         judge, seconds = self._judge(task, "files"), self.settings.budget
-        found = piece_numbers.judged(task, self.kept, built, source, judge, seconds)
-        yield from self._noted(task, found)
+        results = piece_numbers.judged(task, self.kept, built, source, judge, seconds)
+        yield from self._noted(task, results)
 
-    def _require_runs(self, task: Task | None, found: Sequence[Found]) -> None:
+    def _require_runs(self, task: Task | None, results: Sequence[Found]) -> None:
         """Raise ModelError where files do not load or run, nor do their source's own nodes."""
-        fails = {f.check for f in found if isinstance(f, Finding) and f.outcome == "fail"}
+        fails = {f.check for f in results if isinstance(f, Finding) and f.outcome == "fail"}
         if task is None or task.rerun is None or fails.isdisjoint(("loads", "runs")):
             return
         for case, _ in task.ready:
@@ -674,11 +678,11 @@ class _Judging:
         return dataclasses.replace(judge, reference=(other, task.reference))
 
 
-def _told(task: Task, found: Sequence[Sizes]) -> Iterator[Finding]:
+def _sizes_compared(task: Task, size_sets: Sequence[Sizes]) -> Iterator[Finding]:
     """Report the sizes at which a model with open dimensions was compared."""
-    if found[0]:
-        listed = " and ".join(map(sizes.words, found))
+    if size_sets[0]:
+        listed = " and ".join(map(sizes.words, size_sets))
         message = f"its open dimensions are checked at {listed}"
-        if len(found) == 1:
+        if len(size_sets) == 1:
             message += " only: at no other sizes that were tried does its source run"
         yield finding(task.model, "sizes", "pass", message)

@@ -94,15 +94,15 @@ def named(folder: Path, model: str, name: str) -> dict[str, Array] | None:
     place = folder / model / name
     if not (place / _FIRST).is_file():
         return None
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for number in range(sum(1 for _ in place.glob("output_*.pb"))):
         path = place / f"output_{number}.pb"
         try:
             tensor = onnx.TensorProto.FromString(path.read_bytes())
-            found[tensor.name] = numpy_helper.to_array(tensor)
+            arrays[tensor.name] = numpy_helper.to_array(tensor)
         except (OSError, DecodeError, ValueError, TypeError, KeyError) as error:
             raise _broken(path, error) from error
-    return found
+    return arrays
 
 
 def fail(folder: Path, model: str, feeds: Feeds, finding: Finding) -> None:
@@ -165,17 +165,17 @@ def variants(folder: Path, model: str) -> tuple[Variant, ...]:
     """Return the devices that a model was run for. If there is any, the sessions that compiled the
     model were run. Raises as `kept`.
     """
-    found = kept(folder, model, "variants", tuple[Variant, ...])
-    return found or (Variant(name="", place=model),)
+    recorded = kept(folder, model, "variants", tuple[Variant, ...])
+    return recorded or (Variant(name="", place=model),)
 
 
 def names(folder: Path) -> set[str]:
     """Return the paths of all files below a folder, with `/`; none if it does not exist."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for place, _, files in os.walk(folder):
         below = Path(place).relative_to(folder).as_posix()
-        found.update(files if below == "." else (f"{below}/{name}" for name in files))
-    return found
+        paths.update(files if below == "." else (f"{below}/{name}" for name in files))
+    return paths
 
 
 def name_of(feeds: Feeds) -> str:
@@ -199,44 +199,46 @@ def _broken(place: Path, error: Exception) -> StorageError:
 def boundary_differences(model: onnx.ModelProto, wanted: Sequence[Boundary]) -> Iterator[str]:
     """Yield how a file's EPContext nodes differ from those that the generating sessions ran."""
     described = _described(model)
-    there = {node.name: node for node in context_nodes(model)}
-    for name in there.keys() - {each.node for each in wanted}:
+    nodes = {node.name: node for node in context_nodes(model)}
+    for name in nodes.keys() - {each.node for each in wanted}:
         yield f"no session made its node {name!r}"
     for each in wanted:
-        node = there.get(each.node)
+        node = nodes.get(each.node)
         if node is None:
             yield f"it lacks the node {each.node!r}"
             continue
         own = EPContextNode.from_proto(node).own_names
-        for kind, given, right in (
+        for kind, actual, right in (
             ("inputs", node.input, each.inputs),
             ("outputs", node.output, each.outputs),
         ):
-            names, wanted_names = [own.get(n, n) for n in given], [port.name for port in right]
+            names, wanted_names = [own.get(n, n) for n in actual], [port.name for port in right]
             if names != wanted_names:
                 where = f"node {each.node!r}: {kind}"
                 yield f"{where} are {', '.join(names)}, not {', '.join(wanted_names)}"
                 continue
-            for name, port in zip(given, right, strict=True):
+            for name, port in zip(actual, right, strict=True):
                 yield from _misfit(described.get(name), port)
 
 
 def _described(model: onnx.ModelProto) -> Mapping[str, NodeArg]:
-    found: dict[str, NodeArg] = {}
+    described: dict[str, NodeArg] = {}
     for graph in protos.graphs(model):
-        found |= {i.name: NodeArg.of(i) for i in (*graph.value_info, *graph.output, *graph.input)}
+        described |= {
+            i.name: NodeArg.of(i) for i in (*graph.value_info, *graph.output, *graph.input)
+        }
         for tensor in graph.initializer:
             info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            found[tensor.name] = NodeArg.of(info)
-    return found
+            described[tensor.name] = NodeArg.of(info)
+    return described
 
 
-def _misfit(given: NodeArg | None, right: Port) -> Iterator[str]:
-    if given is None or not right.type:
+def _misfit(actual: NodeArg | None, right: Port) -> Iterator[str]:
+    if actual is None or not right.type:
         return
-    if given.type != right.type:
-        yield f"{right.name!r} is {given.type}, not {right.type}"
-    pairs = list(zip(given.shape, right.shape, strict=False))
+    if actual.type != right.type:
+        yield f"{right.name!r} is {actual.type}, not {right.type}"
+    pairs = list(zip(actual.shape, right.shape, strict=False))
     differ = any(isinstance(one, int) and two not in (None, one) for one, two in pairs)
-    if given.ranked and (differ or len(given.shape) != len(right.shape)):
-        yield f"{right.name!r} has the shape {given.shape}, not {list(right.shape)}"
+    if actual.ranked and (differ or len(actual.shape) != len(right.shape)):
+        yield f"{right.name!r} has the shape {actual.shape}, not {list(right.shape)}"

@@ -115,10 +115,10 @@ class Scale(Struct, frozen=True, kw_only=True):
 
     def at(self, indices: npt.NDArray[np.int64], magnitudes: Magnitudes) -> Magnitudes:
         """The scales of elements, by their indices in the flat output and their magnitudes."""
-        found = np.full(magnitudes.shape, self.largest)
+        scales = np.full(magnitudes.shape, self.largest)
         for factors, length in self.slices:
-            found *= factors[indices // length % len(factors)]
-        return np.where(magnitudes >= self.extreme, magnitudes, np.maximum(found, self.least))
+            scales *= factors[indices // length % len(factors)]
+        return np.where(magnitudes >= self.extreme, magnitudes, np.maximum(scales, self.least))
 
     def own(self, index: Sequence[int]) -> str:
         """Words for the hidden slices that an element lies in, if they have scales of their own."""
@@ -152,9 +152,9 @@ def measure(
         flat = output.reshape(-1)
         for start in range(0, flat.size, CHUNK):
             magnitudes: Magnitudes = np.abs(widen(flat[start : start + CHUNK]))
-            known = np.isfinite(magnitudes)
-            finite = finite and bool(known.all())
-            octaves += _exponents(magnitudes[known])
+            usable = np.isfinite(magnitudes)
+            finite = finite and bool(usable.all())
+            octaves += _exponents(magnitudes[usable])
     extreme = _extremes(octaves)
     whole = finite and extreme == math.inf
     ordinary = [output if whole else _ordinary(output, extreme) for output in outputs]
@@ -206,13 +206,13 @@ def widen(values: Array) -> Floats:
 
 def _exponents(magnitudes: Magnitudes) -> npt.NDArray[np.int64]:
     """Count finite elements by octave, which is float64's biased exponent."""
-    found = np.ascontiguousarray(magnitudes).view(np.int64) >> 52
-    return np.bincount(found, minlength=_EXPONENTS)[: _EXPONENTS - 1]
+    exponents = np.ascontiguousarray(magnitudes).view(np.int64) >> 52
+    return np.bincount(exponents, minlength=_EXPONENTS)[: _EXPONENTS - 1]
 
 
 def _extremes(octaves: npt.NDArray[np.int64]) -> float:
     """Return the magnitude where extreme ones begin. Octave 0 holds zero, which tells nothing."""
-    found = math.inf
+    extreme = math.inf
     occupied = [int(octave) for octave in np.flatnonzero(octaves) if octave > 0]
     total = int(octaves[1:].sum())
     while occupied:
@@ -225,8 +225,8 @@ def _extremes(octaves: npt.NDArray[np.int64]) -> float:
         remaining = int(octaves[rest].sum())
         if lowest < _MASK_FROM or remaining < max(_SLICES, total / _REST):
             break
-        found, occupied = lowest, rest
-    return found
+        extreme, occupied = lowest, rest
+    return extreme
 
 
 def _ordinary(output: Array, extreme: float) -> Array:
@@ -237,13 +237,13 @@ def _ordinary(output: Array, extreme: float) -> Array:
 
 def _unequal(outputs: Sequence[Array], largest: float) -> list[tuple[Magnitudes, int]]:
     """Factors of the slices of the axis that is the most unequal one, then of what remains."""
-    found: list[tuple[Magnitudes, int]] = []
+    slices: list[tuple[Magnitudes, int]] = []
     for _ in range(max(1, outputs[0].ndim) if largest else 0):
-        factors = _most_unequal(_divide(outputs, found), largest)
+        factors = _most_unequal(_divide(outputs, slices), largest)
         if factors is None:
             break
-        found.append(factors)
-    return found
+        slices.append(factors)
+    return slices
 
 
 def _most_unequal(outputs: Sequence[Array], largest: float) -> tuple[Magnitudes, int] | None:
@@ -306,10 +306,10 @@ def _no_chance(outputs: Sequence[Array], axis: int, maxima: Magnitudes) -> npt.N
     number = np.arange(1, len(some) + 1)
     ways = np.cumsum(np.log((len(some) + 1 - number) / number))
     unlikely = np.flatnonzero(ways + number * logs[order] <= math.log(_CHANCE))
-    found = np.zeros(maxima.shape, np.bool_)
+    small = np.zeros(maxima.shape, np.bool_)
     if unlikely.size:
-        found[some[order[: unlikely[-1] + 1]]] = True
-    return found
+        small[some[order[: unlikely[-1] + 1]]] = True
+    return small
 
 
 def _are_probabilities(outputs: Sequence[Array], largest: float) -> bool:
@@ -350,16 +350,16 @@ def _blocks(output: Array, length: int) -> Magnitudes:
     """The largest magnitudes of blocks of `length` neighbours; the last one may be shorter."""
     flat = output.reshape(-1)
     whole = flat.size // length * length
-    found = _maxima(flat[:whole].reshape(-1, length), (1,))
+    maxima = _maxima(flat[:whole].reshape(-1, length), (1,))
     rest = flat[whole:]
-    return np.append(found, _maxima(rest.reshape(1, -1), (1,))) if rest.size else found
+    return np.append(maxima, _maxima(rest.reshape(1, -1), (1,))) if rest.size else maxima
 
 
 def _over_all(outputs: Sequence[Array], axis: int) -> Magnitudes:
     """The largest magnitude in each slice of an axis, over all outputs."""
     others = tuple(other for other in range(outputs[0].ndim) if other != axis)
-    found: Magnitudes = np.maximum.reduce([_maxima(each, others) for each in outputs])
-    return found
+    maxima: Magnitudes = np.maximum.reduce([_maxima(each, others) for each in outputs])
+    return maxima
 
 
 def _divide(outputs: Sequence[Array], slices: Sequence[tuple[Magnitudes, int]]) -> Sequence[Array]:
@@ -374,5 +374,5 @@ def _maxima(values: Array, axes: tuple[int, ...]) -> Magnitudes:
     if values.dtype.kind == "c":
         values = np.abs(values)
     high, low = np.asarray(values.max(axis=axes)), np.asarray(values.min(axis=axes))
-    found: Magnitudes = np.maximum(high.astype(np.float64), -low.astype(np.float64))
-    return found
+    maxima: Magnitudes = np.maximum(high.astype(np.float64), -low.astype(np.float64))
+    return maxima

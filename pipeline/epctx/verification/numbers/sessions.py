@@ -165,8 +165,8 @@ def run_source(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Array]:
     kinds = [value.type for value in (*session.get_inputs(), *outputs)]
     if not any(word in kind for kind in kinds for word in _BEYOND_NUMPY):
         return _named(outputs, session.run(names, dict(feeds)))
-    given = {name: values.to_value(array) for name, array in feeds.items()}
-    results = session.run_with_ort_values(names, given)
+    ort_values = {name: values.to_value(array) for name, array in feeds.items()}
+    results = session.run_with_ort_values(names, ort_values)
     return _named(outputs, [values.to_python(result) for result in results])
 
 
@@ -177,14 +177,14 @@ def run_files(session: Session, feeds: Feeds) -> dict[str, Array]:
 
 
 def _named(outputs: Sequence[ort.NodeArg | NodeArg], results: Sequence[object]) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     names, kinds = [each.name for each in outputs], [each.type for each in outputs]
     for name, value in values.flat(names, results, kinds):
         if not isinstance(value, np.ndarray | np.generic):
             kind = "not there" if value is None else "no tensor"
             raise NotComparable(f"output '{name}' is {kind}")
-        found[name] = np.asarray(value)
-    return found
+        arrays[name] = np.asarray(value)
+    return arrays
 
 
 def words(error: Exception) -> str:

@@ -57,22 +57,22 @@ def choose(
         NotFound: the model does not run at a requested size, or at none of the default sizes.
     """
     names = open_names(inputs)
-    known = {name: asked[name] for name in names if name in asked}
-    count, free = max(map(len, known.values()), default=1), len(known) < len(names)
-    found: list[Sizes] = []
+    requested = {name: asked[name] for name in names if name in asked}
+    count, free = max(map(len, requested.values()), default=1), len(requested) < len(names)
+    runnable: list[Sizes] = []
     refused: list[NotFound] = []
     for number in range(max(count, 2) if free else count):
         sizes = {
-            name: known[name][min(number, len(known[name]) - 1)]
-            if name in known
+            name: requested[name][min(number, len(requested[name]) - 1)]
+            if name in requested
             else min(number + 1, 2)
             for name in names
         }
         why = runs(sizes)
         if why is None:
-            found.append(sizes)
+            runnable.append(sizes)
         else:
             refused.append(NotFound(sizes, why))
-    if refused and not (free and found):
+    if refused and not (free and runnable):
         raise refused[0]
-    return tuple(found)
+    return tuple(runnable)

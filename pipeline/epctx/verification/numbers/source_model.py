@@ -63,12 +63,12 @@ class SourceModel(Struct, frozen=True, kw_only=True):
     def interface_faults(self, model: ContextModel) -> list[str]:
         """Return how the EPContext model's inputs and outputs differ from those of its source."""
         faults = []
-        for what, own, other in (
+        for direction, own, other in (
             ("inputs", [i.name for i in self.inputs], [i.name for i in model.inputs]),
             ("outputs", list(self.outputs), list(model.outputs)),
         ):
             if own != other:
-                faults.append(f"its {what} are {other}, those of the source model {own}")
+                faults.append(f"its {direction} are {other}, those of the source model {own}")
         shapes = {spec.name: spec.shape for spec in model.inputs}
         for spec in (replace(each, shape=_fixed(each, self.source)) for each in self.inputs):
             pairs = zip(spec.shape, shapes.get(spec.name, ()), strict=False)
@@ -99,21 +99,21 @@ class SourceModel(Struct, frozen=True, kw_only=True):
 def inputs(source: ModelSource) -> tuple[InputSpec, ...]:
     """A source's inputs with its `dimensions` and `shapes` fixed; none if it is unreadable."""
     try:
-        found = _specs(source, reader.read(source.path))
+        specs = _specs(source, reader.read(source.path))
     except ModelError:
         return ()
-    return tuple(replace(spec, shape=_fixed(spec, source)) for spec in found)
+    return tuple(replace(spec, shape=_fixed(spec, source)) for spec in specs)
 
 
 def _specs(source: ModelSource, model: onnx.ModelProto) -> tuple[InputSpec, ...]:
     """A model's inputs; in the ranges of the float model where this build has quantized it: its
     scales are those of samples, which need not fill them evenly.
     """
-    found, other = graph_inputs.specs(model), source.reference
+    specs, other = graph_inputs.specs(model), source.reference
     if other is None or not other.of_source:
-        return found
+        return specs
     hints = {spec.name: spec.hint for spec in graph_inputs.specs(reader.read(other.path))}
-    return tuple(replace(spec, hint=hints.get(spec.name)) for spec in found)
+    return tuple(replace(spec, hint=hints.get(spec.name)) for spec in specs)
 
 
 def _are_others(one: graph_inputs.Dim, other: graph_inputs.Dim) -> bool:

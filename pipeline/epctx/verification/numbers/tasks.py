@@ -99,21 +99,21 @@ class Preparation:
             raise Impossible(unchecked(model, "; ".join(problems), remedy))
         return Task(model=model, source=source, inputs=inputs)
 
-    def feed(self, task: Task, found: Sequence[Sizes]) -> None:
+    def feed(self, task: Task, size_sets: Sequence[Sizes]) -> None:
         """Make the input sets of a task, at sizes of its open dimensions.
 
         Raises:
             Impossible: no input file fits the model.
             ManifestError: a range does not fit its input.
         """
-        task.cases = tuple(self.inputs.cases(task.inputs, found))
+        task.cases = tuple(self.inputs.cases(task.inputs, size_sets))
         if not task.cases:
             remedy = "add a file to `verify.inputs.files` that does"
             raise Impossible(unchecked(task.model, "no input file fits it", remedy))
 
-    def is_open(self, inputs: Sequence[InputSpec], found: Sequence[Sizes]) -> bool:
+    def is_open(self, inputs: Sequence[InputSpec], size_sets: Sequence[Sizes]) -> bool:
         """Return whether dimensions are open, and no sizes are known for them."""
-        return self.inputs.generated and not found[0] and bool(open_names(inputs))
+        return self.inputs.generated and not size_sets[0] and bool(open_names(inputs))
 
     def refuse_unused_inputs(self) -> None:
         """Raise ManifestError for a misspelt range or a file that fits no model; call it after all

@@ -60,8 +60,8 @@ def precisions(
     with contextlib.suppress(ModelError):  # not sorted, a pass below does little
         structure.normalize(inlined, where=where)
     ranks = {name: _RANKED.index(of) for name, of in (fed or {}).items()}
-    while (found := _ranks(inlined.graph, ranks)) != ranks:  # nodes may come before their inputs
-        ranks = found
+    while (updated := _ranks(inlined.graph, ranks)) != ranks:  # nodes may come before their inputs
+        ranks = updated
     names = [*(info.name for info in model.graph.output), *also]
     return {name: (*_RANKED, "float32")[ranks.get(name, _EXACT)] for name in names}
 
@@ -74,24 +74,26 @@ def of_output(output: str, of: Precisions) -> Precision:
     return of[output] if output in of else of.get(next(wholes, ""), "float32")
 
 
-def _ranks(graph: onnx.GraphProto, known: Mapping[str, int]) -> dict[str, int]:
+def _ranks(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
     """Return the ranks of a graph's values, together with the known ranks of outer values."""
     types = {i.name: i.type.tensor_type.elem_type for i in (*graph.output, *graph.input)}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     own = {name: _OF_TYPES.get(kind, _EXACT) for name, kind in types.items()}
-    found = {**known, **{name: min(rank, known.get(name, rank)) for name, rank in own.items()}}
+    by_name = {**outer, **{name: min(rank, outer.get(name, rank)) for name, rank in own.items()}}
     for node in graph.node:
-        rank = min((*_own(node), *(found.get(name, _EXACT) for name in node.input)), default=_EXACT)
+        rank = min(
+            (*_own(node), *(by_name.get(name, _EXACT) for name in node.input)), default=_EXACT
+        )
         ranks = [_EXACT if node.op_type in ("Shape", "Size") else rank] * len(node.output)
         for body in protos.subgraphs(node):
-            inner = _ranks(body, {**found, **{info.name: rank for info in body.input}})
+            inner = _ranks(body, {**by_name, **{info.name: rank for info in body.input}})
             ends = [inner.get(info.name, _EXACT) for info in body.output]
             if node.op_type != "If":  # a loop feeds all that its body makes to the next turn
                 ends = [min(ends, default=_EXACT)] * len(ranks)
             ranks = list(map(min, ranks, ends))
-        made = zip(node.output, ranks, strict=False)
-        found.update((name, min(rank, own.get(name, _EXACT))) for name, rank in made if name)
-    return found
+        outputs = zip(node.output, ranks, strict=False)
+        by_name.update((name, min(rank, own.get(name, _EXACT))) for name, rank in outputs if name)
+    return by_name
 
 
 def _own(node: onnx.NodeProto) -> Iterator[int]:
@@ -126,26 +128,26 @@ def probability_outputs(model: onnx.ModelProto) -> frozenset[str]:
         ModelError: local functions of the model cannot be inlined.
     """
     model = functions.inlined(model, where=f"graph {model.graph.name}")
-    found = _probabilities(model.graph, frozenset())
-    return frozenset(info.name for info in model.graph.output if info.name in found)
+    probabilities = _probabilities(model.graph, frozenset())
+    return frozenset(info.name for info in model.graph.output if info.name in probabilities)
 
 
 def _probabilities(graph: onnx.GraphProto, outer: frozenset[str]) -> frozenset[str]:
     """Return the names of a graph's probabilities, and of those around it."""
-    found = set(outer)
+    probabilities = set(outer)
     for node in graph.node:
-        given = [name in found for name in node.input if name]
+        flags = [name in probabilities for name in node.input if name]
         if (
             node.op_type in _MAKE
-            or (node.op_type in _KEEP and any(given))
-            or (node.op_type in _PRODUCTS and given and all(given))
+            or (node.op_type in _KEEP and any(flags))
+            or (node.op_type in _PRODUCTS and flags and all(flags))
         ):
-            found.update(node.output)
+            probabilities.update(node.output)
         for body in protos.subgraphs(node) if node.op_type == "If" else ():
-            inner = _probabilities(body, frozenset(found))
+            inner = _probabilities(body, frozenset(probabilities))
             pairs = zip(body.output, node.output, strict=False)
-            found.update(name for info, name in pairs if info.name in inner)
-    return frozenset(found)
+            probabilities.update(name for info, name in pairs if info.name in inner)
+    return frozenset(probabilities)
 
 
 DEFAULTS: Final[dict[Precision, Tolerance]] = {
@@ -197,19 +199,19 @@ def limits(
     """
     defaults = [_default(provider, of, dtype) for provider in providers]
     if not defaults:
-        found = of_type(of, dtype)
+        tolerance = of_type(of, dtype)
     elif is_floating(dtype):
-        found = _loosest(defaults)
+        tolerance = _loosest(defaults)
     else:  # without a limit the output is exact
         steps = [t.max_abs for t in defaults if t.max_abs is not None]
-        found = Tolerance(max_abs=max(steps, default=None))
+        tolerance = Tolerance(max_abs=max(steps, default=None))
     if is_floating(dtype) and of != "quantized":
-        found = replace(found, gain_max=GAIN)
+        tolerance = replace(tolerance, gain_max=GAIN)
     if probability and is_floating(dtype):
-        loose = of == "quantized" or (found.max_rel or 0.0) >= _LOOSE
-        found = replace(found, floor=_FLOORS.get(of, _FLOOR) if loose else None)
-    given = {name: value for name, value in asdict(asked).items() if value is not None}
-    return replace(found, **given)
+        loose = of == "quantized" or (tolerance.max_rel or 0.0) >= _LOOSE
+        tolerance = replace(tolerance, floor=_FLOORS.get(of, _FLOOR) if loose else None)
+    overrides = {name: value for name, value in asdict(asked).items() if value is not None}
+    return replace(tolerance, **overrides)
 
 
 def unit(of: Precision, allowed: Tolerance) -> float:
@@ -241,5 +243,5 @@ def _loosest(all_: Sequence[Tolerance]) -> Tolerance:
 
 
 def _pick(choose: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return choose(given) if len(given) == len(values) else None
+    defined = [value for value in values if value is not None]
+    return choose(defined) if len(defined) == len(values) else None

@@ -160,11 +160,11 @@ class Rerun(Struct):
 def perturbed(feeds: Feeds, unit: float) -> Feeds:
     """Return inputs of which each float is off by `unit` of itself, up or down."""
     rng = np.random.default_rng(0)
-    found = {}
+    changed = {}
     for name, each in feeds.items():
         signs = rng.choice((-1.0, 1.0), size=each.shape)
         floating = is_floating(str(each.dtype))
-        found[name] = (
+        changed[name] = (
             (each.astype(np.float64) * (1 + unit * signs)).astype(each.dtype) if floating else each
         )
-    return found
+    return changed
