@@ -472,7 +472,7 @@ entry("the name of 5000 characters", "name: m\n", f"name: {'m' * 5000}\n", "the 
 entry("a target with `..`", "default/g:", "../g:", "a target or group starts with")
 entry("a group that is a path", "default/g:", "default/g/../../x:", "has the character")
 entry("a reserved name of Windows", "default/g:", "default/NUL:", "is a device on Windows")
-entry("a digest that is none", "sha256: ", "sha256: z", "is no digest")
+entry("a digest that is none", "sha256: ", "sha256: z", "is not a digest")
 _LOCKED = {"command": (*BUILD, "--locked")}
 lock("empty", b"", "m.lock.yaml")
 lock("not UTF-8", b"\xff\xfe\x00", "m.lock.yaml")

@@ -90,8 +90,8 @@ def _header(shape: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
 
-_NONE = "is no file of results that check_device.py wrote"
-results("a FIFO", os.mkfifo, "is no regular file", posix=True)
+_NONE = "was not written by check_device.py"
+results("a FIFO", os.mkfifo, "is not a regular file", posix=True)
 results("a folder", Path.mkdir, "device.json: ")
 results("a link to /dev/zero", lambda p: p.symlink_to("/dev/zero"), "regular file", posix=True)
 results("a sparse file of 1 TiB", _sparse, "it is larger than 256 MiB", posix=True)
@@ -99,7 +99,7 @@ results("empty", Path.touch, _NONE)
 results("not UTF-8", lambda p: p.write_bytes(b"\xff\xfe"), _NONE)
 results("nested 100,000 deep", lambda p: p.write_bytes(b'{"x":' + b"[" * 100_000), _NONE)
 results("numbers of 10,000 digits", lambda p: p.write_bytes(b'{"version":' + b"9" * 10_000), _NONE)
-outputs("a FIFO", os.mkfifo, "it is no regular file", posix=True)
+outputs("a FIFO", os.mkfifo, "it is not a regular file", posix=True)
 outputs("a link out", lambda p: p.symlink_to("../outside/secret"), "is a link", posix=True)
 outputs("not there", lambda p: None, "it does not exist")
 outputs("no ZIP", lambda p: p.write_bytes(b"PK"), "File is not a zip file")

@@ -101,7 +101,7 @@ def other(name: str, make: Callable[[Path], object], code: int, says: str) -> No
     add("diff", name, put, code=code, says=says, command=("diff", "dist/m", "other"), posix=True)
 
 
-other("a FIFO", os.mkfifo, 8, "other: cannot be read: is no regular file")
+other("a FIFO", os.mkfifo, 8, "other: cannot be read: is not a regular file")
 other("a link to /dev/zero", lambda path: path.symlink_to("/dev/zero"), 8, "other: cannot be read")
 other("a link to itself", lambda path: path.symlink_to("other"), 2, "other")
 other("an empty folder", Path.mkdir, 2, "other")

@@ -201,12 +201,12 @@ def _older(told: dict[str, Any]) -> None:
 
 row("let alone", lambda store, key: None)
 row("empty", lambda store, key: shutil.rmtree(store))
-NOBODY = "nobody is trusted"
+NOBODY = "no key is trusted"
 row("nobody is trusted", lambda store, key: None, NOBODY, trusted=False)
-UNTRUSTED = "signed by nobody who is trusted"
-FORGED = "the signature does not hold"
-OBJECT = "it is not what its digest says"
-NO_ACTION = "is no action of version 1"
+UNTRUSTED = "not signed by a trusted key"
+FORGED = "the signature is not valid"
+OBJECT = "its content does not match its digest"
+NO_ACTION = "is not an action of version 1"
 row("objects: a flipped byte in each", each("objects", _flip), OBJECT)
 row("objects: each empty", each("objects", lambda path: path.write_bytes(b"")), "shared cache")
 row("objects: each missing", each("objects", Path.unlink))
@@ -254,7 +254,7 @@ row(
     "is of another key",
 )
 row("actions: a million outputs", resigned(_million), "too many files", seconds=30.0)
-row("actions: outputs of one name", resigned(_twice), "or of one twice")
+row("actions: outputs of one name", resigned(_twice), "or one twice")
 OUTSIDE = "outside its folder"
 for _what, _name, _says in (
     ("`..`", "../../../../outside/planted", OUTSIDE),

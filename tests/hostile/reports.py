@@ -40,10 +40,10 @@ def changed(name: str, change: Callable[[dict[str, Any]], object], says: str) ->
     instead(name, write, says)
 
 
-instead("a FIFO", os.mkfifo, "is no regular file", posix=True)
+instead("a FIFO", os.mkfifo, "is not a regular file", posix=True)
 instead("a folder", Path.mkdir, "dist/m.build.json: ")
 instead(
-    "a link to /dev/zero", lambda p: p.symlink_to("/dev/zero"), "is no regular file", posix=True
+    "a link to /dev/zero", lambda p: p.symlink_to("/dev/zero"), "is not a regular file", posix=True
 )
 instead("a sparse file of 1 TiB", lambda p: _sparse(p), "is larger than 512 MiB", posix=True)
 instead("empty", Path.touch, "is not a build report")
@@ -71,7 +71,7 @@ changed(
 changed(
     "a digest that is a path",
     lambda d: _group(d)["files"][0]["blake3"].update(hex="../../outside/secret"),
-    "is no digest",
+    "is not a digest",
 )
 changed("nodes of no operator", lambda d: _outline(d).update(op_types=[]), "has no operator")
 changed("nodes of no partition", lambda d: _model(d).update(partitions=[]), "in no partition")

@@ -164,7 +164,7 @@ def test_certificates_for_a_scheduler_without_tls_are_no_absent_scheduler(tmp_pa
         ("dask://local?workers=none", "", Tls(), "is not an address of machines"),
         ("http://127.0.0.1:1", "", Tls(), "is not an address of machines"),
         ("dask://h:1", "", Tls(ca=Path("m.yaml")), "--tls-cert and --tls-key must be"),
-        ("dask://127.0.0.1:1", "ftp://x", Tls(), "is no shared cache"),
+        ("dask://127.0.0.1:1", "ftp://x", Tls(), "is not a shared cache"),
     ],
 )
 def test_what_cannot_be_meant_is_exit_2_at_once(

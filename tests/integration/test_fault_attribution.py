@@ -111,7 +111,7 @@ def sound() -> onnx.ModelProto:
 
 
 REFERENCE: dict[Make, tuple[int, str] | None] = {
-    runs_only_fused: (4, "the source model runs only as ONNX Runtime optimizes it"),
+    runs_only_fused: (4, "the source model runs only with ONNX Runtime's optimizations"),
     no_node: (4, "has no node to compile"),
     no_node_is_needed: (4, "has no node to compile"),
     optimized_for_a_cpu: (4, "is optimized for a CPU already"),

@@ -65,7 +65,7 @@ def test_both_are_compared_and_told_apart(folder: Path) -> None:
     ("reference", "cosine", "error", "words"),
     [
         ("wrong.onnx", 0.995, VerificationError, "against its reference"),
-        ("other.onnx", 0.9, ManifestError, "other.onnx is no reference of the model m"),
+        ("other.onnx", 0.9, ManifestError, "other.onnx cannot be the reference of the model m"),
         ("missing.onnx", 0.9, EpctxError, "missing.onnx"),
     ],
 )

@@ -255,7 +255,7 @@ def test_whoever_is_logged_in_gets_a_token(
     assert api.push(package, name, insecure=True).state == "pushed"
     assert api.pull(name, tmp_path / "got", insecure=True).state == "pulled"
     proxy.begin(Fault(name="", before=registries.guarded("http://127.0.0.1:9/token"), of=ALL))
-    with pytest.raises(StorageError, match="a place for tokens that is not safe") as other:
+    with pytest.raises(StorageError, match="an unsafe address for tokens") as other:
         api.push(package, name, insecure=True)
     proxy.begin(None)
     for told in (str(error.value), str(other.value)):

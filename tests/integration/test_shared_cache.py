@@ -217,7 +217,7 @@ def test_a_release_takes_nothing_that_is_not_signed(two: Two) -> None:
     report = _built(machine, two)
     assert {action.ran for action in actions(report)} == {True}
     assert _signers(machine) == {}
-    assert any("nobody who is trusted has signed" in each for each in machine.project.notices())
+    assert any("results without a trusted signature" in each for each in machine.project.notices())
 
 
 def test_many_groups_are_asked_for_beside_each_other(

@@ -542,9 +542,9 @@ DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "lengthened": (overwrite(BIN, lambda b: b + b"x"), "is not a QNN context binary"),
     "zeros": (
         overwrite(BIN, lambda b: bytes(len(b))),
-        "is no context binary of QNNExecutionProvider",
+        "is not a context binary of QNNExecutionProvider",
     ),
-    "random": (overwrite(BIN, random_bytes), "is no context binary of QNNExecutionProvider"),
+    "random": (overwrite(BIN, random_bytes), "is not a context binary of QNNExecutionProvider"),
     "of a model of another batch": (
         in_the_place(BIN, "good_wide", "wide_qnn.bin"),
         "the context binary does not match its models: x of graph",
@@ -556,11 +556,11 @@ DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "embedded, by default": (attribute("embed_mode", None), "embed_mode is 1, but"),
     "main context 5": (attribute("main_context", 5), "main_context"),
     "no main context said": (attribute("main_context", None), "`main_context` is not written"),
-    "the source of another EP": (attribute("source", VINO), f"is no context binary of {VINO}"),
+    "the source of another EP": (attribute("source", VINO), f"is not a context binary of {VINO}"),
     "an attribute that nobody knows": (attribute("weights", "x"), "`weights` is not in the op"),
     "text": (
         overwrite(BIN, lambda b: b"version https://git-lfs\n" * 40),
-        "is no context binary of QNNExecutionProvider",
+        "is not a context binary of QNNExecutionProvider",
     ),
     "empty": (overwrite(BIN, lambda b: b""), "the file is empty"),
     "a table overwritten, SIGSEGV": (
@@ -569,7 +569,7 @@ DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     ),
     "deleted": (instead(lambda path: None), "it does not exist"),
     "a folder": (instead(lambda path: path.mkdir()), "it is a folder"),
-    "a pipe": (instead(lambda path: os.mkfifo(path)), "it is no regular file"),
+    "a pipe": (instead(lambda path: os.mkfifo(path)), "it is not a regular file"),
     "a link outward": (
         instead(lambda path: path.symlink_to(outside(path))),
         "'small_qnn.bin' is a link",
@@ -578,7 +578,7 @@ DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "a path down and up": (attribute("ep_cache_context", "sub/../small_qnn.bin"), "it has `..`"),
     "an absolute path": (attribute("ep_cache_context", "/small_qnn.bin"), "it is absolute"),
     "embedded, it says": (attribute("embed_mode", 1), "embed_mode is 1, but"),
-    "no main context": (attribute("main_context", 0), "no node of the source"),
+    "no main context": (attribute("main_context", 0), "no other node of the source"),
     "another node's name": (
         attribute("partition_name", "other"),
         "it was changed after it was built",
@@ -594,15 +594,15 @@ VINO_DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a path down and up": (attribute("ep_cache_context", f"sub/../{VINO_BIN}"), "it has `..`"),
     "a link outward": (instead(lambda path: path.symlink_to(outside(path)), VINO_BIN), "is a link"),
-    "a pipe": (instead(lambda path: os.mkfifo(path), VINO_BIN), "it is no regular file"),
+    "a pipe": (instead(lambda path: os.mkfifo(path), VINO_BIN), "it is not a regular file"),
     "zeros": (
         overwrite(VINO_BIN, lambda b: bytes(len(b))),
-        "is no context binary of OpenVINOExecutionProvider",
+        "is not a context binary of OpenVINOExecutionProvider",
     ),
-    "random": (overwrite(VINO_BIN, random_bytes), f"is no context binary of {VINO}"),
+    "random": (overwrite(VINO_BIN, random_bytes), f"is not a context binary of {VINO}"),
     "text": (
         overwrite(VINO_BIN, lambda b: b"version https://git-lfs\n" * 40),
-        f"is no context binary of {VINO}",
+        f"is not a context binary of {VINO}",
     ),
     "empty": (overwrite(VINO_BIN, lambda b: b""), "the file is empty"),
     "deleted": (instead(lambda path: None, VINO_BIN), "it does not exist"),

@@ -276,7 +276,7 @@ def test_golden_files_that_are_missing_are_told_where_they_are_asked_for(
     assert api.verify(dist / "m", lock=released.lock).passed
     report = api.verify(dist / "m", golden=True)
     (fault,) = report.findings("fail")
-    assert (fault.check, fault.message) == ("golden", "there are no golden inputs in the folder")
+    assert (fault.check, fault.message) == ("golden", "the folder has no golden inputs")
 
 
 def test_golden_files_of_no_model_are_told(dist: Path) -> None:

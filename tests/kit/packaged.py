@@ -157,7 +157,11 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "absolute": (vary(variant_directory="/x"), "conformance/paths", "it is absolute"),
     "short name": (vary(ep="Reference"), "conformance/selectable", "not a full name"),
     "no EP": (vary(ep=None), "conformance/selectable", "no EP"),
-    "other EP": (vary(ep="QNNExecutionProvider"), "compatibility/variant", "is said to be for QNN"),
+    "other EP": (
+        vary(ep="QNNExecutionProvider"),
+        "compatibility/variant",
+        "but the package says QNN",
+    ),
     "device of the CPU EP": (vary(ep=CPU, device="cpu"), "conformance/selectable", "1.31 selects"),
     "device": (vary(device="tpu"), "conformance/selectable", "'tpu'"),
     "compatibility": (vary(compatibility_string="v1"), "compatibility/variant", "with 'v1'"),

@@ -6,7 +6,7 @@
         actions/ab/abcd…            results of actions, named by key
         digests/ab/abcd…            digests of unchanged files, by folder
         groups/ab/abcd…             inputs of the last build of the groups (engine.staleness)
-        pace/ab/abcd…               how long a run of a model takes, for estimates of the next one
+        pace/ab/abcd…               duration of a model's runs, for estimates
         locks/abcd….lock            one OS lock for each action
         users.db                    the lock that builds share and gc takes exclusively
         temporary/…                 a folder for each running process, on the file system of objects
@@ -14,8 +14,8 @@
 
 Files are copied into and out of the cache, never linked. No content is trusted: an object is
 hashed in the pass that copies it out, and a record carries its own digest. A corrupt file is set
-aside, reported and made again. So nothing is flushed to the disk, and a power failure costs work at
-worst. Functions that write here raise StorageError if the cache cannot be written.
+aside, reported and made again. So nothing needs to be flushed to the disk: a power failure only
+costs repeated work. Functions that write here raise StorageError if the cache cannot be written.
 """
 
 from __future__ import annotations

@@ -16,9 +16,7 @@ T = TypeVar("T")
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):
-    """A file that an action made: `name` is its path in the action's folder, with `/`; `digest` is
-    its BLAKE3.
-    """
+    """A file that an action made. `name`: path in its folder, with `/`. `digest`: BLAKE3."""
 
     name: str
     size: int
@@ -66,7 +64,7 @@ class RemoteReport(Struct, frozen=True, kw_only=True):
         records: action records that were fetched.
         objects: files that were fetched, `fetched` bytes together.
         pushed: actions that were pushed.
-        not_pushed: actions that should have been pushed and were not.
+        not_pushed: actions that could not be pushed.
         refused: how often each kind of refusal or failure occurred, by its description.
     """
 

@@ -39,9 +39,9 @@ _LOCK = ".lock"
 class Temporary:
     """A folder of this process on the cache's file system, made at first use. Thread-safe.
 
-    An OS lock shows other processes that this one lives. The lock ends with the process, even if
-    that is killed; then the next build removes the folder. Otherwise the folder is removed by
-    `close`, with the object, or at the end of the process.
+    An OS lock shows other processes that this process is alive. The system releases the lock even
+    if the process is killed; then the next build removes the folder. Otherwise the folder is
+    removed by `close`, with the object, or at the end of the process.
     """
 
     def __init__(self, location: Location) -> None:
@@ -53,7 +53,7 @@ class Temporary:
         self._remove: Callable[[], object] = lambda: None
 
     def path(self) -> Path:
-        """An unused path for a new file, which `move_into_place` then moves to its place."""
+        """Return an unused path for a new file, which `move_into_place` then moves to its place."""
         with self._guard:
             if self._folder is None:
                 with refusing(self._parent):
@@ -100,10 +100,10 @@ def sweep(parent: Path) -> None:
 
 
 def _release(lock: filelock.BaseFileLock) -> None:
-    """Release a lock whose file is not needed any more, and remove the file."""
+    """Release a lock that is not needed any more, and remove its file."""
     path = Path(lock.lock_file)
     if sys.platform == "win32":
-        lock.release()  # an open file cannot be removed there, and a name is never used twice
+        lock.release()  # Windows cannot remove an open file; no name is used twice
         path.unlink(missing_ok=True)
     else:
         path.unlink(missing_ok=True)
@@ -118,11 +118,11 @@ def move_into_place(temporary: Path, place: Path) -> None:
         except FileNotFoundError:
             place.parent.mkdir(parents=True, exist_ok=True)
             temporary.replace(place)
-        except IsADirectoryError:  # which epctx never put there
+        except IsADirectoryError:  # epctx never makes a folder there
             place.rename(temporary.with_name(f"{temporary.name}.was"))
             temporary.replace(place)
     except PermissionError as error:
-        # Windows: somebody reads what is there, which is the same or as good.
+        # Windows: somebody reads the file there, which is the same or equivalent.
         if sys.platform != "win32" or not place.exists():
             raise refused(place, error) from error
         temporary.unlink(missing_ok=True)
@@ -133,7 +133,7 @@ def move_into_place(temporary: Path, place: Path) -> None:
 R = TypeVar("R")
 
 Notice = Callable[[str], None]
-"""Receives one clause for people about each corrupt or unreadable file; called from any thread."""
+"""Receives one clause about each corrupt or unreadable file; called from any thread."""
 
 
 class Quarantine(Struct, frozen=True, kw_only=True):
@@ -148,10 +148,10 @@ class Quarantine(Struct, frozen=True, kw_only=True):
         return self.location.root / "quarantine"
 
     def take(self, path: Path, status: os.stat_result | None, why: str) -> None:
-        """Set a file aside if it still is the one with this `status`, and report `why`."""
+        """Set a file aside, unless it was replaced since its `status` was taken; report `why`."""
         name = path.relative_to(self.location.root).as_posix()
         if self.location.readonly:
-            self.notice(f"{name} {why}; the cache is read-only, it stays and is not used")
+            self.notice(f"{name} {why}; it is not used, and stays, since the cache is read-only")
             return
         with contextlib.suppress(OSError):
             # Another process may have replaced the file meanwhile; the new file is good.
@@ -165,8 +165,8 @@ class Quarantine(Struct, frozen=True, kw_only=True):
     def read(self, path: Path, read: Callable[[FileIO], R]) -> tuple[os.stat_result, R] | None:
         """Return a file's status and the result of `read`; None if no file can be read.
 
-        An entry that is not a regular file is set aside. A file that cannot be read, for example of
-        another user, is reported.
+        An entry that is not a regular file is set aside. A file that cannot be read, for example
+        because it belongs to another user, is reported.
         """
         try:
             with open_entry(path) as stream:
@@ -196,7 +196,7 @@ class Objects(Struct, frozen=True, kw_only=True):
         return self.location.root / "objects" / content.hex[:2] / content.hex
 
     def adopt(self, source: Path, *, content: Digest, size: int) -> None:
-        """Copy a file into the cache, whose BLAKE3 was taken when it was written.
+        """Copy a file into the cache; its BLAKE3 was taken when it was written.
 
         The file is not hashed again: a change since then is detected when the object is read.
         Nothing happens in a read-only cache, or if an object of this digest and size exists.
@@ -212,7 +212,7 @@ class Objects(Struct, frozen=True, kw_only=True):
             if temporary.stat().st_size != size:
                 temporary.unlink()
                 raise StorageError(
-                    f"should have {size} bytes and does not: something else writes there",
+                    f"does not have {size} bytes: another program writes to it",
                     file=str(source),
                     remedy="run the command again when nothing else uses the folder",
                     code=Code.CACHE_CORRUPT,
@@ -220,7 +220,7 @@ class Objects(Struct, frozen=True, kw_only=True):
         self.put_in_place(temporary, content)
 
     def put_in_place(self, temporary: Path, content: Digest) -> None:
-        """Move a complete file, whose content is known to have this digest, to its place.
+        """Move a complete file, whose digest was checked, to its place.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -231,10 +231,10 @@ class Objects(Struct, frozen=True, kw_only=True):
         move_into_place(temporary, self.path(content))
 
     def fetch(self, content: Digest, *, size: int, target: Path) -> bool:
-        """Copy an object to the new file `target`, checking it on the way.
+        """Copy an object to the new file `target`, and check its digest.
 
-        Return False if there is no such object, or it was corrupt and is set aside; `target` does
-        not exist then.
+        Return False, without a file `target`, if the object does not exist or was corrupt. A
+        corrupt object is set aside.
 
         Raises:
             StorageError: `target` cannot be written.
@@ -293,7 +293,7 @@ Kind = Literal["actions", "digests", "groups", "pace"]
 KINDS: tuple[Kind, ...] = ("actions", "digests", "groups", "pace")
 _HOUR = 3600
 _SUM = 64
-"""Length of the BLAKE3 in hex that a record begins with; a line break follows, then JSON."""
+"""Length of the BLAKE3 in hex at the start of a record; a line break and JSON follow."""
 
 
 class Records(Struct, frozen=True, kw_only=True):
@@ -314,8 +314,8 @@ class Records(Struct, frozen=True, kw_only=True):
         record of another form.
 
         Args:
-            used: note the use in the record's time, at most once an hour. gc removes records that
-                were not used for long.
+            used: update the record's time of last use, at most once an hour. gc removes records
+                that were not used for long.
         """
         path = self.path(kind, name)
         read = self.quarantine.read(path, lambda file: file.read(limits.RECORD_BYTES.value))
@@ -335,7 +335,7 @@ class Records(Struct, frozen=True, kw_only=True):
             return None
 
     def refuse(self, kind: Kind, name: str, why: str) -> None:
-        """Set aside a record whose digest is right and whose content cannot be."""
+        """Set aside a record with the right digest but impossible content."""
         self.quarantine.take(self.path(kind, name), None, why)
 
     def write(self, kind: Kind, name: str, value: object) -> None:
@@ -351,7 +351,7 @@ class Records(Struct, frozen=True, kw_only=True):
         move_into_place(temporary, self.path(kind, name))
 
     def names(self, kind: Kind) -> Iterator[str]:
-        """The names of all records of a kind."""
+        """Yield the names of all records of a kind."""
         yield from (entry.name for entry in entries(self.location.root / kind))
 
 

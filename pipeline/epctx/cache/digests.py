@@ -1,4 +1,4 @@
-"""Digests of files: taken anew, or read from the cache while the file is unchanged (section 9)."""
+"""Digests of files: computed, or read from the cache if the file is unchanged (section 9)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FileDigests(Protocol):
     """Source of the BLAKE3 of files. Thread-safe."""
 
     def of(self, path: Path) -> Digest:
-        """BLAKE3 of the file at the absolute `path`, links followed.
+        """Return the BLAKE3 of the file at the absolute `path`, links followed.
 
         Raises:
             OSError: the file is missing, not a regular file, or cannot be read.
@@ -35,7 +35,7 @@ class FileDigests(Protocol):
         ...
 
     def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
-        """Digest of the paths and contents of files below `root`; paths are relative, with `/`.
+        """Return the digest of the paths (relative, with `/`) and contents of files below `root`.
 
         Raises:
             OSError: as `of`.
@@ -44,8 +44,8 @@ class FileDigests(Protocol):
 
 
 class FreshDigests:
-    """Reads each file once, and never uses a remembered digest: for `--locked`, `verify`,
-    `reproduce`.
+    """Reads each file in this process, and again only if it may have changed since. Never uses the
+    cache: for `--locked`, `verify`, `reproduce`.
     """
 
     def __init__(self) -> None:
@@ -75,8 +75,8 @@ _Known = dict[str, tuple[str, Digest]]
 
 
 class _Remembered(Struct, frozen=True, kw_only=True):
-    """Remembered digests of the files below a folder. The digest of a whole tree has the name "",
-    and its state is the digest of all identities.
+    """Remembered digests of the files below a folder. The digest of a whole tree has the name "";
+    its identity is the digest of the identities of all files.
     """
 
     path: str
@@ -84,11 +84,11 @@ class _Remembered(Struct, frozen=True, kw_only=True):
 
 
 class RememberedDigests:
-    """Reads a file only if the cache does not remember a digest for its present identity.
+    """Reads a file only if the cache has no digest for its current identity.
 
     A new digest is written at once if the last write was more than a second ago; else with a later
-    digest, or by `flush`. Files come by the hundred, and one record holds the digests of sibling
-    folders.
+    digest, or by `flush`. The reason: files come by the hundred, and one record holds the digests
+    of sibling folders.
     """
 
     def __init__(self, records: Records) -> None:
@@ -127,8 +127,8 @@ class RememberedDigests:
         return content
 
     def known(self, path: Path, now: Identity) -> Digest | None:
-        """Return the remembered digest of `path` for the identity `now`, without reading the file;
-        None if there is none.
+        """Return the remembered digest of `path` for the identity `now`; None if there is none. The
+        file is not read.
         """
         folder, name = _place(path)
         with self._guard:
@@ -139,9 +139,8 @@ class RememberedDigests:
         """Remember the digest of a file that the caller hashed.
 
         The caller has called `identity.show_writes`, taken the identity `before`, and then hashed
-        the file. The digest is not remembered if the file has changed since, or had changed within
-        the two seconds before its identity was taken: a write after the hashing might not show in
-        its times.
+        the file. The digest is not remembered if the file has changed since, or in the two seconds
+        before its identity was taken: then a write after the hashing might not show in its times.
         """
         if before.settled and _now(path) == before:
             self._write(path, before, content)
@@ -176,12 +175,12 @@ class RememberedDigests:
 
     def _read(self, name: str, path: str) -> _Known:
         record = self._records.read("digests", name, _Remembered)
-        # The path is compared, too, so two paths with one name cannot be confused.
+        # The path is compared, too, so that two paths with the same name are not confused.
         return record.files if record is not None and record.path == path else {}
 
 
 def remembered_files(records: Records, name: str) -> dict[Path, str]:
-    """The files whose digests a record holds, with the text of their identities at that time."""
+    """Return the files of a record of digests, with the text of their identities at that time."""
     record = records.read("digests", name, _Remembered)
     if record is None:
         return {}
@@ -189,8 +188,8 @@ def remembered_files(records: Records, name: str) -> dict[Path, str]:
 
 
 def _place(path: Path) -> tuple[str, str]:
-    """The folder whose record holds a file's digest, which is the parent of its own folder; and the
-    file's path from there.
+    """Return the folder whose record holds a file's digest, and the file's path from there. It is
+    the parent of the file's folder.
     """
     return path.parent.parent.as_posix(), f"{path.parent.name}/{path.name}"
 
@@ -207,8 +206,8 @@ def _now(path: Path) -> Identity | None:
 
 
 def _hash(path: Path) -> tuple[Identity, Digest]:
-    """Identity and BLAKE3 of a file whose identity did not change while it was hashed."""
-    # `Path.open` takes no flags, and a pipe must not be waited for.
+    """Return identity and BLAKE3 of a file; the identity was the same before and after hashing."""
+    # `Path.open` takes no flags, and opening a pipe must not block.
     with open(os.open(path, open_flags.READ), "rb", buffering=0) as stream:  # noqa: PTH123
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))

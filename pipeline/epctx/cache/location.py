@@ -34,7 +34,7 @@ _FALSE = frozenset({"", "0", "false", "no", "off"})
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """Location of a cache. `folder` is absolute; if `readonly`, nothing in it is ever changed."""
+    """Location of a cache. `folder` is absolute; nothing in it is changed if `readonly`."""
 
     folder: Path
     readonly: bool = False
@@ -46,7 +46,8 @@ class Location:
 
     @property
     def record_mode(self) -> int:
-        """Mode of a new record: only the user, and those who may write to the folder, may use it.
+        """Mode of a new record: accessible only to the user and to those who may write to the
+        folder.
 
         Raises:
             OSError: the folder does not exist.
@@ -58,7 +59,7 @@ class Location:
         """Make the folder if it is missing, and mark it as a cache.
 
         Raises:
-            StorageError: the folder cannot be made; the message names the two ways out.
+            StorageError: the folder cannot be made.
         """
         with refusing(self.folder):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +73,7 @@ class Location:
 
 
 def locate(environment: Mapping[str, str] = os.environ) -> Location:
-    """The cache of this user: `$EPCTX_CACHE_DIR`, else the platform's folder for caches.
+    """Return the cache of this user: `$EPCTX_CACHE_DIR`, else the platform's folder for caches.
 
     Raises:
         UsageError: `$EPCTX_CACHE_READONLY` or `$EPCTX_CACHE_SHARED` is neither true nor false.
@@ -92,10 +93,10 @@ def locate(environment: Mapping[str, str] = os.environ) -> Location:
 
 
 def _require_own(location: Location) -> None:
-    """Refuse a cache that other users can write to: its contents are as trustworthy as they are.
+    """Refuse a cache that other users can write to, since its contents cannot be trusted.
 
-    A digest shows that a file is as it was written, not who wrote it. On Windows the access control
-    of the folder is not checked.
+    A digest shows that a file is unchanged, not who wrote it. On Windows the access control of the
+    folder is not checked.
 
     Raises:
         StorageError: the folder belongs to another user, or others can write to it.
@@ -109,7 +110,7 @@ def _require_own(location: Location) -> None:
             raise StorageError(
                 "the cache is not used",
                 file=str(folder),
-                why=f"{reason}, so what is in it cannot be trusted",
+                why=f"{reason}, so its contents cannot be trusted",
                 remedy=f"name a folder of your own in {FOLDER_VARIABLE}, build with --no-cache, "
                 f"or, if whoever can write there is trusted, set {SHARED_VARIABLE}=1",
                 code=Code.CACHE_REFUSED,
@@ -117,7 +118,7 @@ def _require_own(location: Location) -> None:
 
 
 def _of_others(status: os.stat_result) -> str | None:
-    """Return why a folder is not this user's alone; None if it is."""
+    """Return why others can write to a folder; None if only this user can."""
     owner = listing.other_owner(status)
     if owner is not None:
         return f"it belongs to another user, {owner}"
@@ -140,7 +141,7 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def refused(path: Path, error: Exception) -> StorageError:
-    """Error for a cache that cannot be written or locked."""
+    """Return the error for a cache that cannot be written or locked."""
     return StorageError(
         "the cache cannot be written",
         file=str(path),

@@ -20,7 +20,7 @@ from epctx.files import identity
 from epctx.files.entries import discard
 
 _LISTED: Final = ("optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose")
-"""The kinds of actions that are listed even if the cache has none."""
+"""Kinds of actions that are listed even if the cache has none of them."""
 
 
 class Info(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Info(Struct, frozen=True, kw_only=True):
         quarantined: number of files that were found corrupt.
         remote: URL of the shared cache, without credentials; None if no shared cache is used.
         trusts: the names of the keys whose signatures count.
-        signs: a signing key is named, so results are signed and pushed.
+        signs: a signing key is configured, so results are signed and pushed.
     """
 
     folder: str
@@ -56,8 +56,8 @@ class Checked(Struct, frozen=True, kw_only=True):
         records: number of records that were read.
         corrupt: corrupt objects and records; they were set aside, unless the cache is read-only.
         incomplete: number of actions that lack an object; they will be carried out again.
-        elsewhere: number of actions whose record was fetched, and not all of their files. The files
-            are fetched when they are needed; if that fails, the action is carried out again.
+        elsewhere: number of fetched actions without all of their files. The files are fetched when
+            they are needed; if that fails, the action is carried out again.
         readonly: the cache is read-only, so nothing was set aside.
     """
 
@@ -231,8 +231,8 @@ def _actions(cache: Cache, sizes: Mapping[str, int]) -> Iterator[_Used]:
 
 
 def _within(actions: list[_Used], limits: Limits, stored: dict[str, int]) -> list[_Used]:
-    """Choose those of `actions`, the most recently used first, that fit beside the objects `stored`
-    anyway.
+    """Return the most recently used of `actions` that fit within the limits, in addition to the
+    objects `stored` in any case.
     """
     if limits.max_age is not None:
         oldest = time.time() - limits.max_age
@@ -252,9 +252,9 @@ def _within(actions: list[_Used], limits: Limits, stored: dict[str, int]) -> lis
 
 
 def _stale_digests(cache: Cache) -> Iterator[Path]:
-    """Yield the digest records whose files have all changed or are gone.
+    """Yield the digest records whose files have all been changed or removed.
 
-    The record of a whole tree stays while its folder does: EPs' packages are such trees.
+    The record of a whole tree stays as long as the folder exists: packages of EPs are such trees.
     """
     for name in cache.records.names("digests"):
         files = remembered_files(cache.records, name)

@@ -25,7 +25,7 @@ from epctx.transfer.attempts import StoreError
 
 _BESIDE: Final = 8
 _DAY: Final = 86_400.0
-"""Seconds for which an unreferenced object is kept: its record may still be written."""
+"""Seconds for which an unreferenced object is kept, since its record may still be written."""
 _ACTIONS: Final = "v1/actions/"
 _OBJECTS: Final = "v1/objects/"
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -40,8 +40,7 @@ class Listed(Struct, frozen=True, kw_only=True):
         kind: kind of the action; None if its record cannot be read.
         files: number of its files, `size` bytes together.
         signers: names of the keys in its signatures, which are not verified.
-        age: seconds since it was put into the shared cache, or since it was last used in the local
-            one.
+        age: seconds since it was pushed to the shared cache, or last used in the local cache.
     """
 
     key: str
@@ -56,10 +55,10 @@ class Moved(Struct, frozen=True, kw_only=True):
     """Result of a push or a pull.
 
     Attributes:
-        actions: number of actions that are there now, with all of their files.
+        actions: number of actions that the target now has with all of their files.
         failed: the other actions, each with the reason.
-        objects: after a pull the files that were fetched, after a push all files of the pushed
-            actions; `size` bytes together.
+        objects: after a pull, number of files that were fetched; after a push, number of files of
+            the pushed actions; `size` bytes together.
     """
 
     url: str
@@ -70,8 +69,8 @@ class Moved(Struct, frozen=True, kw_only=True):
 
 
 class Removed(Struct, frozen=True, kw_only=True):
-    """Objects and actions that gc removed from a shared cache, or with `dry_run` would remove;
-    sizes in bytes.
+    """Counts of objects and actions that gc removed from a shared cache, or with `dry_run` would
+    remove; sizes in bytes.
     """
 
     url: str
@@ -87,11 +86,12 @@ Actions = Mapping[str, StoredAction[msgspec.Raw]]
 
 
 def related(actions: Actions, names: Iterable[str]) -> set[str]:
-    """The given names, and those of all related actions: the recording and the verification of a
-    compile, the actions that made its models, and the actions before those.
+    """Return the given names and those of all related actions.
 
-    An action is related to another if its key's record names the other's key, or if it made a file
-    or result that the other's record names. The answer may have too many names, never too few.
+    For a compile these are its recording and verification, the actions that made its models, and
+    the actions before those. An action is related to another if its key's record names the other's
+    key, or if it made a file or result that the other's record names. The result may have too many
+    names, never too few.
     """
     naming, making = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     mentioned = {name: _digests(action.record) for name, action in actions.items()}
@@ -114,7 +114,7 @@ def _digests(text: msgspec.Raw) -> set[str]:
 
 
 def local(cache: Cache) -> dict[str, StoredAction[msgspec.Raw]]:
-    """The readable actions of the local cache, by name."""
+    """Return the readable actions of the local cache, by name."""
     actions = {
         name: cache.records.read("actions", name, StoredAction[msgspec.Raw])
         for name in cache.records.names("actions")
@@ -156,9 +156,9 @@ def _listed(key: str, action: StoredAction[msgspec.Raw] | None, since: float) ->
 
 
 def push(cache: Cache, remote: Tier, names: Collection[str] | None) -> Moved:
-    """Sign the actions of the local cache, and push them to the shared one.
+    """Sign the actions of the local cache, and push them to the shared cache.
 
-    Actions that were fetched, or that lack a file, are left out.
+    Fetched actions are left out. Actions that lack a file count as failed.
 
     Args:
         names: actions to push with all related ones; None for all actions.
@@ -174,7 +174,7 @@ def push(cache: Cache, remote: Tier, names: Collection[str] | None) -> Moved:
         if signed is None:
             continue
         if not all(cache.holds(file) for file in action.files):
-            failed.append(f"{action.kind} {name}: a file of it is not here")
+            failed.append(f"{action.kind} {name}: the local cache lacks a file of it")
             continue
         with _refusing(store):
             sources = {file.digest: cache.objects.path(file.digest) for file in action.files}
@@ -191,7 +191,7 @@ def push(cache: Cache, remote: Tier, names: Collection[str] | None) -> Moved:
 
 
 def pull(cache: Cache, remote: Tier, names: Collection[str] | None) -> Moved:
-    """Get actions with their files from the shared cache into the local one, each verified.
+    """Fetch actions with their files from the shared cache into the local cache, each verified.
 
     Args:
         names: actions to fetch with all related ones; None for all actions.
@@ -205,7 +205,7 @@ def pull(cache: Cache, remote: Tier, names: Collection[str] | None) -> Moved:
     for name in sorted(actions if names is None else related(actions, names)):
         action = cache.find(Digest("blake3", name), msgspec.Raw)
         if action is None or not cache.gather(action):
-            failed.append(f"{name}: it is not there, or not to be believed")
+            failed.append(f"{name}: it is missing, damaged or not signed by a trusted key")
             continue
         pulled += 1
     report = remote.report
@@ -221,22 +221,22 @@ def pull(cache: Cache, remote: Tier, names: Collection[str] | None) -> Moved:
 def collect(
     store: Store, *, keep: Collection[str], max_age: float | None, dry_run: bool = False
 ) -> Removed:
-    """Remove actions that are not kept and were put there longer ago than `max_age` seconds, then
+    """Remove actions that are not kept and were pushed more than `max_age` seconds ago, then
     objects that no action refers to.
 
-    An object that is younger than a day stays: its record may still be written. If a request for a
-    record fails, nothing is removed. A damaged record keeps no object.
+    An object that is younger than a day stays, since its record may still be written. If a request
+    for a record fails, nothing is removed. A damaged record keeps no object.
 
     Args:
         keep: names of actions that stay with all related ones.
-        max_age: None if every readable action stays.
+        max_age: age in seconds; None to keep every readable action.
 
     Raises:
         StorageError: the store does not answer.
     """
     now = time.time()
     with _refusing(store):
-        # Objects are listed before records: an object whose record comes meanwhile is referred to.
+        # Objects are listed before records, so a record that is written meanwhile is seen.
         objects = [each for each in store.list(_OBJECTS) if _is_hex(each, _OBJECTS)]
         records = _records(store)
         actions = {name: action for name, _, action in records if action is not None}
@@ -267,7 +267,7 @@ def collect(
 
 
 def _records(store: Store) -> list[tuple[str, Stored, StoredAction[msgspec.Raw] | None]]:
-    """The records of a store: the key in hex, the blob, and the action; None if it is damaged."""
+    """Return the records of a store: key in hex, blob, and action (None if it is damaged)."""
     listed = [each for each in store.list(_ACTIONS) if _is_hex(each, _ACTIONS)]
     with ThreadPoolExecutor(_BESIDE) as threads:
         actions = list(threads.map(lambda each: _record(store, each), listed))
@@ -296,8 +296,8 @@ def _refusing(store: Store) -> Iterator[None]:
         yield
     except StoreError as error:
         raise StorageError(
-            "the shared cache does not do what is asked",
+            "the shared cache failed a request",
             where=store.url,
             why=str(error),
-            remedy="try again, or look at its credentials and its address",
+            remedy="try again, or check its address and credentials",
         ) from error

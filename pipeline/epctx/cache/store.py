@@ -1,4 +1,4 @@
-"""The cache of a build: results of actions, digests of files, and the shared cache behind it."""
+"""The cache of a build: results of actions, digests of files, and the optional shared cache."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Cache:
     """An open cache. Thread-safe; many processes may use it at once.
 
     Args:
-        location: location of the cache; nothing is made there before something is stored.
+        location: location of the cache; it is created when the first entry is stored.
         notice: receives a message about each corrupt file.
-        voucher: signs new results, and has the trusted keys. None if nothing is signed, and no
+        voucher: signs new results, and has the trusted keys. With None, nothing is signed, and no
             result from a shared cache counts.
         remote: the shared cache behind it; None if no shared cache is used.
         signed: only use entries signed by a trusted key or written by this object.
@@ -72,7 +72,7 @@ class Cache:
 
     @contextmanager
     def shared(self, waiting: Waiting) -> Iterator[None]:
-        """Keep gc from running meanwhile. Readers need no lock: a cache miss is never an error."""
+        """Keep gc from running in the block. Readers need no lock: a miss is never an error."""
         if self.location.readonly:
             yield
             return
@@ -84,9 +84,9 @@ class Cache:
 
     @contextmanager
     def alone_on(self, key: Digest, waiting: Waiting) -> Iterator[None]:
-        """Keep all others from carrying out the action `key`; the caller then calls `find` again.
+        """Keep others from carrying out the action `key`; the caller then calls `find` again.
 
-        A read-only cache is not locked: no process could see the result of another.
+        A read-only cache is not locked, since no process could see the result of another.
         """
         if self.location.readonly:
             yield
@@ -131,8 +131,8 @@ class Cache:
             if not self._warned:
                 self._warned = True
                 self._notice(
-                    "what nobody who is trusted has signed is not used: it is made again, or comes "
-                    "from the shared cache"
+                    "results without a trusted signature are not used: they are computed again, or "
+                    "come from the shared cache"
                 )
             return None
         return stored
@@ -174,13 +174,11 @@ class Cache:
 
     @property
     def signers(self) -> dict[Digest, str]:
-        """Verified signers of the results that were found and not computed again, by key of the
-        action.
-        """
+        """Verified signers of the results that came from a cache, by key of the action."""
         return dict(self._signers)
 
     def origin(self, key: Digest) -> Origin:
-        """Return the origin of a result that was found."""
+        """Return the origin of a result that came from a cache."""
         from_remote = key in self._downloaded and self.remote is not None
         return Origin(
             remote=self.remote.store.url if from_remote and self.remote is not None else None,
@@ -188,7 +186,7 @@ class Cache:
         )
 
     def refuse(self, key: Digest, why: str) -> None:
-        """Set aside a well-formed action whose content cannot be what was stored."""
+        """Set aside a well-formed action with impossible content."""
         self.records.refuse("actions", key.hex, why)
 
     def put(self, key: Digest, action: StoredAction[T], folder: Path) -> None:
@@ -205,11 +203,11 @@ class Cache:
         self._downloaded.discard(key)
         if signed is not None and self.remote is not None:
             self.remote.push(key, signed, self._sources(action, folder))
-            if self.location.readonly:  # the files are in their folder alone
+            if self.location.readonly:  # only their folder has the files, which may be removed
                 self.remote.finish(lambda: None)
 
     def vouched(self, key: Digest, action: StoredAction[T]) -> StoredAction[msgspec.Raw] | None:
-        """The action with its signature; None if there is no signing key.
+        """Return the action with its signature; None if there is no signing key.
 
         Raises:
             UsageError: the signing key cannot be used.
@@ -266,8 +264,7 @@ class Cache:
     def gather(self, action: StoredAction[T], proceed: Callable[[], None] = lambda: None) -> bool:
         """Download the files of an action that the local cache lacks.
 
-        Return False if a file cannot be had. In a read-only cache nothing is downloaded before
-        `fetch`.
+        Return False if a file cannot be downloaded. With a read-only cache, only `fetch` downloads.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -291,7 +288,7 @@ class Cache:
         )
 
     def _download(self, files: list[StoredFile], proceed: Callable[[], None]) -> bool:
-        """Download files from the shared cache into this one; return whether all of them came."""
+        """Download files from the shared cache; return whether all of them were downloaded."""
         remote = self.remote
         if remote is None or not remote.reads:
             return False
@@ -357,8 +354,8 @@ class Shared(Struct, frozen=True, kw_only=True):
     Attributes:
         url: URL of the store; empty if no shared cache is used.
         trust: file of the trusted public keys.
-        jobs: the environment names the shared cache for jobs of other machines, too. Then a lack of
-            trusted keys is no mistake, and is not reported.
+        jobs: the environment may name the shared cache only for jobs of other machines. Then a lack
+            of trusted keys is not a mistake, and is not reported.
     """
 
     url: str | None = None
@@ -373,7 +370,7 @@ def open_cache(
     signed: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Cache:
-    """Open the user's cache. The shared cache is neither imported nor asked before it is needed.
+    """Open the user's cache. The shared cache is imported and used only when it is needed.
 
     Args:
         notice: receives a message about corrupt files, and results without a trusted signature.

@@ -21,7 +21,7 @@ if sys.platform != "win32":
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a stream whose content replaces `path` at the end; after a failure `path` is unchanged.
+    """Yield a stream whose content replaces `path` at the end; after a failure `path` is unchanged.
 
     Temporary files of killed processes are removed.
 
@@ -47,7 +47,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Replace a file by a small one, or write it.
+    """Write a small file, and replace the file at `path` if there is one.
 
     Raises:
         StorageError: the file cannot be written or replaced.
@@ -57,9 +57,9 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def _create(path: Path) -> BinaryIO:
-    """Create a file beside `path`, locked while it is open: others see that it is in use.
+    """Create a file beside `path`, locked while it is open, so that others see that it is in use.
 
-    A process id in its name would not do: processes of other containers have the same ids.
+    A process id in its name would not be enough: other containers use the same ids.
     """
     while True:
         stream = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp").open("xb")

@@ -1,8 +1,8 @@
-"""Copies of files into and out of the cache: clones where the file system makes them, never links.
+"""Copies of files into and out of the cache: clones if the file system makes them, never links.
 
 A clone (FICLONE: btrfs, XFS, bcachefs) shares blocks until one side is written to, so an edit of an
 output cannot reach the cache. Without clones, bytes are copied, by the kernel if they need not be
-hashed. On Windows the system's copy makes clones by itself where it can (ReFS, Dev Drive).
+hashed. On Windows the system's copy makes clones by itself if it can (ReFS, Dev Drive).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _move(source: int, target: int) -> None:
         with contextlib.suppress(OSError):
             while os.copy_file_range(source, target, 1 << 30):
                 pass
-    # The rest that the kernel did not copy: both descriptors stand where it stopped.
+    # Copy the rest: both descriptors stand where the kernel stopped.
     while piece := os.read(source, _CHUNK):
         _write(target, memoryview(piece))
 

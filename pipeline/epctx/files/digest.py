@@ -1,4 +1,4 @@
-"""Digests: a digest is a type, and bytes are hashed in the pass that moves them.
+"""Digests as a type; bytes are hashed in the pass that moves them.
 
 BLAKE3 identifies content inside epctx (it runs at the speed of memory), SHA-256 identifies released
 files (`SHA256SUMS`, lock). Source: design section 9.
@@ -31,13 +31,13 @@ class Digest(Struct, frozen=True, order=True):
     hex: str
 
     def __post_init__(self) -> None:
-        """Refuse invalid digests: digests from records, reports and locks become file names.
+        """Refuse invalid digests, since digests from records, reports and locks become file names.
 
         Raises:
             ValueError: `hex` is not 64 hex digits in lower case. msgspec calls this, too.
         """
         if not _HEX.fullmatch(self.hex):
-            raise ValueError(f"{self.hex[:100]!r} is no digest: 64 hex digits are one")
+            raise ValueError(f"{self.hex[:100]!r} is not a digest of 64 hex digits")
 
     def __str__(self) -> str:
         return f"{self.algorithm}:{self.hex}"
@@ -47,7 +47,7 @@ def parsed(text: str, algorithm: Algorithm) -> Digest:
     """Parse a digest printed as `algorithm:hex`. Raises ValueError if the text is not one."""
     prefix, _, digits = text.partition(":")
     if prefix != algorithm:
-        raise ValueError(f"{text[:100]!r} is no digest: {algorithm}: and 64 hex digits are one")
+        raise ValueError(f"{text[:100]!r} is not a digest `{algorithm}:` and 64 hex digits")
     return Digest(algorithm, digits)
 
 
@@ -63,7 +63,7 @@ class HashingWriter:
     def write(self, data: Buffer) -> int:
         """Write all of `data`; return its length in bytes."""
         rest = memoryview(data)
-        while rest:  # an unbuffered stream may take less: Linux, at most 2 GiB less a page
+        while rest:  # an unbuffered stream may take less: on Linux at most 2 GiB minus a page
             rest = rest[self._stream.write(rest) :]
         self._blake3.update(data)
         self._sha256.update(data)
@@ -106,8 +106,8 @@ def of_stream(stream: Stream, algorithm: Algorithm = "blake3") -> Digest:
     """Digest an open binary stream from its position to its end.
 
     A small buffer takes the first piece, and one large buffer all others. A new buffer for each
-    piece would cost a third more, to clear its pages, and a large buffer costs more than hashing a
-    small file.
+    piece would take a third longer, since its pages are cleared. A large buffer costs more than
+    hashing a small file.
     """
     return of_chunks((piece for size in _BUFFERS for piece in _pieces(stream, size)), algorithm)
 
@@ -122,13 +122,13 @@ def _pieces(stream: Stream, size: int) -> Iterator[memoryview]:
 
 
 def of_file(path: Path, algorithm: Algorithm = "blake3") -> Digest:
-    """Digest a file's content, streaming."""
+    """Digest a file's content in pieces."""
     with path.open("rb", buffering=0) as stream:
         return of_stream(stream, algorithm)
 
 
 def of_folder(files: Mapping[str, Digest]) -> Digest:
-    """SHA-256 of the lines that `sha256sum` prints for a folder's files, sorted by path.
+    """Return the SHA-256 of the lines that `sha256sum` prints for a folder's files, sorted by path.
 
     It equals the digest of a complete SHA256SUMS, ONNX Runtime's hash of a shared asset, and
     `dirHash` of in-toto (Go's Hash1).
@@ -153,5 +153,5 @@ def canonical_json(value: object) -> bytes:
 
 
 def of_json(value: object) -> Digest:
-    """BLAKE3 of the canonical JSON of `value`."""
+    """Return the BLAKE3 of the canonical JSON of `value`."""
     return of_bytes(canonical_json(value))

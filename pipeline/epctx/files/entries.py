@@ -31,7 +31,7 @@ def entries(folder: Path) -> Iterator[Path]:
 class Irregular(OSError):
     """An entry is not a regular file."""
 
-    reason = "is no regular file"
+    reason = "is not a regular file"
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EINVAL, self.reason, str(path))
@@ -48,14 +48,14 @@ def discard(path: Path) -> None:
 
 
 def open_entry(path: Path) -> FileIO:
-    """Open a regular file for reading: no link is followed, no pipe waited for.
+    """Open a regular file for reading, without following a link or waiting for a pipe.
 
     Raises:
         FileNotFoundError: the entry does not exist.
         Irregular: the entry is a link, a folder, a pipe or a device.
         OSError: the file cannot be read.
     """
-    # Checked before it is opened: opening a device may have effects. Only this finds Windows links.
+    # Check before opening: opening a device may have effects, and Windows links show only here.
     if not stat.S_ISREG(path.lstat().st_mode):
         raise Irregular(path)
     try:

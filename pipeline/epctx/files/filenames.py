@@ -7,14 +7,14 @@ import unicodedata
 from collections.abc import Iterable
 
 MAX_LENGTH = 100
-"""Greatest length of a name from which others are made."""
+"""Greatest length of a name from which epctx makes other names."""
 MAX_FILE_LENGTH = 255
 """Greatest length of a file's whole name, on every file system."""
 EXPECTS = (
     "a name of ASCII letters, digits and . _ + -, that starts with a letter, a digit or _, "
     "and does not end with a dot"
 )
-"""Words of the manifest's schema for a valid name; `problem` says how a name breaks them."""
+"""Description of a valid name in the manifest's schema; `problem` says how a name violates it."""
 
 _ALLOWED = re.compile(r"[A-Za-z0-9_.+-]")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
@@ -24,8 +24,8 @@ _FORBIDDEN = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 def problem(name: str, *, limit: int = MAX_LENGTH) -> str | None:
     """Return why `name` cannot be a file name everywhere; None if it can.
 
-    Only ASCII is allowed: letters that look alike, or one letter in two encodings, would make two
-    names that read the same. The manifest's schema says the same as a pattern, for editors.
+    Only ASCII is allowed: with similar letters, or a letter in two encodings, two names could look
+    the same. The manifest's schema has the same rule as a pattern, for editors.
     """
     if not name:
         return "is empty"
@@ -44,7 +44,7 @@ def problem(name: str, *, limit: int = MAX_LENGTH) -> str | None:
 
 
 def not_on_windows(paths: Iterable[str]) -> str | None:
-    """Return why Windows cannot hold paths with `/` in one folder; None if it can."""
+    """Return why Windows cannot have these paths in one folder; None if it can."""
     spelled: dict[str, str] = {}
     for path in paths:
         folder = ""
@@ -72,7 +72,7 @@ def character_text(character: str) -> str:
 
 
 def fold(name: str) -> str:
-    """Return one text for all names that a file system may treat as the same, by case or Unicode
+    """Return the same text for all names that a file system may not distinguish, by case or Unicode
     form.
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

@@ -1,9 +1,9 @@
 """Identities of files, which show that a file is unchanged without reading it (design section 9).
 
-A change of a file shows in its times, with two exceptions. A mapped page that was written to can be
-written to again without a trace, until the system has written the page back. So `show_writes` is
-called before a file is hashed whose digest will be remembered. And some file systems show such a
-write late or never: `tells` returns whether a file system shows them.
+A change of a file shows in its times, with two exceptions. First, a mapped page that was written to
+can be written to again without a trace, until the system has written the page back. So
+`show_writes` is called before a file is hashed whose digest will be remembered. Second, some file
+systems show such a write late or never: `tells` returns whether a file system shows them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if sys.platform != "win32":
     import fcntl
 
 SETTLED = 2.0
-"""Seconds after which a change must show in a file's times, whatever the file system's clock."""
+"""Seconds after which a change shows in a file's times, even with a coarse file-system clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Identity:
     Attributes:
         text: device, inode, size, mtime and ctime (on Windows the change time, which is alike).
         changed: time of its last change of content or status, in seconds since 1970.
-        taken: time when the identity was taken, likewise. Not compared.
+        taken: time when the identity was taken, also in seconds since 1970. Not compared.
     """
 
     text: str
@@ -41,9 +41,10 @@ class Identity:
 
     @property
     def settled(self) -> bool:
-        """The last change was over two seconds before, so any later change shows in `text`.
+        """True if the last change was over two seconds before, so that later changes show in
+        `text`.
 
-        A file from the future never settles.
+        A file with a time in the future is never settled.
         """
         return self.settled_at(self.taken)
 
@@ -53,18 +54,18 @@ class Identity:
 
 
 def of_content(status: os.stat_result) -> tuple[int, int, int, int]:
-    """Device, inode, size and time of the last write; renaming does not change them."""
+    """Return device, inode, size and time of the last write, which renaming does not change."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def text_of(status: os.stat_result, changed_ns: int) -> str:
-    """An identity as text, from a stat result and the time of the last change of data or status."""
+    """Return an identity as text, from a stat result and the time of the last change."""
     times = f"{status.st_mtime_ns}:{changed_ns}"
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{times}"
 
 
 def of_status(status: os.stat_result, changed_ns: int) -> Identity:
-    """Make an identity of a stat result and the time of the last change of data or metadata."""
+    """Make an identity from a stat result and the time of the last change of data or metadata."""
     return Identity(
         text=text_of(status, changed_ns),
         changed=max(status.st_mtime_ns, changed_ns) / 1e9,
@@ -75,10 +76,10 @@ def of_status(status: os.stat_result, changed_ns: int) -> Identity:
 if sys.platform == "linux":
     _OVERLAY = 0x794C7630
     _TELLING = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, _OVERLAY})
-    """The types (linux/magic.h) of ext2 to ext4, XFS, Btrfs, F2FS, and of an overlay of such. ext4
-    was measured; the others make a page that was written back read-only in the same way. On tmpfs a
-    page that was read before may be written to at any time; of a network's file system another
-    computer may know more."""
+    """Types (linux/magic.h) of ext2 to ext4, XFS, Btrfs and F2FS, and of an overlay of these. ext4
+    was measured; the others write-protect a page that was written back in the same way. Not tmpfs,
+    where a page that was read before may be written to at any time, and no network file system,
+    since another computer may have changed the file."""
     _UNSYNCED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EROFS)
     _types: dict[str, int] = {}
 
@@ -89,13 +90,13 @@ if sys.platform == "linux":
         Raises:
             OSError: the disk is broken.
         """
-        # An overlay grants a lease of a file that is mapped and closed, for it maps the file below.
+        # An overlay grants a lease even if the file is mapped, since the file below it is mapped.
         overlay = _type(descriptor, str(os.fstat(descriptor).st_dev)) == _OVERLAY
         if not overlay:
-            with contextlib.suppress(OSError):  # not the file's owner, or somebody writes to it
-                # A lease for reading is granted where nobody has the file open, or mapped, for
-                # writing: whoever opens it later changes its times. That writes nothing. Whoever
-                # opens it this very moment sends a signal, which is not to end the process.
+            with contextlib.suppress(OSError):  # not the owner, or it is open for writing
+                # A read lease is granted only if nobody has the file open or mapped for writing.
+                # Every later writer changes its times. The lease writes nothing to the disk. If
+                # somebody opens the file now, a signal is sent; SIGURG does not end this process.
                 fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
                 fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
                 fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -109,18 +110,18 @@ if sys.platform == "linux":
                 raise
 
     def _written_back(descriptor: int) -> bool:
-        """Have the system write back the dirty pages of a file, without emptying the disk's cache:
-        of a clean file that takes microseconds, and `fdatasync` up to 4 ms.
+        """Have the system write back the dirty pages of a file, without flushing the disk's cache.
+        A clean file takes microseconds, with `fdatasync` up to 4 ms.
         """
         whole = (ctypes.c_longlong(0), ctypes.c_longlong(0))
         return not ctypes.CDLL(None).sync_file_range(descriptor, *whole, ctypes.c_uint(7))
 
     def tells(path: str | os.PathLike[str], text: str) -> bool:
-        """Return whether the file system of a file, of identity `text`, shows writes."""
+        """Return whether the file system of a file with the identity `text` shows writes."""
         return _type(path, text.partition(":")[0]) in _TELLING
 
     def _type(place: int | str | os.PathLike[str], device: str) -> int:
-        """The type of the file system of an open file or a path; 0 if unknown."""
+        """Return the type of the file system of an open file or a path; 0 if unknown."""
         if device not in _types:
             status = (ctypes.c_long * 64)()  # struct statfs, which begins with it, has 15
             libc = ctypes.CDLL(None)
@@ -137,7 +138,7 @@ else:
         """Do nothing: the system has no such call for a file that is open for reading."""
 
     def tells(path: str | os.PathLike[str], text: str) -> bool:
-        """Return True, as an assumption: whether writes through a map show is not known."""
+        """Return True: it is unknown, and assumed, that writes through a mapping show."""
         return True
 
 

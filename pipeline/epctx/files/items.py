@@ -16,8 +16,9 @@ class Item(Struct, frozen=True, kw_only=True):
     """A file of a package.
 
     Attributes:
-        sha256: digest that the file must have; `size` in bytes.
-        blake3: likewise; None if it is not known.
+        size: size in bytes.
+        sha256: digest that the file must have.
+        blake3: digest that the file must have; None if unknown.
         source: file to copy; None if the file has `content`.
     """
 
@@ -70,5 +71,5 @@ def below(path: Path) -> dict[str, Item]:
 
 
 def digest_of(files: Mapping[str, Item]) -> Digest:
-    """The digest of a folder with these files (`files.digest.of_folder`)."""
+    """Return the digest of a folder with these files (`files.digest.of_folder`)."""
     return digest.of_folder({name: item.sha256 for name, item in files.items()})

@@ -15,7 +15,7 @@ if sys.platform != "win32":
 def below(folder: Path, *, into: Callable[[Path], bool] = lambda path: True) -> Iterator[Path]:
     """Yield every entry below a folder, sorted within each folder; links are yielded, not entered.
 
-    The listing is not recursive as in pathlib and `os.walk`, which fail at a thousand nested
+    The listing is iterative: recursive ones, as in pathlib and `os.walk`, fail at a thousand nested
     folders.
 
     Args:

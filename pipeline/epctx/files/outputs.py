@@ -22,23 +22,23 @@ from epctx.files.identity import of_content
 
 SUMS = "SHA256SUMS"
 SIGNATURE = "model.sig"
-"""Signature of a folder, stored in it. It covers all other files, so no list of files names it."""
+"""Signature of a folder, in the folder. It covers all other files, so no list of files names it."""
 CONTEXT_SUFFIX = "_ctx.onnx"
 GOLDEN = "golden"
 """Folder of golden inputs and outputs in a group's folder; it has its own `SHA256SUMS`."""
 KIT = "kit.json"
-"""Name of the file that makes a folder a kit for devices: it lists the models to load, and how."""
+"""Name of the file that makes a folder a kit for devices: it says which models to load, and how."""
 BESIDE = (
     *(".build.json", ".intoto.json", ".kit", ".logs", ".ortpackage", ".record.json"),
     *(".report.html", ".staging", ".tar"),
 )
-"""Endings of the names of files and folders beside `dist/<name>/`. No manifest's name may have one:
-the outputs of `m.staging` would lie where a build of `m` removes everything.
+"""Endings of the names of files and folders beside `dist/<name>/`. No manifest's name may have such
+an ending: the outputs of `m.staging` would be where a build of `m` removes everything.
 """
 
 
 class OutputFile(Struct, frozen=True, kw_only=True):
-    """A file that was written: bare `name`, `size` in bytes, digests taken while it was written."""
+    """A file that epctx wrote: bare `name`, `size` in bytes, digests taken during the write."""
 
     name: str
     size: int
@@ -54,17 +54,17 @@ class GroupOutput(Struct, frozen=True, kw_only=True):
 
 
 def context_file(model: str) -> str:
-    """The name of a model's EPContext model."""
+    """Return the file name of a model's EPContext model."""
     return f"{model}{CONTEXT_SUFFIX}"
 
 
 def data_file(first: str) -> str:
-    """Name of the file of weights that a sharing group has in common, after its first model."""
+    """Return the name of a sharing group's common file of weights, after its first model."""
     return f"{first}_shared.data"
 
 
 def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
-    """Write a new file, hashing on the way, and flush it to the disk.
+    """Write and hash a new file, and flush it to the disk.
 
     Raises:
         StorageError: the disk is full, the folder cannot be written, or the file exists already.
@@ -78,10 +78,10 @@ def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
 
 
 class OwnFile:
-    """A finished file that is to become an output, and is not used for anything else.
+    """A finished file that will become an output, and has no other use.
 
-    Threads start to take its digests at once. SHA-256 takes the longest, so other checks of the
-    file meanwhile cost no time.
+    Threads take its digests from the start. SHA-256 takes the longest, so other checks of the file
+    meanwhile cost no time.
 
     Raises:
         OSError: the file cannot be read.
@@ -99,7 +99,7 @@ class OwnFile:
     def take(self, path: Path) -> OutputFile | None:
         """Move the file to the new `path`, flush it to the disk, and wait for its digests.
 
-        If the file has changed since the digests were begun, they are taken anew.
+        If the file has changed since then, its digests are taken again.
 
         Return None, and change nothing, if the file cannot be moved: it is a link, has another hard
         link, or is on another disk.
@@ -112,7 +112,7 @@ class OwnFile:
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
                 return None
             if os.path.lexists(path):
-                raise FileExistsError(errno.EEXIST, "it is there already")
+                raise FileExistsError(errno.EEXIST, "it exists already")
             if sys.platform == "win32":
                 self._digests()  # Windows cannot rename an open file
             try:
@@ -141,7 +141,7 @@ def _taken(stream: FileIO, algorithm: Algorithm) -> Digest:
 
 
 def sums(files: Iterable[OutputFile]) -> bytes:
-    """The content of `SHA256SUMS` for `files`, sorted by name, in the format of `sha256sum`."""
+    """Return the content of `SHA256SUMS`, sorted by name, in the format of `sha256sum`."""
     lines = [f"{f.sha256.hex}  {f.name}\n" for f in sorted(files, key=lambda f: f.name)]
     return "".join(lines).encode()
 
@@ -175,7 +175,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Refuse to write into a link, or another user's entry, which that user can exchange.
+    """Refuse to write into a link, or into another user's entry, which that user can replace.
 
     Root may write into the folders of others. `path` need not exist.
 
@@ -190,7 +190,7 @@ def refuse_foreign(path: Path) -> None:
         raise StorageError(
             "is a link" if owner is None else f"belongs to another user, {owner}",
             file=path.as_posix(),
-            why="epctx puts folders there, and removes what it did not make anew",
+            why="epctx writes folders there, and removes everything that it did not make anew",
             remedy="remove it, or choose another folder",
             code=Code.OUTPUT_CHANGED,
         )
@@ -200,12 +200,12 @@ def refuse_foreign(path: Path) -> None:
 def refusals() -> Iterator[None]:
     """Turn an OSError of the block into StorageError if the system refused the operation.
 
-    A build writes in a hundred places, and the disk may be full at each of them. Other OSErrors
-    pass, such as a required file that is missing.
+    A build writes in a hundred places, and at each the disk may be full. Other OSErrors pass
+    through, such as a missing file.
 
     Raises:
-        StorageError: the disk is full or broken, a quota is reached, access is denied, the system
-            has no more file descriptors.
+        StorageError: the disk is full or broken, a quota is reached, access is denied, or no file
+            descriptor is left.
     """
     try:
         yield
@@ -231,7 +231,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def unwritable(path: Path, error: OSError) -> StorageError:
-    """Error for a write that the system refused."""
+    """Return the error for a write that the system refused."""
     remedy = _REMEDIES.get(error.errno or 0, "choose another folder with --out")
     return StorageError(
         "cannot be written", file=str(path), why=error.strerror or str(error), remedy=remedy
@@ -239,7 +239,7 @@ def unwritable(path: Path, error: OSError) -> StorageError:
 
 
 def changed(path: Path) -> StorageError:
-    """Error for an output that another program changed."""
+    """Return the error for an output that another program changed."""
     return StorageError(
         "was changed after it was built",
         file=str(path),
@@ -250,10 +250,10 @@ def changed(path: Path) -> StorageError:
 
 _FULL = "free some space, or choose another folder with --out"
 _FORBIDDEN = "choose a folder that you may write to with --out"
-_BROKEN = "look at the system's log: the disk may be failing"
+_BROKEN = "check the system's log: the disk may be failing"
 _CUT = "a source was cut short while it was read: build again when nothing writes to it"
 _LIMIT = "close other programs, or raise the limit (`ulimit -n`)"
-_IN_THE_WAY = "move what is there away, or choose another folder with --out"
+_IN_THE_WAY = "move the existing entry away, or choose another folder with --out"
 _REMEDIES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -264,7 +264,7 @@ _REMEDIES = {
     errno.ENOTDIR: _IN_THE_WAY,
     errno.EISDIR: _IN_THE_WAY,
     errno.EIO: _BROKEN,
-    errno.EFAULT: _CUT,  # of the mapped file that is written, not of the one that is written to
+    errno.EFAULT: _CUT,  # the mapped source was cut, not the file that is written to
     errno.EMFILE: _LIMIT,
     errno.ENFILE: _LIMIT,
 }

@@ -22,9 +22,9 @@ def fault(location: str) -> str | None:
     if not location:
         return "it is empty"
     if "\0" in location:
-        return "it holds a NUL"
+        return "it contains a NUL"
     if "\\" in location:
-        return "it holds a backslash; ONNX separates folders by `/`"
+        return "it contains a backslash; ONNX separates folders by `/`"
     if _is_absolute(location):
         return "it is absolute"
     if ".." in location.split("/"):
@@ -40,7 +40,7 @@ def normalize(location: str) -> str:
 
 
 def objection(text: str) -> str | None:
-    """Return what is wrong with a path as it is written; None if it is relative, with `/`, and
+    """Return why a path is not valid as it is written; None if it is relative, with `/`, and stays
     inside.
     """
     if not text:
@@ -48,7 +48,7 @@ def objection(text: str) -> str | None:
     if _CONTROL.search(text):
         return "it has a control character"
     if "\\" in text:
-        return "it has a backslash: `/` goes between folders"
+        return "it has a backslash: `/` separates folders"
     if _is_absolute(text):
         return "it is absolute"
     if ".." in text.split("/"):
@@ -72,7 +72,7 @@ def is_bare(text: str) -> bool:
 
 def is_plain(text: str) -> bool:
     """Return whether a text is the normal spelling of a path below a folder, on any system."""
-    # A colon would name a stream of a file on Windows.
+    # On Windows, a colon names a stream of a file.
     return objection(text) is None and not {"", "."} & set(text.split("/")) and ":" not in text
 
 
@@ -80,8 +80,8 @@ def missing(folder: Path, text: str) -> str | None:
     """Return why `text` names no regular file below `folder`, its `objection` first; None if it
     does.
 
-    Names must match by case too: a file found on Windows would be missing elsewhere. The file is
-    not opened.
+    Names must match in case, too: a file that Windows finds would be missing on other systems. The
+    file is not opened.
     """
     if reason := objection(text):
         return reason
@@ -94,16 +94,16 @@ def missing(folder: Path, text: str) -> str | None:
         except OSError as error:
             return f"it does not exist ({error.strerror})" if number > 1 else "it does not exist"
         except ValueError:
-            return "it is no file name"
+            return "it is not a valid file name"
         if part not in names:
-            return f"the file is named by another case than '{part}'"
+            return f"the file's name differs in case from '{part}'"
         if listing.is_link(status):
             return f"'{part}' is a link"
         place = place / part
         if number < len(parts) and not stat.S_ISDIR(status.st_mode):
             return f"'{part}' is not a folder"
         if number == len(parts) and not stat.S_ISREG(status.st_mode):
-            return "it is a folder" if stat.S_ISDIR(status.st_mode) else "it is no regular file"
+            return "it is a folder" if stat.S_ISDIR(status.st_mode) else "it is not a regular file"
     return None
 
 

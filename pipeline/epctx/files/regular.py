@@ -1,4 +1,4 @@
-"""Regular files, opened so that the file that was checked is the one that is read."""
+"""Opens regular files so that the checked file is the one that is read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
     """Open a regular file for reading; return its real path and a descriptor of the same file.
 
     Raises:
-        ModelError: the file is missing, not regular, not readable, or was exchanged meanwhile.
+        ModelError: the file is missing, not regular, not readable, or was replaced meanwhile.
     """
     try:
         before = path.stat()
@@ -79,7 +79,7 @@ def changed(path: Path) -> ModelError:
 
 
 def require_bounded(size: int, *, where: str) -> None:
-    """Refuse to read a file of this size completely: a sparse file may have any size.
+    """Refuse to read a whole file of this size if it is too large; a sparse file may have any size.
 
     Raises:
         ModelError: the file is too large.
@@ -94,7 +94,7 @@ def require_bounded(size: int, *, where: str) -> None:
 
 
 def absent(path: Path) -> ModelError:
-    """Return the error for a missing model file, with the file that may have been meant."""
+    """Return the error for a missing model file; the remedy suggests a file with a similar name."""
     folder = path.parent
     if not folder.is_dir():
         remedy = f"there is no folder {folder}: check the path"
@@ -106,7 +106,7 @@ def absent(path: Path) -> ModelError:
 
 
 def _real(path: Path, descriptor: int, before: os.stat_result) -> Path | None:
-    """The real path of an open file; None if the file was exchanged or removed."""
+    """Return the real path of an open file; None if the file was replaced or removed."""
     status = os.fstat(descriptor)
     if not os.path.samestat(before, status):
         return None
@@ -120,7 +120,7 @@ def _real(path: Path, descriptor: int, before: os.stat_result) -> Path | None:
 
 
 def _opened(descriptor: int) -> str | None:
-    """The real path of an open file, from /proc; None if /proc does not have it."""
+    """Return the real path of an open file from /proc; None if /proc does not have it."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - of every file, as text
     except OSError:
@@ -128,7 +128,7 @@ def _opened(descriptor: int) -> str | None:
 
 
 def patiently(call: Callable[[], _T]) -> _T:
-    """Call; if the call reaches the limit of open files, raise the limit and call again."""
+    """Call a function; if it reaches the limit of open files, raise the limit and call it again."""
     try:
         return call()
     except OSError as error:
@@ -140,7 +140,7 @@ def patiently(call: Callable[[], _T]) -> _T:
 def _raise_file_limit() -> bool:
     if sys.platform != "win32":  # Windows has no such limit on handles
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # macOS: a hard limit without end cannot be asked for
+        # macOS refuses an infinite hard limit
         with contextlib.suppress(ValueError, OSError):
             if soft != hard:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""Access to a registry, with what `docker login` has left in docker's configuration or a helper.
+"""Access to a registry, with the credentials of `docker login`: in its configuration or a helper.
 
 Credentials go to the registry and to the host that it names for tokens, and nowhere else.
 """
@@ -93,11 +93,11 @@ def _read(path: Path) -> _Config:
     except FileNotFoundError:
         return _Config()
     except (OSError, msgspec.MsgspecError) as error:
-        raise _refused("is no configuration of docker's", path.as_posix()) from error
+        raise _refused("is not a configuration of docker", path.as_posix()) from error
 
 
 def _decoded(auth: _Auth, host: str) -> Credentials | None:
-    """Decode an entry of the configuration; None if it belongs to a helper and has no secret."""
+    """Decode an entry of the configuration; None if it has no secret, as with a helper."""
     if auth.identitytoken:
         return Credentials(user="", secret=auth.identitytoken)
     if not auth.auth:
@@ -105,18 +105,16 @@ def _decoded(auth: _Auth, host: str) -> Credentials | None:
     try:
         user, _, secret = base64.b64decode(auth.auth, validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
-        raise _refused(
-            f"has credentials for {host} that are none", "docker's config.json"
-        ) from None
+        raise _refused(f"has invalid credentials for {host}", "docker's config.json") from None
     return Credentials(user=user, secret=secret.rstrip("\0"))
 
 
 def _from_helper(helper: str, host: str) -> Credentials | None:
-    """Run `docker-credential-HELPER get`; None if it has nothing for the host."""
+    """Run `docker-credential-HELPER get`; None if it has no credentials for the host."""
     program = f"docker-credential-{helper}"
     path = shutil.which(program) if _HELPER.fullmatch(helper) else None
     if path is None:
-        raise _refused("is not installed, and docker's config.json names it", program)
+        raise _refused("is not installed, but docker's config.json names it", program)
     try:
         ran = subprocess.run(
             [path, "get"],
@@ -129,7 +127,7 @@ def _from_helper(helper: str, host: str) -> Credentials | None:
             return None
         answer = codec.decode(ran.stdout, _Answer)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
-        raise _refused("tells no credentials", program) from None
+        raise _refused("returned no valid credentials", program) from None
     user = "" if answer.Username == _TOKEN_USER else answer.Username
     return Credentials(user=user, secret=answer.Secret)
 
@@ -149,11 +147,11 @@ class _Tokens(Struct, frozen=True):
 
 
 class Access:
-    """Authorization of requests to a registry, found when it first refuses one. Thread-safe.
+    """Authorization of requests to a registry, determined when it first refuses one. Thread-safe.
 
     Args:
         host: host of the registry, with its port if that is given.
-        insecure: let the registry itself give tokens over plain HTTP.
+        insecure: allow tokens of the registry itself over plain HTTP.
         find: returns the credentials.
     """
 
@@ -171,14 +169,14 @@ class Access:
         return self._header
 
     def renew(self, refused: str, challenge: str) -> None:
-        """Find a new header, unless another thread has found one since.
+        """Determine a new header, unless another thread has done so.
 
         Args:
             refused: header that the registry refused.
             challenge: its `WWW-Authenticate`.
 
         Raises:
-            StoreError: there is no header that it may accept.
+            StoreError: epctx has no credentials that the registry may accept.
         """
         with self._lock:
             if self._header == refused:
@@ -191,10 +189,12 @@ class Access:
             return f"Bearer {self._token(dict(_PARAMETER.findall(rest)), credentials)}"
         if scheme.lower() != "basic":
             raise StoreError(
-                "it wants credentials of a kind that epctx does not know", lasting=True
+                "it asks for a kind of credentials that epctx does not support", lasting=True
             )
         if credentials is None or not credentials.user:
-            raise StoreError("it wants a user and a password: `docker login` first", lasting=True)
+            raise StoreError(
+                "it asks for a user and a password: run `docker login` first", lasting=True
+            )
         return credentials.basic
 
     def _token(self, challenge: Mapping[str, str], credentials: Credentials | None) -> str:
@@ -204,7 +204,7 @@ class Access:
         except ValueError:  # an invalid IPv6 address
             safe = False
         if not safe:
-            raise StoreError("it names a place for tokens that is not safe", lasting=True)
+            raise StoreError("it names an unsafe address for tokens", lasting=True)
         query = {key: challenge[key] for key in ("service", "scope") if key in challenge}
         if credentials is not None and not credentials.user:
             form = query | {
@@ -219,11 +219,11 @@ class Access:
         return self._request_token("GET", place, Header(credentials.basic if credentials else ""))
 
     def _may_have_credentials(self, realm: SplitResult) -> bool:
-        """Return whether credentials may go to the place that a registry names for tokens.
+        """Return whether credentials may go to the address that a registry names for tokens.
 
-        Other hosts give the tokens of some registries (Docker Hub, GitLab), so another host is
-        allowed. An internal address is not: a registry could make this host send requests to hosts
-        that the registry cannot reach.
+        Some registries use another host for tokens (Docker Hub, GitLab), so another host is
+        allowed. An internal address is not, since a registry could make this host send requests to
+        hosts that the registry cannot reach.
         """
         if not realm.hostname or "@" in realm.netloc or "\\" in realm.netloc:
             return False
@@ -242,8 +242,8 @@ class Access:
                 content = client.read_all(answer, limits.REGISTRY_MANIFEST_BYTES.value)
             tokens = codec.decode(content, _Tokens)
         except msgspec.MsgspecError:
-            raise StoreError("who gives its tokens answers none", lasting=True) from None
+            raise StoreError("its token service returned no valid token", lasting=True) from None
         token = tokens.token or tokens.access_token
         if not (token.isascii() and token.isprintable() and token):
-            raise StoreError("who gives its tokens answers none", lasting=True)
+            raise StoreError("its token service returned no valid token", lasting=True)
         return token

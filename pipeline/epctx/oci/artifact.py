@@ -1,8 +1,8 @@
 """The manifests of artifacts: always the same bytes for the same files; untrusted when read.
 
-A package is a CNCF ModelPack (model-spec 0.0.7): a layer is a file as it is, its path in two
-annotations, since foreign clients read one or the other. It has no time, host or user. Its
-signature and its attestation are artifacts of their own that refer to it.
+A package is a CNCF ModelPack (model-spec 0.0.7). A layer is an unpacked file; its path is in two
+annotations, since foreign clients read one or the other. The manifest has no time, host or user.
+The signature and the attestation are artifacts of their own that refer to it.
 https://github.com/modelpack/model-spec, https://github.com/opencontainers/image-spec.
 """
 
@@ -29,7 +29,7 @@ CONFIG: Final = "application/vnd.cncf.model.config.v1+json"
 SIGNATURE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 ATTESTATION: Final = "application/vnd.in-toto+json"
 ATTESTATION_FILES: Final = (".intoto.json", ".intoto.jsonl")
-"""Endings of names of attestations, which lie beside the package."""
+"""Endings of the names of attestations, which lie beside the package."""
 PATH: Final = "org.cncf.model.filepath"
 TITLE: Final = "org.opencontainers.image.title"
 _KIND: Final = "application/vnd.cncf.model.{}.v1.raw"
@@ -81,12 +81,12 @@ class Blob(Struct, frozen=True, kw_only=True):
 
 
 def blob_of(content: bytes) -> Blob:
-    """The blob that has this content."""
+    """Return the blob with this content."""
     return Blob(digest=digests.of_bytes(content, "sha256"), size=len(content))
 
 
 NOTHING: Final = b"{}"
-"""Configuration of an artifact that has none."""
+"""Configuration of an artifact without one."""
 
 
 class Artifact(Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ def package(files: Mapping[str, Blob], *, name: str | None = None) -> Artifact:
 
 
 def referrer(kind: str, name: str, content: bytes, subject: Descriptor) -> Artifact:
-    """Make the artifact of a file about another artifact, such as a signature.
+    """Make the artifact of a file, such as a signature, about another artifact.
 
     Args:
         kind: media type of the file and the artifact.
@@ -135,7 +135,7 @@ def referrer(kind: str, name: str, content: bytes, subject: Descriptor) -> Artif
 
 
 def descriptor(content: bytes, *, artifact_type: str | None = None, name: str = "") -> Descriptor:
-    """Describe a manifest; `name` is the name of its file if it has only one."""
+    """Describe a manifest. `name`: name of its only file; empty if it has several."""
     annotations = {TITLE: name} if name else {}
     described = _descriptor(MANIFEST, blob_of(content), annotations)
     return msgspec.structs.replace(described, artifactType=artifact_type)
@@ -148,7 +148,7 @@ def index(manifests: Iterable[Descriptor]) -> bytes:
 
 
 def fallback(subject: Digest) -> str:
-    """Tag of the index of referrers of a manifest, for registries without a Referrers API."""
+    """Return the tag of a manifest's referrers index, for registries without a Referrers API."""
     return f"sha256-{subject.hex}"
 
 
@@ -163,11 +163,11 @@ def read(content: bytes) -> Manifest:
     try:
         manifest = codec.decode(content, Manifest)
     except msgspec.MsgspecError as error:
-        raise Damaged("is no manifest of an artifact") from error
+        raise Damaged("is not the manifest of an artifact") from error
     if manifest.schemaVersion != 2 or manifest.mediaType not in (None, MANIFEST):
-        raise Damaged("is no manifest of an artifact")
+        raise Damaged("is not the manifest of an artifact")
     if len(manifest.layers) > limits.REGISTRY_FILES.value:
-        raise Damaged(f"tells of more than {limits.REGISTRY_FILES}")
+        raise Damaged(f"lists more than {limits.REGISTRY_FILES}")
     return manifest
 
 
@@ -176,9 +176,9 @@ def read_index(content: bytes) -> tuple[Descriptor, ...]:
     try:
         listed = codec.decode(content, Index)
     except msgspec.MsgspecError as error:
-        raise Damaged("is no list of what refers to it") from error
+        raise Damaged("is not a list of its referrers") from error
     if listed.schemaVersion != 2 or len(listed.manifests) > limits.REGISTRY_REFERRERS.value:
-        raise Damaged(f"is no list of what refers to it, of at most {limits.REGISTRY_REFERRERS}")
+        raise Damaged(f"is not a list of its referrers, of at most {limits.REGISTRY_REFERRERS}")
     return listed.manifests
 
 
@@ -190,7 +190,7 @@ def blob(described: Descriptor) -> Blob:
             raise ValueError(described.size)
         return Blob(digest=sha256, size=described.size)
     except ValueError:
-        raise Damaged("tells of a file that cannot be") from None
+        raise Damaged("lists a file with an impossible size or digest") from None
 
 
 def files(manifest: Manifest) -> dict[str, Blob]:
@@ -204,10 +204,10 @@ def files(manifest: Manifest) -> dict[str, Blob]:
     blobs: dict[str, Blob] = {}
     for layer in manifest.layers:
         if layer.mediaType not in _RAW:
-            raise Damaged(f"has a layer that is no file as it is: {layer.mediaType[:100]!r}")
+            raise Damaged(f"has a layer that is not a plain file: {layer.mediaType[:100]!r}")
         path = _path(layer)
         if path in blobs:
-            raise Damaged(f"tells of {path[:100]!r} twice")
+            raise Damaged(f"lists {path[:100]!r} twice")
         blobs[path] = blob(layer)
     _refuse_collisions(blobs)
     if not blobs:
@@ -216,7 +216,7 @@ def files(manifest: Manifest) -> dict[str, Blob]:
 
 
 def attached(manifest: Manifest, subject: Digest) -> tuple[str, Blob] | None:
-    """Return the name and the blob of a file about an artifact; None if packages have no such file.
+    """Return name and blob of a file about an artifact; None if packages have no such file.
 
     Raises:
         Damaged: the file is too large, or no such blob can exist.
@@ -239,7 +239,7 @@ def attached(manifest: Manifest, subject: Digest) -> tuple[str, Blob] | None:
 def _path(layer: Descriptor) -> str:
     path = layer.annotations.get(PATH) or layer.annotations.get(TITLE, "")
     if not paths.is_plain(path) or max(map(len, path.encode().split(b"/"))) > 255:
-        raise Damaged(f"has a path that leads elsewhere or is none: {path[:100]!r}")
+        raise Damaged(f"has a path that is not valid, or leads out of the package: {path[:100]!r}")
     return path
 
 
@@ -248,7 +248,7 @@ def _refuse_collisions(names: Iterable[str]) -> None:
     folded = {fold(path): path for path in names}
     folders = {parent for path in folded for parent in _parents(path)}
     if len(folded) < len(list(names)) or folders & folded.keys():
-        raise Damaged("has two files of one path")
+        raise Damaged("has two files with one path")
 
 
 def _parents(path: str) -> Iterator[str]:

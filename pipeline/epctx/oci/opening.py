@@ -1,4 +1,4 @@
-"""Opens a repository of a registry; `requests`, which it needs, comes with an extra."""
+"""Opens a repository of a registry. This needs `requests`, which comes with an extra."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from epctx.oci.registry import Repository
 
 _REMEDY: Final = (
-    "check the name, and that who is logged in (`docker login`) may do it; what has moved already "
-    "does not move again"
+    "check the name and the rights of the account of `docker login`; the next attempt skips what "
+    "was transferred already"
 )
 
 
 @contextlib.contextmanager
 def open_repository(reference: Reference, *, insecure: bool) -> Iterator[Repository]:
-    """Give the repository of a reference, and turn its errors into epctx's; sends no request yet.
+    """Open the repository of a reference, and translate its errors; send no request yet.
 
     Raises:
         UsageError: the extra is not installed.
         StorageError: the registry fails a request.
-        VerificationError: the registry has content that is damaged.
+        VerificationError: the registry's content is damaged.
     """
     try:
         from epctx.oci.registry import Repository
@@ -42,7 +42,7 @@ def open_repository(reference: Reference, *, insecure: bool) -> Iterator[Reposit
         yield Repository(reference, insecure=insecure)
     except StoreError as error:
         raise StorageError(
-            f"the registry does not do it: {error}",
+            f"the registry failed a request: {error}",
             where=str(reference),
             remedy=_REMEDY if insecure else f"{_REMEDY}; a registry of plain HTTP needs --insecure",
             code=Code.REGISTRY,
@@ -51,6 +51,6 @@ def open_repository(reference: Reference, *, insecure: bool) -> Iterator[Reposit
         raise VerificationError(
             f"what the registry has {error}",
             where=str(reference),
-            remedy="do not use it: push it anew, or ask who did",
+            remedy="do not use it: push it again, or ask whoever pushed it",
             code=Code.INTEGRITY,
         ) from None

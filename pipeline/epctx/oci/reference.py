@@ -33,7 +33,7 @@ class Reference(Struct, frozen=True, kw_only=True):
         host: host of the registry, with its port if that is given.
         repository: path of the repository.
         tag: None if the artifact is named by its digest alone.
-        digest: digest of the manifest; None for whatever the tag stands for now.
+        digest: digest of the manifest; None for the current manifest of the tag.
     """
 
     host: str
@@ -43,12 +43,12 @@ class Reference(Struct, frozen=True, kw_only=True):
 
     @property
     def registry(self) -> str:
-        """Host that answers requests: Docker Hub's has another name."""
+        """Host that answers requests; Docker Hub's has another name."""
         return _HUB_REGISTRY if self.host == _HUB else self.host
 
     @property
     def name(self) -> str:
-        """Name that the registry is asked for: the digest if there is one, as a tag may move."""
+        """Name in requests: the digest if there is one, since a tag may move; else the tag."""
         return str(self.digest) if self.digest is not None else self.tag or "latest"
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Reference(Struct, frozen=True, kw_only=True):
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text is meant to be a reference, and no path."""
+    """Return whether a text is meant as a reference, not as a path."""
     return text.startswith(SCHEME)
 
 
@@ -71,9 +71,9 @@ def parse(text: str) -> Reference:
     parts = _REFERENCE.fullmatch(text)
     if parts is None or len(f"{parts['host']}/{parts['repository']}") > _LONGEST:
         raise UsageError(
-            f"{text!r} names nothing in a registry",
-            remedy="write it as oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST], the repository "
-            "in lower case, and no user name or password in it",
+            f"{text!r} is not a reference to an artifact in a registry",
+            remedy="write it as oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST], with the "
+            "repository in lower case, and without user name or password",
             code=Code.COMMAND_LINE,
         )
     digest = Digest("sha256", parts["digest"]) if parts["digest"] else None

@@ -1,8 +1,8 @@
 """Client of a registry's repository, by the distribution specification 1.1.
 
 https://github.com/opencontainers/distribution-spec. Callers check the digest of each blob. This
-module bounds size and time, repeats a request where that may help, and sends credentials to the
-registry alone.
+module bounds size and time, repeats a request if that may help, and sends credentials only to the
+registry.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _NO_REFERRERS: Final = frozenset({400, 404, 405, 501})
 _LOST: Final = frozenset({404, 416})
 _NEXT: Final = re.compile(r'<([^>]+)>;\s*rel="?next"?')
 Came = Literal["there", "mounted", "sent"]
-"""Ways in which a blob comes into a repository."""
+"""How a blob came into a repository."""
 _BYTES: Final = {"Content-Type": "application/octet-stream"}
 _ACCEPTED: Final = {"Accept": f"{artifact.MANIFEST}, {artifact.INDEX}"}
 
 
 class _LostUpload(Passing):
-    """The registry has lost an upload, or has other bytes of it; the upload has to start again."""
+    """The registry has lost an upload or has other bytes of it, so the upload must start again."""
 
 
 class Repository:
     """A repository. Thread-safe.
 
     Args:
-        reference: names it.
+        reference: reference to an artifact in it.
         insecure: speak plain HTTP.
     """
 
@@ -81,10 +81,10 @@ class Repository:
         """Put a manifest under a tag or its digest.
 
         Returns:
-            Whether the registry has noted the manifest's subject.
+            True if the registry has noted the manifest's subject.
 
         Raises:
-            StoreError: the registry refuses it, or has another one there afterwards.
+            StoreError: the registry refuses it, or has another manifest afterwards.
         """
 
         def attempt() -> bool:
@@ -96,14 +96,15 @@ class Repository:
 
         noted = repeatedly(attempt)
         if self.manifest(name) != content:
-            raise StoreError("it has another manifest than the one that it took")
+            raise StoreError("it has another manifest than the one that was pushed")
         return noted
 
     def stream(self, blob: Blob, begun: int = 0) -> Iterator[bytes]:
-        """Give a blob from a byte on, resumed where it breaks; the caller checks its digest.
+        """Return a blob from a byte on, resumed after an interruption; the caller checks its
+        digest.
 
         Raises:
-            StoreError: it is not there, or has another size.
+            StoreError: the blob does not exist, or has another size.
         """
         return resumed(lambda done: self._body(blob, begun + done), blob.size - begun)
 
@@ -111,7 +112,7 @@ class Repository:
         """List the manifests that refer to a manifest.
 
         Raises:
-            StoreError: the registry does not answer, or not with such a list.
+            StoreError: the registry does not answer, or its list does not end.
             Damaged: as `artifact.read_index`.
         """
         place: str | None = f"{self._base}/referrers/{content}"
@@ -125,16 +126,16 @@ class Repository:
                 return () if listed is None else artifact.read_index(listed)
             referrers += page[0]
             place = page[1]
-        raise StoreError("its list of what refers to the artifact does not end")
+        raise StoreError("its list of referrers does not end")
 
     def upload(
         self, blob: Blob, source: Path | bytes, sent: Callable[[int], None], mount: str | None
     ) -> Came:
-        """Upload a blob unless it is there, and return how it came there.
+        """Upload a blob unless it exists, and return how it came into the repository.
 
         Args:
             sent: called with the number of bytes that were sent so far.
-            mount: repository of the registry to take the blob from, if it is there.
+            mount: repository of the same registry from which to take the blob, if it has it.
 
         Raises:
             StoreError: the registry refuses it.
@@ -171,7 +172,7 @@ class Repository:
             return None
 
     def _page(self, place: str) -> tuple[tuple[Descriptor, ...], str | None] | None:
-        """Read a page of referrers and the place of the next; None if it has no Referrers API."""
+        """Read a page of referrers and the URL of the next; None without a Referrers API."""
         most = limits.REGISTRY_MANIFEST_BYTES.value
 
         def attempt() -> tuple[tuple[Descriptor, ...], str | None] | None:
@@ -189,7 +190,7 @@ class Repository:
         """Resolve a link that has to stay in the registry."""
         target = _joined(place, link)
         if not target.startswith(f"{self._root}/"):
-            raise StoreError("it names a place that is not its own", lasting=True)
+            raise StoreError("it links to another host", lasting=True)
         return target
 
     def _body(self, blob: Blob, done: int) -> Iterator[bytes]:
@@ -219,7 +220,7 @@ class Repository:
             parts.scheme == "https" or (self._insecure and parts.scheme == "http")
         ):
             return place
-        raise StoreError("it redirects to a place that is not safe", lasting=True)
+        raise StoreError("it redirects to an unsafe address", lasting=True)
 
     @contextlib.contextmanager
     def _request(
@@ -287,7 +288,7 @@ class Repository:
         chunk: int,
         sent: Callable[[int], None],
     ) -> None:
-        """Send a file in pieces; after a failure go on where the registry says that it stopped."""
+        """Send a file in pieces; after a failure, continue where the registry stopped."""
         done, failed = 0, 0
         while blob.size - done > chunk:
             stream.seek(done)
@@ -302,7 +303,7 @@ class Repository:
                     raise
                 place, end = repeatedly(partial(self._stopped, place))
             if not done <= end <= done + len(piece):
-                raise StoreError("it tells of other bytes than it was sent")
+                raise StoreError("it reports other bytes than were sent")
             failed = 0 if end > done else failed
             done = end
             sent(done)
@@ -316,18 +317,18 @@ class Repository:
             "PATCH", place, size=len(piece), headers=span, data=piece, accepted=_LOST
         ) as answer:
             if answer.status_code in _LOST:
-                raise _LostUpload("it does not go on with an upload")
+                raise _LostUpload("it does not continue an upload")
             return self._upload_place(place, answer), _end(answer)
 
     def _stopped(self, place: str) -> tuple[str, int]:
-        """Return the place where an upload goes on, and its next byte."""
+        """Return the URL where an upload continues, and its next byte."""
         with self._request("GET", place, accepted=_LOST) as answer:
             if answer.status_code in _LOST:
-                raise _LostUpload("it does not go on with an upload")
+                raise _LostUpload("it does not continue an upload")
             return self._upload_place(place, answer), _end(answer)
 
     def _upload_place(self, place: str, answer: requests.Response) -> str:
-        """Return the place of the rest of an upload; another host gets no token."""
+        """Return the URL for the rest of an upload; another host gets no token."""
         return self._elsewhere(_joined(place, answer.headers.get("Location", "")))
 
     def _finish(self, place: str, blob: Blob, content: bytes) -> None:
@@ -337,20 +338,20 @@ class Repository:
             "PUT", place, size=len(content), headers=_BYTES, data=content, accepted=_LOST
         ) as answer:
             if answer.status_code in _LOST:
-                raise _LostUpload("it does not go on with an upload")
+                raise _LostUpload("it does not continue an upload")
 
 
 def _joined(place: str, link: str) -> str:
-    """Resolve a link of an answer. Raises StoreError if it is none."""
+    """Resolve a link of an answer. Raises StoreError if the link is invalid."""
     try:
         return urljoin(place, link)
     except ValueError:
-        raise StoreError("it names a place that is none", lasting=True) from None
+        raise StoreError("it names an invalid address", lasting=True) from None
 
 
 def _end(answer: requests.Response) -> int:
-    """Return how many bytes of an upload a registry has: its range ends with the last byte."""
+    """Return how many bytes of an upload a registry has; the range in its answer ends there."""
     last = answer.headers.get("Range", "").rpartition("-")[2]
     if not (last.isdecimal() and len(last) < 16):
-        raise StoreError("it does not tell how much of an upload it has")
-    return int(last) + 1 if int(last) else 0  # `0-0` also means that it has none
+        raise StoreError("it does not report how much of an upload it has")
+    return int(last) + 1 if int(last) else 0  # `0-0` also means no bytes

@@ -1,4 +1,4 @@
-"""Signatures: DSSE, keys, and folders signed as OpenSSF Model Signing says.
+"""Signatures: DSSE, keys, and folders signed by OpenSSF Model Signing.
 
-`cryptography` is imported where a key is used, and nowhere else: it comes with an extra.
+`cryptography` comes with an extra, so it is imported only where a key is used.
 """

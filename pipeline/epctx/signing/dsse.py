@@ -1,4 +1,4 @@
-"""DSSE v1, the envelope of what is signed: https://github.com/secure-systems-lab/dsse."""
+"""DSSE v1, envelopes of signed content: https://github.com/secure-systems-lab/dsse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Signature(Struct, frozen=True, kw_only=True):
 
 
 class Envelope(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Payload in base64, its type, and the signatures of both; nothing of it is verified."""
+    """Payload in base64, its type, and the signatures of both; not verified."""
 
     payload: str
     payload_type: str

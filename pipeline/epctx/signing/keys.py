@@ -1,4 +1,4 @@
-"""Private keys that sign; public keys and certificate authorities that are trusted.
+"""Private keys for signing, and trusted public keys and certificate authorities.
 
 OpenSSF Model Signing uses ECDSA on P-256, P-384 and P-521, the shared cache Ed25519. Keys and
 certificates are files in PEM.
@@ -29,7 +29,7 @@ EXTRA: Final = "sign"
 MOST_CERTIFICATES: Final = 10
 """Greatest number of certificates of one signature."""
 _CURVES: Final = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
-"""Hash that ECDSA is used with, by curve."""
+"""Hash for ECDSA, by curve."""
 _BYTES: Final = 1 << 18
 """Greatest size of a file of keys or certificates."""
 _T = TypeVar("_T")
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 class Signer(Struct, frozen=True, kw_only=True):
-    """Private key, and the certificates that say whose it is: its own, then its issuers'."""
+    """Private key and the certificates of its owner: its own, then its issuers'."""
 
     key: ec.EllipticCurvePrivateKey
     chain: tuple[x509.Certificate, ...] = ()
@@ -74,7 +74,7 @@ class Signer(Struct, frozen=True, kw_only=True):
             return cls.load(Path(key), *certificates)
         if cert is not None or chain is not None:
             raise UsageError(
-                "a certificate is of a key that signs, and none is named",
+                "a certificate is named without a signing key",
                 remedy="name the key with --sign, or leave out --cert and --chain",
                 code=Code.COMMAND_LINE,
             )
@@ -98,7 +98,9 @@ class Signer(Struct, frozen=True, kw_only=True):
         private = _read_private(key)
         if cert is None:
             if chain is not None:
-                raise _refused(chain, "is of no certificate", "name the key's own with --cert")
+                raise _refused(
+                    chain, "is a chain without a certificate", "name the key's own with --cert"
+                )
             return cls(key=private)
         own, *others = _read(cert, x509.load_pem_x509_certificates, _CERTIFICATE)
         if own.public_key() != private.public_key():
@@ -135,13 +137,15 @@ class Trusted(Struct, frozen=True, kw_only=True):
         )
 
     def certified_key(self, chain: Sequence[bytes]) -> tuple[ec.EllipticCurvePublicKey, str]:
-        """Return the key of the first certificate, and its subject, if an authority vouches today.
+        """Return the key and the subject of the first certificate, if an authority certifies it
+        today.
 
         Args:
             chain: certificates in DER: the signer's own, then its issuers'.
 
         Raises:
-            Refused: the chain ends at no trusted authority, is expired, or is not for signatures.
+            Refused: the chain does not end at a trusted authority, is expired, or is not for
+                signatures.
         """
         from cryptography import x509
         from cryptography.x509 import verification
@@ -160,12 +164,12 @@ class Trusted(Struct, frozen=True, kw_only=True):
             public = leaf.public_key()
         except verification.VerificationError as error:
             why = str(error).rpartition("exhausted: ")[2]
-            why = "no issuer of it is" if "no interior errors" in why else why
-            raise Refused(f"is certified by nobody who is trusted today: {why}") from error
+            why = "none of its issuers is trusted" if "no interior errors" in why else why
+            raise Refused(f"is not certified by a trusted authority today: {why}") from error
         except (ValueError, TypeError, x509.DuplicateExtension) as error:
-            raise Refused(f"has a certificate that is none: {error}") from error
+            raise Refused(f"has an invalid certificate: {error}") from error
         if not is_curve(public):
-            raise Refused("has a certificate of a key of another kind")
+            raise Refused("has a certificate for an unsupported kind of key")
         return public, leaf.subject.rfc4514_string()
 
 
@@ -218,19 +222,19 @@ def is_curve(key: object) -> TypeGuard[ec.EllipticCurvePublicKey]:
 
 
 _KEY: Final = (
-    "is no private key in PEM without a password",
+    "is not a private key in PEM without a password",
     "make one with `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key.pem`",
 )
-_PUBLIC: Final = ("is no public key in PEM", "make it with `openssl pkey -in key.pem -pubout`")
+_PUBLIC: Final = ("is not a public key in PEM", "make it with `openssl pkey -in key.pem -pubout`")
 _KIND: Final = (
-    "is a key of another kind than those that sign models",
+    "is a key of a kind that cannot sign models",
     f"use ECDSA on P-256, P-384 or P-521: {_KEY[1]}",
 )
 _CERTIFICATE: Final = ("has no certificate in PEM", "name a file that has BEGIN CERTIFICATE")
 
 
 def _read(path: Path, parse: Callable[[bytes], _T | None], refusal: tuple[str, str]) -> _T:
-    """Read and parse a file; `refusal` says what is wrong with other content, and the remedy."""
+    """Read and parse a file. `refusal`: message and remedy for other content."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
     file = path.as_posix()
@@ -278,10 +282,10 @@ def _hash(key: ec.EllipticCurvePublicKey) -> hashes.HashAlgorithm:
 
 
 def _require_signature_usage(leaf: x509.Certificate) -> None:
-    """Require that a certificate says it is for signatures; of code, if it says more than that.
+    """Require a certificate for signatures; for code signing, if its use is more specific.
 
     Raises:
-        Refused: it is for something else, or does not say.
+        Refused: it is for another use, or states none.
     """
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -296,9 +300,9 @@ def _require_signature_usage(leaf: x509.Certificate) -> None:
 
 
 def _issuer_policy() -> ExtensionPolicy:
-    """Rules of RFC 5280 for an issuer: an authority, whose key may certify if it says its use.
+    """Rules of RFC 5280 for an issuer: an authority; if it states the use of its key, certifying.
 
-    The web's own rules ask for more, which `openssl req -x509` does not write.
+    The stricter rules of the web ask for fields that `openssl req -x509` does not write.
     """
     from cryptography import x509
     from cryptography.x509.verification import Criticality, ExtensionPolicy
@@ -314,7 +318,7 @@ def _require_authority(
     policy: Policy, certificate: x509.Certificate, constraints: x509.BasicConstraints
 ) -> None:
     if not constraints.ca:
-        raise ValueError("an issuer is no authority")
+        raise ValueError("an issuer is not an authority")
 
 
 def _require_certifying(

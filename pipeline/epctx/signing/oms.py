@@ -1,7 +1,7 @@
 """OpenSSF Model Signing v1.0: a folder's files and their SHA-256, signed in a Sigstore bundle.
 
-The bundle holds a DSSE envelope, the envelope an in-toto statement, the statement the files. One
-key and one folder give the same bytes each time.
+The bundle has a DSSE envelope, the envelope an in-toto statement, the statement the files. The same
+key and folder give the same bytes each time.
 https://github.com/ossf/model-signing-spec
 """
 
@@ -137,22 +137,22 @@ def verify(content: bytes, trusted: Trusted) -> tuple[str, dict[str, str]]:
         signature = dsse.decoded(bundle.dsse_envelope.signatures[0].sig)
         key, signer = _key(bundle.verification_material, trusted)
     except ValueError as error:
-        raise Refused("is no Sigstore bundle: it has no base64 where it must") from error
+        raise Refused("is not a Sigstore bundle: it has invalid base64") from error
     if not keys.holds(key, signature, dsse.pae(PAYLOAD_TYPE, payload)):
         raise Refused(f"is not by {signer}, or was changed since")
     return signer, _files(payload)
 
 
 def unverified_files(content: bytes) -> dict[str, str]:
-    """Return the files that a bundle names, whoever signed it. Raises Refused."""
+    """Return the files that a bundle names, without verifying its signature. Raises Refused."""
     return _files(_parse(content)[1])
 
 
 def folder_digests(folder: Path) -> dict[str, Digest | str]:
-    """Hash every file of a folder that a signature has to name, except the signature.
+    """Hash every file of a folder that a signature has to name.
 
     Returns:
-        The SHA-256 by path, with `/`; or why a file has none, as a link.
+        The SHA-256 by path, with `/`; or the reason why a file, such as a link, cannot be signed.
 
     Raises:
         OSError: a folder cannot be read.
@@ -173,7 +173,7 @@ def differences(
     for name in sorted({*signed, *present}):
         digest = present.get(name)
         if digest is None:
-            yield name, "is missing, and was signed"
+            yield name, "is missing, but was signed"
         elif isinstance(digest, str):
             yield name, digest
         elif name not in signed:
@@ -197,12 +197,12 @@ def _parse(content: bytes) -> tuple[_Bundle, bytes]:
         bundle = codec.decode(content, _Bundle)
         payload = dsse.decoded(bundle.dsse_envelope.payload)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise Refused(f"is no Sigstore bundle: {error}") from error
+        raise Refused(f"is not a Sigstore bundle: {error}") from error
     envelope = bundle.dsse_envelope
     if bundle.media_type != MEDIA_TYPE:
-        raise Refused(f"is of another kind, {bundle.media_type!r}")
+        raise Refused(f"has another media type, {bundle.media_type!r}")
     if envelope.payload_type != PAYLOAD_TYPE:
-        raise Refused(f"is of a payload of another type, {envelope.payload_type!r}")
+        raise Refused(f"has a payload of another type, {envelope.payload_type!r}")
     if len(envelope.signatures) != 1:
         raise Refused(f"has {len(envelope.signatures)} signatures, not one")
     return bundle, payload
@@ -223,11 +223,11 @@ def _key(material: _Material, trusted: Trusted) -> tuple[ec.EllipticCurvePublicK
 
     Raises:
         Refused: the bundle names no trusted key.
-        ValueError: a certificate is no base64.
+        ValueError: a certificate is not base64.
     """
     kinds = (material.public_key, material.x509_certificate_chain, material.certificate)
     if sum(each is not None for each in kinds) != 1:
-        raise Refused("does not say by one key or one certificate who signed")
+        raise Refused("does not name exactly one key or certificate of its signer")
     if material.public_key is not None:
         return _trusted_key(material.public_key.hint, trusted)
     if material.x509_certificate_chain is None:
@@ -266,7 +266,7 @@ def _files(payload: bytes) -> dict[str, str]:
         if each.algorithm != "sha256" or not _SHA256.fullmatch(each.digest):
             raise Refused(f"has no SHA-256 of {each.name!r}")
         if paths.objection(each.name) or paths.normalize(each.name) != each.name:
-            raise Refused(f"signs {each.name!r}, which is no path inside the folder")
+            raise Refused(f"signs {each.name!r}, which is not a path inside the folder")
     if [each.digest.get("sha256") for each in statement.subject] != [_root(resources)]:
         raise Refused("contradicts itself: its digest is not that of its files")
     return files

@@ -1,1 +1,1 @@
-"""Requests to other machines that end in time and are tried again."""
+"""Requests to other machines, with time limits and retries."""

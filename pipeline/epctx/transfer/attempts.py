@@ -1,4 +1,4 @@
-"""Repeated attempts at what may work the next time, with growing pauses."""
+"""Repeated attempts at requests that may work the next time, with growing pauses."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LONGEST_PAUSE: Final = 5.0
 
 
 class StoreError(Exception):
-    """A store failed a request: it is absent, slow, full, forbids it, or answers nonsense.
+    """A store failed a request: it is absent, slow or full, forbids it, or its answer is invalid.
 
     The text is one clause without credentials. An error of a shared cache never ends a build.
 
     Attributes:
-        lasting: every other request would fail, too, as with a wrong password.
+        lasting: every other request would fail, too, for example with a wrong password.
     """
 
     def __init__(self, text: str, *, lasting: bool = False) -> None:
@@ -43,12 +43,12 @@ class Passing(StoreError):
 
 
 def seconds_for(size: int) -> float:
-    """Return the seconds that one attempt at `size` bytes may take, however steadily they come."""
+    """Return the seconds that one attempt at `size` bytes may take, even if bytes keep coming."""
     return limits.REMOTE_SECONDS.value + size / _PACE
 
 
 def repeatedly(call: Callable[[], _T]) -> _T:
-    """Call a function again until it does not raise Passing. Raises StoreError."""
+    """Call a function again while it raises Passing, up to a limit. Raises StoreError."""
     for attempt in range(1, limits.REMOTE_ATTEMPTS.value):
         try:
             return call()
@@ -58,30 +58,30 @@ def repeatedly(call: Callable[[], _T]) -> _T:
 
 
 def exactly(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Give pieces that have `size` bytes in all.
+    """Yield pieces, and check that they have `size` bytes together.
 
     Raises:
-        Passing: they have less.
-        StoreError: they have more, of which no more is read.
+        Passing: they have fewer bytes.
+        StoreError: they have more bytes; the rest is not read.
     """
     remaining = size
     for piece in pieces:
         remaining -= len(piece)
         if remaining < 0:
-            raise StoreError(f"it sends more than the {size:,} bytes that there are")
+            raise StoreError(f"it sends more than the expected {size:,} bytes")
         yield piece
     if remaining:
-        raise Passing(f"it sends {size - remaining:,} of the {size:,} bytes that there are")
+        raise Passing(f"it sends only {size - remaining:,} of {size:,} bytes")
 
 
 def resumed(pieces: Callable[[int], Iterable[bytes]], size: int) -> Iterator[bytes]:
-    """Give `size` bytes in pieces; where they break, request the rest again.
+    """Yield `size` bytes in pieces; after an interruption, request the rest again.
 
     Args:
-        pieces: requests the pieces from a byte on; they raise Passing where they break.
+        pieces: requests the pieces from a byte on; they raise Passing if they are interrupted.
 
     Raises:
-        StoreError: there are more bytes, or no attempt brought the rest.
+        StoreError: there are more bytes, or no attempt delivered the rest.
     """
     done, failed = 0, 0
     while True:
@@ -101,7 +101,7 @@ def resumed(pieces: Callable[[int], Iterable[bytes]], size: int) -> Iterator[byt
 
 
 def _pause(attempt: int, error: Passing) -> None:
-    """Wait as the store asks, else about twice as long as the last time, at random.
+    """Wait as long as the store asks, or a random time that doubles with each attempt.
 
     Raises:
         Passing: the store asks for too long a wait.

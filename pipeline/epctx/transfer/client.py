@@ -1,8 +1,8 @@
 """HTTP client: one attempt at a request, bounded in time, with errors in epctx's own words.
 
-It follows no redirect: the caller decides where credentials may go. What `requests` calls a timeout
-is the wait for the next byte. So a clock breaks the connection at the end of a request's time, even
-if single bytes still come or go.
+It follows no redirect: the caller decides where credentials may go. A timeout of `requests` limits
+only the wait for the next byte. So a timer breaks the connection at the end of a request's time,
+even if single bytes still come or go.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from epctx.transfer.attempts import Passing, StoreError, seconds_for
 PIECE: Final = 1 << 20
 """Bytes of a body that are read at a time."""
 _STORED_A_SECOND: Final = 16 << 20
-"""Bytes a second for which a server gets time between the last byte sent and its answer."""
+"""Bytes of a request that a server has one more second to store before it answers."""
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REFUSED: Final = frozenset({401, 403, 407})
 _ABSENT: Final = frozenset({404, 410})
 
 
 class Absent(StoreError):
-    """The server does not have the requested name, or not any more."""
+    """The server does not have the requested name, or has it no longer."""
 
     def __init__(self) -> None:
         super().__init__("it has nothing of that name")
@@ -85,19 +85,19 @@ class HttpClient:
         data: bytes | BinaryIO | None = None,
         accepted: frozenset[int] = frozenset(),
     ) -> Iterator[requests.Response]:
-        """Send one request, and give its answer.
+        """Send one request, and yield its answer.
 
         Args:
             method: HTTP method.
             place: URL.
-            auth: credentials; None for those that ~/.netrc has for the host.
-            size: expected bytes of the body that is sent; of the answer's if nothing is sent.
+            auth: credentials; None for those of the host in ~/.netrc.
+            size: bytes of the body that is sent; if nothing is sent, expected bytes of the answer.
             headers: additional headers.
             data: body that is sent.
             accepted: status codes to accept besides success.
 
         Raises:
-            StoreError: the answer has another status code, or there is none.
+            StoreError: the answer has another status code, or there is no answer.
         """
         sent = size if data else 0
         stall = limits.REMOTE_STALL_SECONDS.value + sent / _STORED_A_SECOND
@@ -121,26 +121,26 @@ class HttpClient:
 
 
 def read_all(answer: requests.Response, most: int) -> bytes:
-    """Read a small body. Raises StoreError where it has more than `most` bytes."""
+    """Read a small body. Raises StoreError if it has more than `most` bytes."""
     return b"".join(bounded(answer.raw.stream(PIECE, decode_content=False), most))
 
 
 def bounded(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Give pieces until they have more than `most` bytes. Raises StoreError."""
+    """Yield pieces. Raises StoreError as soon as they have more than `most` bytes together."""
     for piece in pieces:
         most -= len(piece)
         if most < 0:
-            raise StoreError("it sends more than there may be")
+            raise StoreError("it sends more bytes than allowed")
         yield piece
 
 
 def blob_pieces(answer: requests.Response, size: int, done: int) -> Iterator[bytes]:
-    """Give the bytes of a blob from byte `done` on, whatever part of it the server sends.
+    """Yield the bytes of a blob from byte `done` on, even if the server sends an earlier part, too.
 
-    The first piece is empty; it says that the answer is of a blob of `size` bytes.
+    The first piece is empty. It means that the answer is about a blob of `size` bytes.
 
     Raises:
-        StoreError: the answer is of another blob.
+        StoreError: the answer is about another blob.
     """
     skipped = done - _start(answer, size)
     yield b""
@@ -155,7 +155,7 @@ def _judge(answer: requests.Response) -> None:
     if status in _ABSENT:
         raise Absent
     if 300 <= status < 400:
-        raise StoreError("it redirects elsewhere, which is not followed", lasting=True)
+        raise StoreError("it redirects elsewhere, and redirects are not followed", lasting=True)
     standard = status in http.HTTPStatus._value2member_map_
     words = f"it answers {status}{f' {http.HTTPStatus(status).phrase}' if standard else ''}"
     if status in _PASSING:
@@ -175,22 +175,22 @@ def _after(text: str) -> float:
 
 
 def _start(answer: requests.Response, size: int) -> int:
-    """Return which byte of a blob an answer begins with. Raises StoreError for another blob."""
+    """Return the index of an answer's first byte in a blob. Raises StoreError for another blob."""
     if answer.status_code == http.HTTPStatus.PARTIAL_CONTENT:
         span, _, total = answer.headers.get("Content-Range", "").partition("/")
         start = span.removeprefix("bytes ").partition("-")[0]
         if total == str(size) and start.isdecimal():
             return int(start)
-        raise StoreError("it sends a part that was not asked for")
+        raise StoreError("it sends a part that was not requested")
     length = answer.headers.get("Content-Length", str(size))
     if length != str(size):
-        raise StoreError(f"it has {length[:20]} bytes of the {size:,} of a blob")
+        raise StoreError(f"its blob has {length[:20]} bytes, not {size:,}")
     return 0
 
 
 @contextlib.contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn errors of `requests` into StoreError: their own words have URLs and headers."""
+    """Turn errors of `requests` into StoreError, since their messages have URLs and headers."""
     try:
         yield
     except requests.exceptions.SSLError as error:
@@ -209,7 +209,7 @@ class _Request(Struct):
     timer: threading.Timer | None = None
 
     def begin(self, seconds: float) -> None:
-        """Start the clock anew."""
+        """Restart the timer."""
         self.cancel()
         self.timer = threading.Timer(seconds, self.end)
         self.timer.daemon = True
@@ -231,12 +231,12 @@ _running: ContextVar[_Request] = ContextVar("running")
 
 @contextlib.contextmanager
 def running(seconds: float) -> Iterator[Callable[[float], None]]:
-    """Break the connection of one request, its answer's body included, after some seconds.
+    """Break the connection of one request, including the body of its answer, after some seconds.
 
-    Gives a function that starts the clock anew, for the body once the head is there.
+    Yields a function that restarts the timer, for the body after the head.
 
     Raises:
-        TimeoutError: the connection was broken; what came may look whole.
+        TimeoutError: the connection was broken; the received part may look complete.
     """
     request = _Request()
     request.begin(seconds)

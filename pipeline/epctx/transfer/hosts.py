@@ -1,6 +1,6 @@
-"""Kinds of hosts, by their names and addresses; nothing is looked up.
+"""Kinds of hosts, by their names and addresses, without a DNS look-up.
 
-Apart from `client`, which needs requests, of an extra.
+Separate from `client`, which needs `requests` from an extra.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ def is_loopback(host: str | None) -> bool:
 
 
 def is_internal(host: str) -> bool:
-    """Return whether a host is an address that is not of the internet, or this host."""
+    """Return whether a host is this host, or an address outside of the public internet."""
     address = _address(host)
     return host == "localhost" or (address is not None and not address.is_global)
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Address that a host is written as, also in fewer than four numbers; None if it is a name."""
+    """Parse a host as an address, also with fewer than four numbers; None if it is a name."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,9 +1,9 @@
 """Compatibility of a model with devices, checked against the manifest, this host and the package.
 
-Source: real-eps.md section 7. onnxruntime's Python sessions do not act on `ep_compatibility_info`,
-whatever it says, so this module checks it. ONNX Runtime selects a variant of a package by its EP
-and its compatibility string. A string other than the model's own selects the model on devices where
-it does not run, or on none.
+Source: real-eps.md section 7. onnxruntime's Python sessions ignore `ep_compatibility_info`, so this
+module checks it. ONNX Runtime selects a variant of a package by its EP and its compatibility
+string. With a wrong string, it selects the model on devices where the model does not run, or on no
+device.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Compatibility:
     name: PolicyName = field(default="compatibility", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Finding]:
-        """Look at each model."""
+        """Check each model."""
         for model in folder.models:
             for source in model.sources:
                 nodes = [node for node in model.nodes if (node.source or "") == source]
                 provider = folder.providers.find(source)
                 if provider is None:
-                    why = f"no EP here is known by the source '{source}'"
+                    why = f"no EP on this host accepts the source '{source}'"
                     yield _finding(model, "info", _unknown(why, folder.providers.why_not(source)))
                     continue
                 info = model.metadata.get(COMPATIBILITY + provider.name)
@@ -71,7 +71,7 @@ def _info(
     if info is None:
         message = f"has no {COMPATIBILITY}{provider.name}"
     else:
-        message = f"{provider.name} cannot say what '{info}' means"
+        message = f"{provider.name} cannot interpret '{info}'"
     remedy = "its provider needs `check_compatibility` (epctx.providers.base)"
     return [_unknown(message, remedy)]
 
@@ -84,7 +84,7 @@ def _without_manifest(verdict: Verdict) -> Verdict:
 def _obstacle(
     provider: ExecutionProvider, nodes: Sequence[EPContextNode], folder: Path
 ) -> Verdict | None:
-    """Return why the model is for another host, so that devices of this one prove nothing."""
+    """Return why this host cannot load the model, so that its devices prove nothing."""
     try:
         reason = provider.cannot_load(nodes, folder, sharing=False)
     except (InvalidGraph, ProviderUnavailable) as error:
@@ -106,15 +106,15 @@ def _devices(provider: ExecutionProvider, info: str) -> Verdict:
     if kinds := provider.judging_devices:
         devices = [device for device in devices if device.device.type.name in kinds]
         if not devices:
-            message = f"{name} can tell on a host with its {' or '.join(sorted(kinds))} only"
-            return _unknown(f"{message}, and this one has none", "check it on the device")
+            message = f"{name} can check it only on a host with its {' or '.join(sorted(kinds))}"
+            return _unknown(f"{message}; this host has none", "check it on the device")
     try:
         answer = native.get_model_compatibility_for_ep_devices(devices, info)
     except (RuntimeError, ValueError) as error:  # ValueError: an EP's message is not UTF-8
-        message = f"{name} cannot tell on this host: {first_line(error)}"
+        message = f"{name} cannot check it on this host: {first_line(error)}"
         return _unknown(message, "check it on the device")
     word = answer.name.removeprefix("EP_").replace("_", " ").lower()
-    message = f"{name} on this host calls it {word}"
+    message = f"{name} on this host rates it {word}"
     if answer.name == "EP_NOT_APPLICABLE":
         return _unknown(f"{message}: {info}", "check it on the device")
     outcome: Outcome = "fail" if answer.name == "EP_UNSUPPORTED" else "pass"
@@ -135,7 +135,7 @@ _REPACKAGE: Final = "package it again: ONNX Runtime selects by what the package 
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """Check each claim of a package: its EP and its compatibility string are those of the model."""
+    """Check that the EP and the compatibility string of each claim are those of the model."""
 
     claims: tuple[Claim, ...]
     name: PolicyName = field(default="compatibility", init=False)
@@ -163,7 +163,7 @@ class Claims:
                     "variant",
                     claim.model,
                     "pass",
-                    f"is what variant {claim.variant} says",
+                    f"matches variant {claim.variant}",
                 )
 
 
@@ -171,24 +171,26 @@ def _faults(claim: Claim, model: ContextModel, folder: GroupFolder) -> Iterator[
     providers = {source: folder.providers.find(source) for source in model.sources}
     names = {provider.name for provider in providers.values() if provider is not None}
     if claim.ep not in (names or {DEFAULT_EP}) and None not in providers.values():
-        yield f"is said to be for {claim.ep}, and is for {', '.join(sorted(names)) or DEFAULT_EP}"
+        own_eps = ", ".join(sorted(names)) or DEFAULT_EP
+        yield f"is for {own_eps}, but the package says {claim.ep}"
     own = model.metadata.get(COMPATIBILITY + claim.ep)
     if own != claim.compatibility:
-        yield f"is said to be compatible with {_shown(claim.compatibility)}, it says {_shown(own)}"
+        said = _shown(claim.compatibility)
+        yield f"its compatibility string is {_shown(own)}, but the package says {said}"
 
 
 def _astray(claim: Claim, model: ContextModel) -> Iterator[str]:
-    """Find a model with external data in another folder: QNN 2.7.0 and OpenVINO 1.8.1 look for its
-    context binaries there.
+    """Find a model with external data in another folder, where QNN 2.7.0 and OpenVINO 1.8.1 also
+    look for its context binaries.
     """
     if claim.astray and model.contexts:
         yield (
-            "has its external data elsewhere, and no `ep.context_file_path`: real EPs look for "
+            "has external data in another folder, and no `ep.context_file_path`: EPs look for "
             f"{model.contexts[0]} in the folder of the data"
         )
 
 
 def _shown(text: str | None) -> str:
     if text is None:
-        return "nothing"
+        return "none"
     return repr(text if len(text) <= 160 else f"{text[:159]}…")

@@ -2,7 +2,7 @@
 
 Checks of EPContext nodes are in `node_checks`. An EP may load a damaged context binary and compute
 wrong numbers, or end the process (real-eps.md section 5). Without SHA256SUMS only its EP can tell
-that a file is another one, such as the pointer that Git LFS leaves in its place.
+that a file was replaced, for example by the pointer file of Git LFS.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _data_beside(subject: Subject) -> Iterator[Path]:
 
 
 def has_context(subject: Subject) -> Iterator[Fault]:
-    """Require an EPContext node: an EP without any node reports success (real-eps.md section 9)."""
+    """Require an EPContext node: an EP without a node reports success (real-eps.md section 9)."""
     group = subject.folder.group
     required = bool(group.execution_providers) if group is not None else not subject.model.ours
     if required and not subject.model.nodes and not subject.model.broken:
@@ -139,13 +139,13 @@ def readable(subject: Subject) -> Iterator[Fault]:
             continue  # the check of `ep_cache_context` reports it
         path = subject.folder.path / name
         if path.stat().st_size == 0:
-            continue  # that check reports it, too
+            continue  # the same check reports it
         with path.open("rb") as stream:
             head = stream.read(HEAD_SIZE)
         try:
             recognized = provider.recognizes(head)
             if recognized is False:
-                yield Fault(message=f"'{name}' is no context binary of {provider.name}")
+                yield Fault(message=f"'{name}' is not a context binary of {provider.name}")
             elif recognized:
                 for misfit in provider.misfits(path, _users(subject, name, provider.sources)):
                     yield Fault(message=f"'{name}': {misfit}")
@@ -158,8 +158,10 @@ def readable(subject: Subject) -> Iterator[Fault]:
 
 
 def _users(subject: Subject, path: str, sources: Collection[str]) -> list[ir.Node]:
-    """Return the nodes whose graphs are in a context binary: each node that names it, and the nodes
-    with `main_context` 0 after that, up to the next node that names a binary.
+    """Return the nodes whose graphs are in a context binary.
+
+    These are each node that names the binary, and the nodes with `main_context` 0 after it, up to
+    the next node that names a binary.
     """
     users: list[ir.Node] = []
     current: str | None = None
@@ -183,9 +185,9 @@ def _users(subject: Subject, path: str, sources: Collection[str]) -> list[ir.Nod
 def _folder_checks(folder: GroupFolder) -> Iterator[Finding]:
     """Find missing files, binaries with a wrong name or wrong users, and unused files."""
     if folder.group is not None:
-        yield from _collect("files", "every model of the group is there", _missing(folder))
+        yield from _collect("files", "every model of the group is present", _missing(folder))
     if folder.group is not None and folder.group.pieces is not None:
-        yield from _collect("pieces", "its models are cut as asked", _cuts(folder))
+        yield from _collect("pieces", "its models are cut as the manifest asks", _cuts(folder))
     yield from _collect("sharing", _sharing_words(folder), _sharing(folder))
     if folder.whole:
         yield from _unreferenced(folder)
@@ -199,11 +201,11 @@ def _missing(folder: GroupFolder) -> Iterator[str]:
             yield f"'{name}' is missing"
     for model in folder.models:
         if model.file not in expected:
-            yield f"'{model.file}' is of no model of the group"
+            yield f"'{model.file}' belongs to no model of the group"
 
 
 def _cuts(folder: GroupFolder) -> Iterator[str]:
-    """Find models with another number of pieces than the manifest asks for, or than the first of
+    """Find models whose number of pieces is not the manifest's, or not that of the first model of
     their sharing group.
     """
     assert folder.group is not None and folder.group.pieces is not None
@@ -214,7 +216,7 @@ def _cuts(folder: GroupFolder) -> Iterator[str]:
     for name, count in counts.items():
         expected = fixed or counts.get(first.get(name, name), count)
         if count != expected:
-            yield f"'{context_file(name)}' says that it is in pieces: {count}, not {expected}"
+            yield f"'{context_file(name)}' has the wrong number of pieces: {count}, not {expected}"
 
 
 def _sharing_words(folder: GroupFolder) -> str:
@@ -275,7 +277,7 @@ def _unreferenced(folder: GroupFolder) -> Iterator[Finding]:
             f"{kind}: no EPContext model of the folder refers to it",
             "remove it; a stale context binary is loaded without an error"
             if folder.ours
-            else "epctx did not make this folder: whoever did knows what belongs to it",
+            else "epctx did not make this folder: ask its maker whether the file belongs to it",
         )
     if not unused:
         yield Finding("conformance", "unreferenced", ".", "pass", "every file is used by a model")
@@ -292,7 +294,7 @@ def _collect(word: str, words: str, faults: Iterator[str]) -> Iterator[Finding]:
 class ModelCheck(Struct, frozen=True):
     """A check of one model: its name in findings, the message of a pass, and when it applies.
 
-    A check that does not apply, such as of a prefix that was not asked for, leaves no finding.
+    A check that does not apply leaves no finding. Example: no prefix was requested.
     """
 
     word: str
@@ -303,15 +305,15 @@ class ModelCheck(Struct, frozen=True):
 
 CHECKS: Final = (
     ModelCheck("well_formed", "is a valid ONNX model", well_formed),
-    ModelCheck("ep_context", "what was asked for is compiled", has_context),
+    ModelCheck("ep_context", "EPContext nodes are present where required", has_context),
     ModelCheck(
-        "attributes", "its EPContext attributes keep to the op schema", node_checks.attributes
+        "attributes", "its EPContext attributes conform to the op schema", node_checks.attributes
     ),
     ModelCheck("source", "every EPContext node has an EP", node_checks.sources),
     ModelCheck(
-        "ep_cache_context", "every context is there, as embed_mode says", node_checks.contexts
+        "ep_cache_context", "every context is present, as embed_mode says", node_checks.contexts
     ),
-    ModelCheck("context_binary", "what is in its context binaries can be read", readable),
+    ModelCheck("context_binary", "its context binaries can be read", readable),
     ModelCheck("main_context", "every EPContext node finds its context", node_checks.main_contexts),
     ModelCheck("names", "names are unique", node_checks.names),
     ModelCheck("prefix", "names begin with the prefix", node_checks.prefix, node_checks.has_prefix),
@@ -324,7 +326,7 @@ CHECKS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Conformance:
-    """Require models that conform to the op and to section 6, and a complete folder without other
+    """Require models that conform to the op and to section 6, and a complete folder without unused
     files.
     """
 

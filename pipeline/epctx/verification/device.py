@@ -1,7 +1,7 @@
 """Judgement of a device's results (`device_results`), on the host of epctx.
 
-A device's own verdict does not count. Its outputs are compared again with the golden ones, and the
-digests in the results must be those of the folder's files.
+The device's own verdict does not count. This module compares the outputs with the golden ones
+again, and the digests in the results must be those of the folder's files.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.policy import Found
 from epctx.verification.numbers.tasks import broken, finding, unchecked
 
-_AGAIN: Final = "make the kit again of this folder, and run its check_device.py on the device"
-_MADE: Final = "build it with `epctx build --golden`, or name the folder that the kit was made of"
-_THERE: Final = "mend it on the device, and run check_device.py again"
+_AGAIN: Final = "make a new kit from this folder, and run its check_device.py on the device"
+_MADE: Final = "build it with `epctx build --golden`, or name the folder that the kit was made from"
+_THERE: Final = "fix it on the device, and run check_device.py again"
 _device: Final = partial(Finding, "compatibility", "device", ".")
 
 
@@ -56,9 +56,11 @@ class OnDevice:
             name = model.file.removesuffix(CONTEXT_SUFFIX)
             result = by_model.get(f"{folder.path.parent.name}/{folder.path.name}/{name}")
             if (wrong := broken(model, earlier)) is not None:
-                yield unchecked(model, f"{wrong.subject} {wrong.message}", "mend that first")
+                yield unchecked(model, f"{wrong.subject} {wrong.message}", "fix that first")
             elif result is None:
-                yield finding(model, "device", "fail", "the device has no result of it", _AGAIN)
+                yield finding(
+                    model, "device", "fail", "the results of the device do not include it", _AGAIN
+                )
             elif name not in record:
                 yield finding(model, "golden", "fail", "has no golden inputs", _MADE)
             else:
@@ -121,7 +123,7 @@ class OnDevice:
         why = None if paths.is_bare(name) else "is not beside them"
         why = why or paths.missing(beside, name)
         if why is None and of_file(beside / name, "sha256").hex != result.sha256:
-            why = "is damaged: it has another SHA-256 than the results say"
+            why = "is damaged: its SHA-256 is not the one in the results"
         if why is not None:
             reason = f"{name!r} with the device's outputs: {why}"
             raise VerificationError("cannot be read", why=reason, remedy=_AGAIN)
@@ -130,12 +132,12 @@ class OnDevice:
 
 
 def _circumstances(results: DeviceResults, folder: GroupFolder) -> Iterator[Finding]:
-    """Report driver and versions of the device, if this folder's models need a driver."""
+    """Report the driver of the device, if one is required, and its package versions."""
     used = {p.name for model in folder.models for p in folder.providers.of(model.sources)}
     driver = results.expect_driver
     devices = [device for device in results.devices if device.ep in used]
     for device in devices if driver is not None else ():
-        versions = ", ".join(f"{k} {v}" for k, v in device.drivers.items()) or "not told"
+        versions = ", ".join(f"{k} {v}" for k, v in device.drivers.items()) or "unknown"
         same = driver in device.drivers.values()
         message = f"the driver of {device.ep} is {versions}"
         remedy = "" if same else "install that driver on the device, or build for this one"
@@ -149,7 +151,7 @@ def _circumstances(results: DeviceResults, folder: GroupFolder) -> Iterator[Find
         if on_device == at_build:
             yield _device("pass", f"{message}, as the build had")
         else:
-            remedy = "install that version there, or trust its numbers"
+            remedy = "install that version on the device, or accept its numbers"
             yield _device("not checkable", f"{message}, the build had {at_build}", remedy)
 
 
@@ -162,8 +164,11 @@ def _verdict(model: ContextModel, ep: str, verdict: str) -> Finding:
         outcome = "fail"
     word = verdict.removeprefix("EP_").replace("_", " ").lower()
     shown = word if verdict.startswith("EP_") else verdict
-    message = f"ONNX Runtime on the device, of {ep}: {shown}"
-    remedies = {"fail": "build it for that device", "not checkable": "ask a device that it is for"}
+    message = f"ONNX Runtime's verdict on the device for {ep}: {shown}"
+    remedies = {
+        "fail": "build it for that device",
+        "not checkable": "check it on a device that it was built for",
+    }
     return Finding(
         "compatibility", "device", model.file, outcome, message, remedies.get(outcome, "")
     )

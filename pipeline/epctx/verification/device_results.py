@@ -17,7 +17,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """A device that models were loaded on; `drivers`: what it says of its drivers."""
+    """A device that models were loaded on. `drivers`: its drivers and their versions."""
 
     ep: str
     kind: str
@@ -89,10 +89,10 @@ def read(path: Path) -> DeviceResults:
             raise msgspec.DecodeError(f"it is larger than {most}")
         results = codec.decode(content, DeviceResults)
     except msgspec.DecodeError as error:
-        message = "is no file of results that check_device.py wrote"
+        message = "was not written by check_device.py"
         raise UsageError(message, file=path.as_posix(), why=str(error), remedy=remedy) from error
     names = [each.model for each in results.models]
     if len(names) != len(set(names)):
-        message = "has several results of one model"
+        message = "has several results for one model"
         raise UsageError(message, file=path.as_posix(), remedy=remedy)
     return results

@@ -18,14 +18,14 @@ from epctx.manifest import Tolerance
 from epctx.text import Brief
 
 Outcome = Literal["pass", "fail", "not checkable", "not covered"]
-"""Outcome of a check: one of `epctx.providers.base`, or "not covered" for an entry that `epctx
-verify` met and that no check covers.
+"""Outcome of a check: one of `epctx.providers.base`, or "not covered" for an entry that no check
+of `epctx verify` covers.
 """
 PolicyName = Literal["signature", "integrity", "conformance", "compatibility", "numbers"]
 POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility", "numbers")
 """Policies in the order in which they are applied; only the last one runs models."""
 TOLD: Final[tuple[PolicyName, ...]] = ("signature", *POLICIES)
-"""Policies in the order of the report: who signed the files comes before what is in them."""
+"""Policies in the order of the report: the signature comes before the content."""
 CODES: Final[dict[PolicyName, Code]] = {
     "signature": Code.SIGNATURE,
     "integrity": Code.INTEGRITY,
@@ -35,9 +35,9 @@ CODES: Final[dict[PolicyName, Code]] = {
 }
 """Error code of a failed finding, by its policy."""
 Sessions = Literal["generating", "files", "pieces", "chain", "quantized", "device"]
-"""Origin of the compared outputs: the sessions that made the context; the files loaded; each piece
-of a model alone, on the source's values; the pieces one after the other; the model that this build
-quantized, on the CPU EP; or a device.
+"""Origin of the compared outputs: the sessions that made the context (`generating`), the loaded
+files, each piece of a model alone on the source's values (`pieces`), the pieces one after the other
+(`chain`), the model that this build quantized, on the CPU EP, or a device.
 """
 Inputs = Literal["generated", "given", "golden"]
 """Origin of the inputs that a model was run on: `given` are the files of `verify.inputs.files`."""
@@ -49,13 +49,13 @@ WRONG: Final = (
     "if the EP's precision explains it, set `verify.tolerance`; else `epctx bisect` finds the "
     "first wrong node, and what repairs it"
 )
-"""The remedy of an output that is out of its tolerance."""
+"""Remedy of an output that is outside of its tolerance."""
 REBUILD: Final = "build it again, or ask whoever made it to"
 """Remedy of a finding that only another build can fix."""
 
 
 DECADES: Final = tuple(10.0**power for power in range(-8, 1))
-"""Limits of relative errors that a histogram counts between, 1e-8 to 1."""
+"""Bin edges of the histogram of relative errors, 1e-8 to 1."""
 
 
 class Finding(Struct, frozen=True):
@@ -95,13 +95,13 @@ class TopK(Struct, frozen=True, kw_only=True):
     """Agreement of the largest elements of each row, in an output that looks like scores.
 
     Attributes:
-        rows: how many there are.
-        decided: rows with a gap between two of their largest elements that is wider than an error
-            may be.
+        rows: number of rows.
+        decided: rows in which a gap between two of the largest elements is wider than the allowed
+            error.
         agreeing: decided rows in which the elements before the widest gap are the largest ones.
-        winners: how many different elements are the largest of decided rows.
-        exchanged: other rows with another largest element, by more than the error of all elements
-            explains.
+        winners: number of different elements that are the largest of a decided row.
+        exchanged: other rows in which another element is the largest, by more than the error of all
+            elements explains.
     """
 
     rows: int
@@ -117,28 +117,28 @@ class Comparison(Struct, frozen=True, kw_only=True):
     Attributes:
         dtype: of the expected output, as numpy or ml_dtypes names it.
         shape: of the expected output.
-        problem: a difference that no tolerance excuses: type, shape, NaN or infinity on one side,
-            nothing but zeros where the right output has others.
+        problem: a difference that no tolerance excuses: type, shape, NaN or infinity on one side
+            only, or only zeros where the right output has other values.
         equal: every element is equal, NaN to NaN too.
         max_abs: largest absolute difference, in the output's unit; None if it is undefined.
         mean_abs: mean absolute difference, in the output's unit; None if not floating-point.
         max_rel: largest difference relative to the element's scale, which is the largest ordinary
-            magnitude of the output or of its slice (docs/numbers.md); None: that is 0.
+            magnitude of the output or of its slice (docs/numbers.md); None if that is 0.
         cosine: cosine similarity of the ordinary elements, each divided by its scale, -1 to 1;
-            None: undefined, one side is zero or not floating point.
-        sqnr: signal-to-quantization-noise ratio of the same elements, in decibels; None: there is
-            no noise or no signal.
-        gain: what the ordinary elements are of the right ones, by least squares over the same
-            quotients: 1 where nothing is wrong; None: there is none but zero.
-        power: sum of the squares of the right quotients, the weight of this gain beside others.
+            None if one side is zero or not floating-point.
+        sqnr: signal-to-quantization-noise ratio of the same elements, in decibels; None if there
+            is no noise or no signal.
+        gain: factor between the ordinary elements and the right ones, by least squares over the
+            same quotients: 1 without a fault; None if all right values are zero.
+        power: sum of the squares of the right quotients: the weight of this gain in an average.
         scale: the largest ordinary magnitude; None if not floating-point.
         checkable: share of the elements that could have failed, 0 to 1.
-        nan: elements that are NaN, where they should be.
-        infinite: elements that are infinite, where they should be.
+        nan: number of elements that are NaN, as they should be.
+        infinite: number of elements that are infinite, as they should be.
         top_k: agreement of the largest elements; None if the output does not look like scores.
         worst: element whose difference is largest for its scale; None if there is none.
-        histogram: how many of the elements that were compared are that far off, relative to their
-            scale: not at all, less than each of `DECADES`, more. Empty: not floating point.
+        histogram: number of compared elements by their error relative to their scale: no error,
+            less than each of `DECADES`, more. Empty if not floating-point.
     """
 
     dtype: str
@@ -166,7 +166,8 @@ class OutputNumbers(Struct, frozen=True, kw_only=True):
 
     Attributes:
         model: the EPContext model's file name.
-        right: origin of the right output: the source model, its reference, parts, golden outputs.
+        right: origin of the right output: the source model, its reference, its parts or the golden
+            outputs.
         input_set: label of the inputs: `seed 0, set 1` or the file's name.
         inputs: origin of the inputs.
         tolerance: the limits; None in a field if the output was not judged by it.
@@ -205,14 +206,14 @@ class FolderReport(Brief, frozen=True, kw_only=True):
 
     @property
     def unrun(self) -> str | None:
-        """Reason why numbers of its models were not run, or not all; None if all were."""
+        """Reason why not all numbers of its models were run; None if all were."""
         for finding in self._unrun():
             reason = finding.message.rpartition(NOT_CHECKED)[2]
             return f"numbers not {'all ' if self.numbers else ''}run: {reason}"
         return None
 
     def _unrun(self) -> Iterator[Finding]:
-        """Find why numbers were not run: the first reason for each model."""
+        """Yield the first finding for each model that says why numbers were not run."""
         ran, reported = {each.model for each in self.numbers}, set[str]()
         for finding in self.findings:
             open_ = finding.policy == "numbers" and finding.outcome == "not checkable"
@@ -235,7 +236,7 @@ class FolderReport(Brief, frozen=True, kw_only=True):
         return replace(self, findings=findings)
 
     def with_skipped(self) -> FolderReport:
-        """Add that `--no-verify` left out the numbers of the models without any finding on them."""
+        """Add a finding for each model whose numbers `--no-verify` left out."""
         reported = {finding.subject for finding in self.findings if finding.policy == "numbers"}
         message, remedy = f"{NOT_CHECKED}--no-verify", "build again, with numbers"
         skipped = (
@@ -247,7 +248,7 @@ class FolderReport(Brief, frozen=True, kw_only=True):
 
 
 def joined(folder: str, parts: Iterable[FolderReport]) -> FolderReport:
-    """Return reports on parts of a folder as one, policy by policy."""
+    """Join reports on parts of a folder into one, policy by policy."""
     reports = list(parts)
     findings = [finding for report in reports for finding in report.findings]
     return FolderReport(
@@ -261,7 +262,7 @@ def joined(folder: str, parts: Iterable[FolderReport]) -> FolderReport:
 class VerifyReport(Brief, frozen=True, kw_only=True):
     """The result of `epctx verify`. `strict`: "not checkable" counts as a failure.
 
-    "Not covered" never does: with a lock or trusted keys such an entry is a finding that failed.
+    "Not covered" never does: with a lock or trusted keys, such an entry is a failed finding.
     """
 
     folders: tuple[FolderReport, ...]
@@ -276,7 +277,7 @@ class VerifyReport(Brief, frozen=True, kw_only=True):
 
     @property
     def unrun(self) -> str | None:
-        """Words for numbers that were not run, or not all; None if all were."""
+        """Words for numbers that were not all run; None if all were."""
         reasons = [folder.unrun for folder in self.folders if folder.models]
         if not any(reasons):
             return None
@@ -291,15 +292,15 @@ class VerifyReport(Brief, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Return whether no check failed and, if strict, all were possible."""
+        """Return whether no check failed and, if strict, every check was possible."""
         bad: tuple[Outcome, ...] = ("fail", "not checkable") if self.strict else ("fail",)
         return not any(finding.outcome in bad for finding in self.findings())
 
 
 def largest_error(numbers: Iterable[OutputNumbers]) -> float | None:
-    """Return the largest error of any output, relative if that is defined; None if none was run.
+    """Return the largest error of any output, relative if defined; None if no output was compared.
 
-    The error is infinite if an output cannot be compared: it has another type or shape.
+    The error is infinite if an output has another type or shape.
     """
     comparisons = [n.comparison for n in numbers]
     if not comparisons:

@@ -39,7 +39,7 @@ class Providers(Struct, kw_only=True):
 
     @classmethod
     def of_group(cls, specs: Iterable[ProviderSpec]) -> Providers:
-        """The EPs that a model group asks for."""
+        """Create the EPs that a model group asks for."""
         providers: list[ExecutionProvider] = []
         missing: dict[str, str] = {}
         for spec in specs:
@@ -81,7 +81,7 @@ PRODUCER = "epctx"
 
 
 class Unreadable(Exception):
-    """A file is not a readable model; the text says why."""
+    """The file cannot be read as a model; the text says why."""
 
 
 class ContextModel(Struct, frozen=True, kw_only=True):
@@ -144,7 +144,7 @@ class GroupFolder(Struct, frozen=True, kw_only=True):
         entries: all entries of the folder, without golden inputs and outputs.
         whole: the whole folder is checked, not only some of its models.
         group: the manifest's group; None if unknown.
-        providers: the EPs that the nodes' sources belong to.
+        providers: the EPs that accept the sources of the nodes.
         data: folders of external data, by model, if it is in another folder.
     """
 
@@ -205,7 +205,8 @@ def open_folder(
     Args:
         path: the folder.
         providers: the EPs of the models.
-        group: the manifest's group: its models come in its order, also models without an EP.
+        group: the manifest's group: its models come first, in its order, also without EPContext
+            nodes.
         models: names of the model files to read; None for the whole folder.
         data: folders of external data, by model, if it is in another folder.
 
@@ -310,10 +311,10 @@ def context_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def sharing_sets(folder: GroupFolder) -> list[tuple[ContextModel, ...]]:
-    """The models that share a context, in the order that they are loaded in; singles last.
+    """Return the sets of models that share a context, in load order; single models come last.
 
-    The sets are the manifest's sharing groups. Without a manifest, models that refer to one binary
-    share; the model that the binary is named after comes first.
+    The sets are the manifest's sharing groups. Without a manifest, models that refer to the same
+    binary share; the model that the binary is named after comes first.
     """
     by_file = {model.file: model for model in folder.models}
     if folder.group is not None:

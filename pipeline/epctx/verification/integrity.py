@@ -1,4 +1,4 @@
-"""Integrity: every file has the digest in `SHA256SUMS` and in the lock, and is read again for this.
+"""Integrity: every file is read again, and has the digest in `SHA256SUMS` and in the lock.
 
 Neither QNN nor OpenVINO checks what it loads: a flipped byte gives wrong results or a crash
 (real-eps.md section 5). So this policy comes before any other opens a file.
@@ -30,7 +30,7 @@ _CHANGED: Final = "do not ship it: build again, or restore the file from where i
 _GOLDEN: Final = (
     "copy them again from where they were released, or write them with `epctx build --golden`"
 )
-_EXTRA: Final = "remove it, or build again: nothing but what was built belongs in the folder"
+_EXTRA: Final = "remove it, or build again: only built files belong in the folder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +72,11 @@ class Integrity:
         for subject, fault in faults:
             yield _finding("golden", f"{GOLDEN}/{subject}", "fail", fault, _GOLDEN)
         if not faults:
-            yield _finding("golden", name, "pass", "the golden files are those that were made")
+            yield _finding("golden", name, "pass", "the golden files are unchanged")
         if self.expected is None:
             return
         if self.golden is None:
-            yield _finding("lock", name, "fail", "the lock says nothing of golden files", _GOLDEN)
+            yield _finding("lock", name, "fail", "the lock lists no golden files", _GOLDEN)
             return
         listed = {each.name: each for each in self.golden}
         for entry in sorted({*paths.entries(folder), *listed}):
@@ -93,8 +93,8 @@ class Integrity:
         return [each for each in listed if each.name not in self.passed]
 
     def _quicker(self, listed: Sequence[ExpectedFile]) -> list[ExpectedFile]:
-        """Return the files, with BLAKE3 in place of SHA-256 if the build knows both of the listed
-        content.
+        """Return the files, with BLAKE3 in place of SHA-256 for files whose listed SHA-256 is the
+        one that the build wrote.
         """
         written = {(file.name, file.sha256): file for file in self.written}
         return [
@@ -106,7 +106,7 @@ class Integrity:
 
 
 def sums_of(folder: Path) -> Iterator[tuple[str, str]]:
-    """Find the faults of a folder of golden inputs and outputs: file name, and fault."""
+    """Yield the faults of a folder of golden inputs and outputs: file name and fault."""
     listed, faults = read_sums(folder)
     yield from ((SUMS, fault) for fault in faults)
     for name in sorted(set(paths.entries(folder)) - {SUMS} - {each.name for each in listed}):
@@ -120,8 +120,8 @@ def sums_of(folder: Path) -> Iterator[tuple[str, str]]:
 def read_sums(
     folder: Path, *, nested: bool = False
 ) -> tuple[tuple[ExpectedFile, ...], tuple[str, ...]]:
-    """Read `SHA256SUMS`, in the format of `sha256sum`: the listed files, and the faults of the
-    list.
+    """Read `SHA256SUMS` in the format of `sha256sum`; return the listed files and the list's
+    faults.
 
     Args:
         folder: folder of the list.
@@ -148,7 +148,7 @@ def read_sums(
             faults.append(f"line {number} is not `<64 hex digits>  <name>`")
         elif match.group(1) or paths.objection(name) or ("/" in name and not nested):
             kind = "path inside" if nested else "bare file name"
-            faults.append(f"line {number} names {name!r}, which is no {kind}")
+            faults.append(f"line {number} names {name!r}, which is not a {kind}")
         elif name in listed:
             faults.append(f"line {number} names {name!r} a second time")
         else:
@@ -188,8 +188,8 @@ def _compare(
     reasons = hashing.of_each(lambda n: _verdict(folder.path, listed[n]), both, size=size)
     for name, reason in reasons.items():
         algorithm = listed[name].digest.algorithm
-        # SHA256SUMS has no BLAKE3, so a BLAKE3 comes from the files that the build has written.
-        source = "what was written" if (record, algorithm) == (SUMS, "blake3") else record
+        # SHA256SUMS has no BLAKE3, so a BLAKE3 comes from `written`.
+        source = "the written file" if (record, algorithm) == (SUMS, "blake3") else record
         if reason is None:
             yield _finding(check, name, "pass", f"its {_NAMES[algorithm]} is that of {source}")
         else:

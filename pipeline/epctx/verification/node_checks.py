@@ -42,14 +42,14 @@ Check = Callable[[Subject], Iterator[Fault]]
 
 
 def attributes(subject: Subject) -> Iterator[Fault]:
-    """Require names, types and values of the op schema, and no attribute left out."""
+    """Require names, types and values of the op schema; models of epctx have every attribute."""
     for name, why in subject.model.broken:
         yield Fault(message=f"node '{name}': {why}")
     written = {node.name: {a.name for a in node.attribute} for node in context_nodes(subject.proto)}
     for node in subject.model.nodes:
         yield from _unknown(subject, node)
         for required in ("embed_mode", "main_context"):
-            # Absent, they mean 1 to the op; ONNX Runtime's option means 0. So we always write them.
+            # If absent, the op assumes 1 and ONNX Runtime's option 0, so epctx writes them.
             if subject.model.ours and required not in written.get(node.name, {required}):
                 yield Fault(message=f"node '{node.name}': `{required}` is not written")
         file = node.onnx_model_filename
@@ -88,14 +88,15 @@ def sources(subject: Subject) -> Iterator[Fault]:
         elif providers.find(node.source) is None:
             foreign = providers.asked is not None and not providers.missing
             yield Fault(
-                message=f"node '{node.name}': no EP here is known by the source '{node.source}'",
+                message=f"node '{node.name}': no EP on this host accepts the source "
+                f"'{node.source}'",
                 remedy=providers.why_not(node.source),
                 outcome="fail" if foreign else "not checkable",
             )
 
 
 def contexts(subject: Subject) -> Iterator[Fault]:
-    """Require the `ep_cache_context` that `embed_mode` says: a payload, or a path of a binary."""
+    """Require the `ep_cache_context` that `embed_mode` implies: a payload, or a binary's path."""
     group = subject.folder.group
     for node in map(EPContextNode.from_proto, _sound(subject)):
         where = f"node '{node.name}': "
@@ -140,9 +141,7 @@ def _names_a_file(subject: Subject, content: bytes) -> bool:
 
 
 def main_contexts(subject: Subject) -> Iterator[Fault]:
-    """Require that a node with main_context 0 has its graph in another node's context, of the same
-    EP.
-    """
+    """Require for each node with main_context 0 another node of its EP with the context."""
     in_model = {node.source for node in subject.model.nodes if node.main_context}
     in_folder = {
         node.source
@@ -156,15 +155,14 @@ def main_contexts(subject: Subject) -> Iterator[Fault]:
         if node.source in in_folder and not node.embed_mode:
             continue
         yield Fault(
-            message=f"node '{node.name}' has main_context 0, and no node of the source "
-            f"'{node.source}' has the context that its graph is in"
+            message=f"node '{node.name}' has main_context 0, and no other node of the "
+            f"source '{node.source}' has the context of its graph"
         )
 
 
 def names(subject: Subject) -> Iterator[Fault]:
-    """Require node names that are unique in their graph, names of EPContext nodes that are unique
-    in the model, and partition names that are unique in a context, where EPs look up graphs by
-    them.
+    """Require unique names: of nodes in their graph, of EPContext nodes in the model, and of
+    partitions in a context, where EPs look up graphs by these names.
     """
     places = Counter(node.name for node in protos.nodes(subject.proto))
     twice: set[str] = set()
@@ -173,7 +171,9 @@ def names(subject: Subject) -> Iterator[Fault]:
         for node in graph.node:
             is_context = epcontext.is_epcontext(node)
             if is_context and not node.name:
-                yield Fault(message=f"an EPContext node has no name; it makes {list(node.output)}")
+                yield Fault(
+                    message=f"an EPContext node has no name; its outputs are {list(node.output)}"
+                )
             elif node.name and (places if is_context else own)[node.name] > 1:
                 twice.add(node.name)
     yield from (Fault(message=f"two nodes are named '{name}'") for name in sorted(twice))
@@ -227,7 +227,7 @@ def prefix(subject: Subject) -> Iterator[Fault]:
 
 
 def types(subject: Subject) -> Iterator[Fault]:
-    """Require types and shapes of outputs (they cannot be inferred), and tensors of op types."""
+    """Require types that the op allows, and shapes of outputs, which cannot be inferred."""
     for graph in protos.graphs(subject.proto):
         nodes = [node for node in graph.node if epcontext.is_epcontext(node)]
         if not nodes:

@@ -1,4 +1,4 @@
-"""Request to verification, as plain data: a job that crosses to a worker."""
+"""Request to verification, as plain data that is sent to a worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def below(cls, folder: Path) -> Kept:
-        """Make the folders below one, without the folder of generating sessions."""
+        """Make the folders below `folder`, without that of the generating sessions."""
         kept = cls(source=folder / "source", files=folder / "files")
         for each in (kept.source, kept.files):
             each.mkdir(parents=True, exist_ok=True)
@@ -50,9 +50,8 @@ class Claim(Struct, frozen=True, kw_only=True):
         variant: `component/variant`.
         model: its file.
         ep: ONNX Runtime's name of the EP that it is for.
-        compatibility: string that the EP is asked about; None if the EP is not asked.
-        astray: the package tells a session where external data is, and not where context binaries
-            are.
+        compatibility: string that the EP has to judge; None if the EP is not asked.
+        astray: the package names the folder of external data, but not that of context binaries.
     """
 
     variant: str
@@ -83,7 +82,7 @@ class BuiltPart(Struct, frozen=True, kw_only=True):
 
 
 class Composed(Struct, frozen=True, kw_only=True):
-    """A composition and what it is made of, in the order of its parts."""
+    """A composition and its built parts, in order."""
 
     composition: Composition
     parts: tuple[BuiltPart, ...]
@@ -95,7 +94,7 @@ class Composed(Struct, frozen=True, kw_only=True):
         groups: Iterable[ModelGroup],
         folder: Callable[[str], Path],
     ) -> Composed:
-        """A composition of groups that were built; `folder`: where a group is, by its name."""
+        """Make it from built groups; `folder` returns the folder of a group by its name."""
         by_name = {group.name: group for group in groups}
         parts = (
             BuiltPart(
@@ -110,7 +109,7 @@ class Composed(Struct, frozen=True, kw_only=True):
 
     @property
     def providers(self) -> tuple[ProviderSpec, ...]:
-        """The EPs of one session that runs it, each once: those of the first part come first."""
+        """EPs of one session that runs it, each once; those of the first part come first."""
         specs: list[ProviderSpec] = []
         for part in self.parts:
             for spec in part.providers:
@@ -133,14 +132,15 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
         golden_expected: the lock's entries of its golden files and their SHA256SUMS; None if the
             lock has none.
         kept: folders of recorded outputs; None if no model is run.
-        passed: files of the folder that passed before as they are: they are neither read for
+        passed: files of the folder that passed before and are unchanged. They are neither read for
             integrity nor judged.
         written: files that the build has just written into the folder, with digests. If the SHA-256
-            is that of `SHA256SUMS`, the file's BLAKE3 is checked, which takes a tenth of the time.
+            is the one in `SHA256SUMS`, the BLAKE3 of the file is checked instead, in a tenth of the
+            time.
         earlier: earlier findings about the folder; no file that failed there is loaded.
         golden: run the golden inputs of the folder, too.
         device: results of a device to judge (`verification.device`); None if there are none.
-        policies: which policies to apply. The order is fixed.
+        policies: policies to apply. The order is fixed.
         data: folders of external data, by model, if it is in another folder.
         claims: claims of a package about the models.
         require: checks that must run, in addition to the manifest's.

@@ -161,7 +161,7 @@ def test_in_a_read_only_cache_a_corrupt_object_stays_and_is_not_used(
 
 
 def test_a_file_of_another_size_is_refused(cache: Cache, source: Path) -> None:
-    with pytest.raises(StorageError, match="should have 3 bytes"):
+    with pytest.raises(StorageError, match="does not have 3 bytes"):
         cache.objects.adopt(source, content=DIGEST, size=3)
     assert list(cache.objects.all()) == []
     cache.close()

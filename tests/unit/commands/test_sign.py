@@ -55,7 +55,7 @@ def test_what_was_changed_since_it_was_built_is_not_signed(folder: Path, key: Pa
 @pytest.mark.needs("links", "one lies in the folder")
 def test_a_link_is_not_signed(folder: Path, key: Path) -> None:
     (folder / "link").symlink_to("g/a.bin")
-    with pytest.raises(UsageError, match="is no regular file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         api.sign(folder, key=key)
 
 

@@ -20,9 +20,9 @@ def test_canonical_json_knows_no_order_of_keys_and_no_nan() -> None:
 )
 def test_what_is_no_digest_is_none_however_it_comes(text: str) -> None:
     """In a record of the cache `../../x` would be a path out of it."""
-    with pytest.raises(ValueError, match="is no digest"):
+    with pytest.raises(ValueError, match="is not a digest"):
         digest.Digest("blake3", text)
-    with pytest.raises(msgspec.ValidationError, match="is no digest"):
+    with pytest.raises(msgspec.ValidationError, match="is not a digest"):
         codec.decode(codec.encode({"algorithm": "blake3", "hex": text}), digest.Digest)
 
 

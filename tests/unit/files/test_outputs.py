@@ -66,7 +66,7 @@ def test_what_the_system_does_not_move_is_left_to_a_copy(
 def test_nothing_is_moved_over_a_file_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "scratch.bin").write_bytes(b"new")
     (tmp_path / "a.bin").write_bytes(b"old")
-    with pytest.raises(StorageError, match="there already"):
+    with pytest.raises(StorageError, match="it exists already"):
         outputs.OwnFile(tmp_path / "scratch.bin").take(tmp_path / "a.bin")
     assert (tmp_path / "a.bin").read_bytes() == b"old"
 
@@ -94,7 +94,7 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
         (errno.ENOSPC, "free some space"),
         (errno.EROFS, "you may write to"),
         (errno.EACCES, "you may write to"),
-        (errno.EEXIST, "move what is there away"),
+        (errno.EEXIST, "move the existing entry away"),
         (errno.EPIPE, "choose another folder"),
     ],
 )

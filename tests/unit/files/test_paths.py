@@ -15,7 +15,7 @@ from epctx.files import paths
         ("", "it is empty"),
         ("a\x00b", "it has a control character"),
         ("a\nb", "it has a control character"),
-        ("a\\b", "it has a backslash: `/` goes between folders"),
+        ("a\\b", "it has a backslash: `/` separates folders"),
         ("/etc/passwd", "it is absolute"),
         ("//host/share", "it is absolute"),
         ("C:/x.bin", "it is absolute"),
@@ -40,8 +40,8 @@ def test_paths_that_are(text: str) -> None:
     ("text", "reason"),
     [
         ("", "it is empty"),
-        ("a\x00b", "it holds a NUL"),
-        ("a\\b", "it holds a backslash; ONNX separates folders by `/`"),
+        ("a\x00b", "it contains a NUL"),
+        ("a\\b", "it contains a backslash; ONNX separates folders by `/`"),
         ("/w.data", "it is absolute"),
         ("C:w.data", "it is absolute"),
         ("sub/../w.data", "it leads out of the folder by `..`"),
@@ -115,7 +115,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 @pytest.mark.needs("POSIX", "no FIFO here")
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.bin")
-    assert paths.missing(tmp_path, "pipe.bin") == "it is no regular file"
+    assert paths.missing(tmp_path, "pipe.bin") == "it is not a regular file"
 
 
 def test_entries_go_down_and_follow_no_link(tmp_path: Path) -> None:

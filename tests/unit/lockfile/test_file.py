@@ -175,9 +175,9 @@ def test_a_field_of_another_kind_is_named(lock: Lock) -> None:
             "- execution_providers:\n        - Q",
             "has no execution provider",
         ),
-        ("5" * 64, "5", "is no digest"),
-        ("6" * 64, "6", "is no digest"),
-        ("7" * 64, "7", "is no digest"),
+        ("5" * 64, "5", "is not a digest"),
+        ("6" * 64, "6", "is not a digest"),
+        ("7" * 64, "7", "is not a digest"),
     ],
 )
 def test_what_a_package_or_golden_files_cannot_be(

@@ -163,7 +163,7 @@ EDITS: Mapping[str, tuple[Callable[[dict[str, Any], str], object], str]] = {
     "an unknown EP": (lambda d, n: d["execution_providers"].pop(QNN), "does not have"),
     "no digest": (
         lambda d, n: d["hosts"][n]["compositions"][WHOLE]["whole_ctx.onnx"].update(sha256="../x"),
-        "is no digest",
+        "is not a digest",
     ),
     "no hosts": (lambda d, n: d.pop("hosts"), "lock_version"),
     "version 1": (lambda d, n: d.update(lock_version=1), "lock_version"),

@@ -110,7 +110,7 @@ def test_a_registry_of_plain_http_may_give_its_own_tokens(
 ) -> None:
     _access(ME, insecure=True).renew("", 'Bearer realm="http://host/t?x=1"')
     assert asked[0][1].startswith("http://host/t?x=1&")
-    with pytest.raises(StoreError, match="not safe"):
+    with pytest.raises(StoreError, match="unsafe address"):
         _access(ME, insecure=True).renew("", 'Bearer realm="http://other/t"')
 
 

@@ -65,7 +65,7 @@ def test_helpers_are_asked(tmp_path: Path, helper: Path) -> None:
     assert _found(tmp_path, {"credsStore": "own"}, "elsewhere") is None
     assert _found(tmp_path, {"credsStore": "own", "auths": {"elsewhere": AUTH}}, "elsewhere") == ME
     helper.write_text("#!/bin/sh\necho nothing\n")
-    with pytest.raises(UsageError, match="tells no credentials"):
+    with pytest.raises(UsageError, match="returned no valid credentials"):
         _found(tmp_path, {"credsStore": "own"})
 
 

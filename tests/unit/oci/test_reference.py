@@ -51,7 +51,7 @@ def test_a_digest_goes_before_a_tag(text: str, name: str, registry: str) -> None
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="names nothing in a registry"):
+    with pytest.raises(UsageError, match="is not a reference to an artifact in a registry"):
         reference.parse(text)
 
 

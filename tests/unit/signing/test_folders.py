@@ -35,7 +35,7 @@ def test_a_link_has_no_digest(tmp_path: Path) -> None:
     (tmp_path / "f" / "link").symlink_to(tmp_path / "f" / "a")
     (tmp_path / "f" / "folder").symlink_to(tmp_path / "outside")
     found = oms.folder_digests(tmp_path / "f")
-    assert found["link"] == found["folder"] == "cannot be read: is no regular file"
+    assert found["link"] == found["folder"] == "cannot be read: is not a regular file"
     assert set(found) == {"a", "link", "folder"}
 
 
@@ -44,7 +44,7 @@ def test_a_pipe_is_not_waited_for_and_an_odd_name_is_refused(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe")
     write(tmp_path, "back\\slash")
     found = oms.folder_digests(tmp_path)
-    assert found["pipe"] == "cannot be read: is no regular file"
+    assert found["pipe"] == "cannot be read: is not a regular file"
     assert str(found["back\\slash"]).startswith("cannot be signed: it has a backslash")
 
 
@@ -54,6 +54,6 @@ def test_how_a_folder_differs(tmp_path: Path) -> None:
     assert dict(oms.differences(signed, {**oms.folder_digests(tmp_path), "link": "is a link"})) == {
         "added": "is not signed",
         "changed": "was changed since it was signed",
-        "gone": "is missing, and was signed",
+        "gone": "is missing, but was signed",
         "link": "is a link",
     }

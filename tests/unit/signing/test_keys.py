@@ -72,7 +72,9 @@ OTHERS: dict[str, Callable[[], bytes]] = {
 def test_a_key_of_another_kind_signs_nothing(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "k.pem"
     path.write_bytes(OTHERS[kind]())
-    what = "of another kind" if kind in ("Ed25519", "RSA", "another curve") else "no private key"
+    what = (
+        "cannot sign models" if kind in ("Ed25519", "RSA", "another curve") else "not a private key"
+    )
     with pytest.raises(UsageError, match=what) as caught:
         Signer.load(path)
     assert "openssl genpkey" in caught.value.remedy
@@ -80,13 +82,13 @@ def test_a_key_of_another_kind_signs_nothing(tmp_path: Path, kind: str) -> None:
 
 def test_a_public_key_must_be_one(tmp_path: Path) -> None:
     private, public = signing.write_key(tmp_path, "k")
-    with pytest.raises(UsageError, match="is no public key"):
+    with pytest.raises(UsageError, match="is not a public key"):
         Trusted.load([private], [])
     with pytest.raises(UsageError, match="has no certificate"):
         Trusted.load([], [public])
     other = ed25519.Ed25519PrivateKey.generate().public_key()
     public.write_bytes(other.public_bytes(*PUBLIC))
-    with pytest.raises(UsageError, match="of another kind"):
+    with pytest.raises(UsageError, match="cannot sign models"):
         Trusted.load([public], [])
     with pytest.raises(UsageError, match="cannot be read"):
         Trusted.load([tmp_path], [])
@@ -98,7 +100,7 @@ def test_a_certificate_must_be_of_the_key(tmp_path: Path) -> None:
     _, cert = root.write(tmp_path)
     with pytest.raises(UsageError, match="is of another key"):
         Signer.load(key, cert)
-    with pytest.raises(UsageError, match="is of no certificate"):
+    with pytest.raises(UsageError, match="is a chain without a certificate"):
         Signer.load(key, None, cert)
 
 
@@ -108,5 +110,5 @@ def test_where_nobody_is_named_nobody_is_trusted() -> None:
 
 def test_a_certificate_is_of_a_key() -> None:
     assert keys.Signer.from_options(None, None, None) is None
-    with pytest.raises(UsageError, match="is of a key that signs"):
+    with pytest.raises(UsageError, match="without a signing key"):
         keys.Signer.from_options(None, "cert.pem", None)

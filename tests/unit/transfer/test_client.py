@@ -27,7 +27,7 @@ def test_a_part_of_something_else_is_none(span: str) -> None:
     answer = requests.Response()
     answer.status_code = 206
     answer.headers["Content-Range"] = span
-    with pytest.raises(StoreError, match="a part that was not asked for"):
+    with pytest.raises(StoreError, match="a part that was not requested"):
         client._start(answer, 10)
 
 

@@ -100,7 +100,7 @@ def test_an_ep_that_fails_is_no_host_without_a_device(tmp_path: Path) -> None:
 
 def test_a_provider_that_cannot_say_is_not_a_pass(tmp_path: Path) -> None:
     (finding,) = check(tmp_path, Plain())
-    assert finding.outcome == "not checkable" and f"cannot say what '{INFO}'" in finding.message
+    assert finding.outcome == "not checkable" and f"cannot interpret '{INFO}'" in finding.message
     (finding,) = check(tmp_path, Plain(), None)
     assert finding.message == "has no ep_compatibility_info.FakeExecutionProvider"
 
@@ -123,9 +123,9 @@ def test_an_ep_that_is_not_here(tmp_path: Path) -> None:
         (
             RuntimeError("only supports NPU\nmore"),
             "not checkable",
-            "cannot tell on this host: only",
+            "cannot check it on this host: only",
         ),
-        (UnicodeDecodeError("utf-8", b"", 0, 1, "bad"), "not checkable", "cannot tell"),
+        (UnicodeDecodeError("utf-8", b"", 0, 1, "bad"), "not checkable", "cannot check it"),
     ],
 )
 def test_what_onnxruntime_says_of_this_host(
@@ -156,7 +156,7 @@ def test_an_ep_that_can_tell_on_some_devices_only(tmp_path: Path) -> None:
     (_, finding) = check(tmp_path, OnPhones([device]))
     assert finding.outcome == "not checkable"
     assert finding.message == (
-        "FakeExecutionProvider can tell on a host with its NPU only, and this one has none"
+        "FakeExecutionProvider can check it only on a host with its NPU; this host has none"
     )
 
 

@@ -74,7 +74,7 @@ def test_a_truncated_model_is_a_finding(tmp_path: Path) -> None:
 def test_a_fifo_among_the_models_is_not_waited_for(tmp_path: Path) -> None:
     folder = folders.write(tmp_path, sums=False)
     os.mkfifo(folder / "pipe_ctx.onnx")
-    assert fault(folder, "readable") == "it is no regular file"
+    assert fault(folder, "readable") == "it is not a regular file"
 
 
 def test_a_file_beyond_2_gb_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_context_that_is_a_link_a_fifo_or_a_folder(tmp_path: Path) -> None:
     assert "is a link" in fault(folder, "ep_cache_context")
     binary.unlink()
     os.mkfifo(binary)
-    assert "it is no regular file" in fault(folder, "ep_cache_context")
+    assert "it is not a regular file" in fault(folder, "ep_cache_context")
     binary.unlink()
     binary.mkdir()
     assert "it is a folder" in fault(folder, "ep_cache_context")
@@ -284,7 +284,9 @@ def test_a_part_finds_its_context_in_a_main_node_of_the_same_source(tmp_path: Pa
     assert not found(folders.write(tmp_path, right, sums=False), "main_context", "fail")
     wrong = two_nodes(context_node(), second(source="QNN"))
     message = fault(folders.write(tmp_path, wrong, sums=False), "main_context")
-    assert message.startswith("node 'part_1' has main_context 0, and no node of the source 'QNN'")
+    assert message.startswith(
+        "node 'part_1' has main_context 0, and no other node of the source 'QNN'"
+    )
 
 
 def test_a_part_may_be_in_the_context_of_a_model_that_shares(tmp_path: Path) -> None:
@@ -310,7 +312,7 @@ def test_node_names_are_unique_and_present(tmp_path: Path) -> None:
     assert fault(folders.write(tmp_path, twice, sums=False), "names") == (
         "two nodes are named 'main_0'"
     )
-    assert "has no name; it makes ['y']" in fault(made(tmp_path, context_node("")), "names")
+    assert "has no name; its outputs are ['y']" in fault(made(tmp_path, context_node("")), "names")
 
 
 def test_two_nodes_of_one_partition(tmp_path: Path) -> None:
@@ -517,7 +519,9 @@ def test_a_missing_model_of_the_group(tmp_path: Path) -> None:
 def test_a_model_that_is_of_no_model_of_the_group(tmp_path: Path) -> None:
     folder = pair(tmp_path)
     asked = group("first")
-    assert "'second_ctx.onnx' is of no model of the group" in messages(folder, "files", group=asked)
+    assert "'second_ctx.onnx' belongs to no model of the group" in messages(
+        folder, "files", group=asked
+    )
 
 
 def test_models_that_share_use_one_binary(tmp_path: Path) -> None:
@@ -577,7 +581,7 @@ def test_pieces_have_a_binary_each_that_models_share(tmp_path: Path) -> None:
     assert "use several context binaries" in messages(tmp_path, "sharing", group=asked)[0]
     in_pieces = replace(asked, pieces=Pieces(max_memory=1))
     assert messages(tmp_path, "sharing", group=in_pieces) == []
-    wrong = "'second_ctx.onnx' says that it is in pieces: 1, not 2"
+    wrong = "'second_ctx.onnx' has the wrong number of pieces: 1, not 2"
     assert messages(tmp_path, "pieces", group=in_pieces) == [wrong]
     assert messages(tmp_path, "pieces", group=replace(asked, pieces=Pieces(count=2))) == [wrong]
 

@@ -101,13 +101,13 @@ def test_wrong_outputs_fail_though_the_device_calls_them_right(
         (lambda r: model(r).update(files={}), "did not run it"),
         (lambda r: model(r)["files"].update({"a_ctx.onnx": "0" * 64}), "other files: a_ctx.onnx"),
         (lambda r: model(r)["files"].update({"more.bin": "0" * 64}), "other files: more.bin"),
-        (lambda r: r["models"].pop(0), "has no result of it"),
+        (lambda r: r["models"].pop(0), "results of the device do not include it"),
         (lambda r: model(r).update(sets=[]), "not the golden ones"),
         (lambda r: model(r)["sets"][0].update(label="other"), "not the golden ones"),
         (lambda r: model(r)["sets"][0].update(outputs=["z"]), "no item named"),
         (lambda r: model(r)["sets"][0].update(outputs=[]), "'y' is missing"),
         (lambda r: model(r)["problems"].append("it burns"), "on the device: it burns"),
-        (lambda r: model(r).update(compatibility={"X": "EP_UNSUPPORTED"}), "of X: unsupported"),
+        (lambda r: model(r).update(compatibility={"X": "EP_UNSUPPORTED"}), "for X: unsupported"),
     ],
 )
 def test_results_that_lie_or_lack_something_fail(
@@ -181,7 +181,7 @@ def test_a_driver_is_held_to_what_is_expected(tmp_path: Path) -> None:
     for expected, drivers, told in (
         ("1.0", {"driver": "1.0"}, None),
         ("2.0", {"driver": "1.0"}, "is driver 1.0, expected is 2.0"),
-        ("2.0", {}, "is not told, expected is 2.0"),
+        ("2.0", {}, "is unknown, expected is 2.0"),
         ("2.0", None, "no device tells of a driver"),
     ):
         devices = [] if drivers is None else [{**device, "drivers": drivers}]

@@ -51,7 +51,7 @@ def test_what_was_just_written_is_read_anew_for_its_blake3(tmp_path: Path) -> No
     folder = folders.write(tmp_path)
     known = written(folder)
     assert {f.message for f in found(folder, "sums", written=known)} == {
-        "its BLAKE3 is that of what was written"
+        "its BLAKE3 is that of the written file"
     }
     data = bytearray((folder / "m_reference.bin").read_bytes())
     data[300] ^= 1
@@ -94,11 +94,11 @@ def test_a_folder_without_sums_is_not_checkable(tmp_path: Path) -> None:
         ("not a sum", "line 3 is not `<64 hex digits>  <name>`"),
         ("0" * 63 + "  short.bin", "line 3 is not `<64 hex digits>  <name>`"),
         ("0" * 64 + " one.bin", "line 3 is not `<64 hex digits>  <name>`"),
-        ("0" * 64 + "  ../up.bin", "line 3 names '../up.bin', which is no bare file name"),
-        ("0" * 64 + "  sub/x.bin", "line 3 names 'sub/x.bin', which is no bare file name"),
-        ("0" * 64 + "  /etc/passwd", "line 3 names '/etc/passwd', which is no bare file name"),
-        ("0" * 64 + "  a.bin\r", "line 3 names 'a.bin\\r', which is no bare file name"),
-        ("\\" + "0" * 64 + "  a\\nb", "line 3 names 'a\\\\nb', which is no bare file name"),
+        ("0" * 64 + "  ../up.bin", "line 3 names '../up.bin', which is not a bare file name"),
+        ("0" * 64 + "  sub/x.bin", "line 3 names 'sub/x.bin', which is not a bare file name"),
+        ("0" * 64 + "  /etc/passwd", "line 3 names '/etc/passwd', which is not a bare file name"),
+        ("0" * 64 + "  a.bin\r", "line 3 names 'a.bin\\r', which is not a bare file name"),
+        ("\\" + "0" * 64 + "  a\\nb", "line 3 names 'a\\\\nb', which is not a bare file name"),
         ("0" * 64 + "  m_ctx.onnx", "line 3 names 'm_ctx.onnx' a second time"),
     ],
 )
@@ -137,7 +137,7 @@ def test_links_and_pipes_are_not_read(tmp_path: Path) -> None:
     binary.unlink()
     os.mkfifo(binary)
     (failed,) = found(folder, "sums", "fail")
-    assert "no regular file" in failed.message
+    assert "not a regular file" in failed.message
 
 
 def test_the_lock_is_checked_beside_the_sums(tmp_path: Path) -> None:

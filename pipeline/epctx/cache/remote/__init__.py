@@ -1,1 +1,1 @@
-"""The shared cache: a second tier behind the local one, in a store that need not be trusted."""
+"""The shared cache: a second tier behind the local one, in a store that is not trusted."""

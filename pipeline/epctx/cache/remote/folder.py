@@ -29,7 +29,7 @@ class FolderStore:
     """Files in a folder, which is made if it does not exist. Safe for many threads and processes.
 
     Users who may read the folder may read each file in it. System calls have no time limit here: if
-    the server of a share is gone, the options of the mount decide how long they wait.
+    the server of a share disappears, the mount options decide how long they wait.
     """
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -47,7 +47,7 @@ class FolderStore:
         with _telling(), contextlib.suppress(FileNotFoundError), self._open(name) as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:
-                raise StoreError(f"it has {size:,} bytes where at most {most:,} may be")
+                raise StoreError(f"it has {size:,} bytes, more than the {most:,} allowed")
             return b"".join(exactly(_pieces(file), size))
         return None
 
@@ -94,11 +94,11 @@ class FolderStore:
                 self._sweep(below)
 
     def _path(self, name: str) -> Path:
-        """Return the place of a blob. Raises StoreError if a link leads out of the folder."""
+        """Return the path of a blob. Raises StoreError if a folder on the way is a link."""
         for below in ("v1", *_FOLDERS):
             with contextlib.suppress(FileNotFoundError):
                 if is_link((self._folder / below).lstat()):
-                    raise StoreError("a link is in it where a folder should be", lasting=True)
+                    raise StoreError("it has a link in place of a folder", lasting=True)
         return self._folder / checked(name)
 
     def _open(self, name: str) -> FileIO:

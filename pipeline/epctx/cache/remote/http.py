@@ -51,7 +51,7 @@ def listed_blobs(pieces: Iterable[bytes], folder: str) -> Iterator[Stored]:
             if is_name(name):
                 yield _stored(name, element)
     except (ET.ParseError, ValueError):
-        raise StoreError("it answers a listing that cannot be read") from None
+        raise StoreError("its listing cannot be read") from None
 
 
 def _responses(pieces: Iterable[bytes]) -> Iterator[ET.Element]:
@@ -94,8 +94,8 @@ class HttpStore:
             base: prefix of each blob's URL; begins with `http`.
             token: bearer token to send.
             bazel: the server is bazel-remote. It accepts only names of `ac/` and a SHA-256, so the
-                SHA-256 of a blob's name is used. Its `cas/` names content by SHA-256, and epctx
-                names content by BLAKE3.
+                SHA-256 of a blob's name is used. Its `cas/` is not used, since it names content by
+                SHA-256, and epctx by BLAKE3.
         """
         self._url, self._base, self._bazel = url, base.rstrip("/"), bazel
         self._auth = Header(f"Bearer {token}") if token else None
@@ -217,7 +217,7 @@ class HttpStore:
             self._make_folders(name)
             status = repeatedly(lambda: self._sent(name, content, headers))
         if status in _NO_FOLDER:
-            raise StoreError(f"it answers {status} and does not let us make a folder")
+            raise StoreError(f"it answers {status} and refuses to make a folder")
         return status != _EXISTS
 
     def _sent(self, name: str, content: bytes | Path, headers: Mapping[str, str] | None) -> int:
@@ -235,9 +235,7 @@ class HttpStore:
             return stack.enter_context(request).status_code
 
     def _make_folders(self, name: str) -> None:
-        """Make the folders of a blob. Errors are ignored: the next attempt to send the blob reports
-        them.
-        """
+        """Make the folders of a blob. The next attempt to send the blob reports errors."""
         root, _, path = self._place(name).partition("://")[2].partition("/")
         begin = self._base.partition("://")[0]
         folders = itertools.accumulate(path.split("/")[:-1], "{}/{}".format)
@@ -256,7 +254,7 @@ class HttpStore:
                 accepted=_NO_METHOD,
             ) as answer:
                 if answer.status_code in _NO_METHOD:
-                    raise StoreError("it cannot list what it has: it knows no WebDAV")
+                    raise StoreError("it cannot list its blobs: it does not support WebDAV")
                 pieces = client.bounded(answer.raw.stream(client.PIECE), most_listing_bytes())
                 return tuple(listed_blobs(pieces, folder))
 

@@ -1,10 +1,9 @@
 """Object stores by obstore: S3 and compatible stores, Google Cloud Storage, Azure.
 
-Behaviour of obstore 0.12.1, as measured: it repeats a failed request where that may help, but not
-after a body breaks off. It ignores `Retry-After`. It follows redirects of a GET, which cannot be
-turned off. It does not send the credentials to another host, but sends them again when that host
-redirects to itself. Its errors quote URLs and answers, which may hold keys, so epctx never shows
-them.
+Measured behaviour of obstore 0.12.1: it repeats a failed request if that may help, but not after a
+body breaks off. It ignores `Retry-After`. It always follows redirects of a GET. It does not send
+the credentials to another host, but sends them again if that host redirects to itself. Its errors
+quote URLs and answers, which may contain keys, so epctx never shows them.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ _STATUS: Final = re.compile(r"non-2xx status code: (\d{3}[ A-Za-z'-]{0,40})")
 _MISSING: Final = ("NoSuchBucket", "ContainerNotFound")
 _CAUSES: Final = {
     "TimedOut": "it does not answer in time",
-    "dns error": "its name is not known here",
-    "ConnectionRefused": "nothing listens there",
+    "dns error": "its host name cannot be resolved",
+    "ConnectionRefused": "the connection was refused",
     "ertificate": "its certificate is not accepted",
     "redirect": "it redirects elsewhere, and on from there",
-    "NotPartial": "it sends the whole of a blob where a part was asked for",
+    "NotPartial": "it sends a whole blob where a part was requested",
 }
 _NO_CREDENTIALS: Final = (
     "MissingAccessKeyId",
@@ -68,8 +67,7 @@ class ObjectStore:
     """A store below a prefix of a bucket or container. Thread-safe."""
 
     def __init__(self, url: str, *, allow_http: bool) -> None:
-        """Make a client. Raises StoreError if the environment lacks something that the client
-        needs.
+        """Make a client. Raises StoreError if the environment lacks a required variable.
 
         Args:
             url: `s3://bucket/prefix`, or `gs://`, `az://`.
@@ -77,7 +75,7 @@ class ObjectStore:
         """
         self._url, self._allow_http = url, allow_http
         self._store = self._client(limits.REMOTE_STALL_SECONDS.value)
-        # For large uploads: the answer comes after a part, or after all parts are put together.
+        # For large uploads: the store answers after a part, or after it has joined all parts.
         self._patient = self._client(seconds_for(_PART))
 
     @property
@@ -154,7 +152,7 @@ class ObjectStore:
             with _telling():
                 try:
                     obstore.delete(self._store, batch)
-                except FileNotFoundError:  # Azure's error; it says nothing of the other blobs
+                except FileNotFoundError:  # Azure's error; the other blobs may still exist
                     for each in batch:
                         with contextlib.suppress(FileNotFoundError):
                             obstore.delete(self._store, each)
@@ -180,7 +178,7 @@ class ObjectStore:
         answer = self._get(name)
         size = answer.meta["size"]
         if size > most:
-            raise StoreError(f"it has {size:,} bytes where at most {most:,} may be")
+            raise StoreError(f"it has {size:,} bytes, more than the {most:,} allowed")
         return b"".join(exactly(_body(answer), size))
 
     def _parts(self, name: str, size: int) -> Iterator[bytes]:
@@ -195,7 +193,7 @@ class ObjectStore:
                     return
                 yield from coming.popleft().result()
         except FileNotFoundError:
-            raise StoreError("a blob went away while it was read") from None
+            raise StoreError("a blob disappeared while it was read") from None
         finally:
             for each in coming:
                 each.cancel()
@@ -210,7 +208,7 @@ class ObjectStore:
     def _range(self, name: str, size: int, start: int, length: int) -> Iterator[bytes]:
         answer = self._get(name, {"range": (start, start + length)} if length else {})
         if answer.meta["size"] != size:
-            raise StoreError(f"it has {answer.meta['size']:,} bytes of the {size:,} of a blob")
+            raise StoreError(f"its blob has {answer.meta['size']:,} bytes, not {size:,}")
         return _body(answer)
 
     def _get(self, name: str, options: GetOptions | None = None) -> GetResult:
@@ -259,12 +257,12 @@ def _putting() -> Iterator[None]:
             yield
     except FileNotFoundError as error:
         if "NoSuchUpload" in str(error):
-            raise StoreError("it knows nothing more of an upload that was under way") from None
+            raise StoreError("it has lost an upload in progress") from None
         raise StoreError("there is no such bucket or container, or no such file") from None
 
 
 def _error(error: Exception) -> StoreError:
-    """Put an error into epctx's words: obstore quotes the answer, which may hold keys."""
+    """Translate an error: the words of obstore quote the answer, which may contain keys."""
     text = str(error)
     request = text.partition(" - ")[0]  # the answer's text follows
     if any(each in request for each in _NO_CREDENTIALS):
@@ -273,4 +271,4 @@ def _error(error: Exception) -> StoreError:
         refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         return StoreError(f"it answers {status[1].strip()}", lasting=refused)
     causes = (words for mark, words in _CAUSES.items() if mark in text)
-    return StoreError(next(causes, "it cannot be reached, or answers what no store does"))
+    return StoreError(next(causes, "it cannot be reached, or its answer is not that of a store"))

@@ -42,8 +42,7 @@ def open_store(url: str, environment: Mapping[str, str] = os.environ) -> Store:
             reads the variables of this process.
 
     Raises:
-        UsageError: the URL names no store, or has parts that are not allowed; or an extra is not
-            installed.
+        UsageError: the URL names no store or has forbidden parts, or an extra is not installed.
     """
     parts = _split(url)
     try:
@@ -65,16 +64,16 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise _refused("the URL of the shared cache is none", _EXAMPLE) from None
+        raise _refused("the URL of the shared cache is not valid", _EXAMPLE) from None
     named = parts.netloc if parts.scheme == "file" else url
     if "@" in named or parts.query or parts.fragment or "\\" in url or not url.isprintable():
         raise _refused(
-            "the URL of the shared cache holds more than a place",
+            "the URL of the shared cache must not contain credentials, a query or a fragment",
             "leave out user names, passwords, ?… and #…: credentials are taken from the client's"
             f" own variables (AWS_…, AZURE_…, GOOGLE_…), from {TOKEN_VARIABLE} or from ~/.netrc",
         )
     if parts.scheme != "file" and not parts.hostname and port is None:
-        raise _refused("the URL of the shared cache names no place", _EXAMPLE)
+        raise _refused("the URL of the shared cache has no host", _EXAMPLE)
     return parts
 
 
@@ -106,11 +105,11 @@ def _objects(url: str, parts: SplitResult, environment: Mapping[str, str]) -> St
 def _http(url: str, parts: SplitResult, environment: Mapping[str, str]) -> Store:
     *words, transport = parts.scheme.split("+")
     if transport not in ("http", "https") or not _WORDS.issuperset(words):
-        raise _refused(f"{parts.scheme}:// is no shared cache that epctx knows", _EXAMPLE)
+        raise _refused(f"{parts.scheme}:// is not a shared cache that epctx supports", _EXAMPLE)
     if transport == "http" and "insecure" not in words and not is_loopback(parts.hostname):
         raise _refused(
-            f"{url} would send what is cached, and credentials, for all to read",
-            f"use https://, or say that it may be so: {'+'.join(['insecure', parts.scheme])}://…",
+            f"{url} would send cached files and credentials unencrypted",
+            f"use https://, or allow it explicitly: {'+'.join(['insecure', parts.scheme])}://…",
         )
     from epctx.cache.remote.http import HttpStore
 

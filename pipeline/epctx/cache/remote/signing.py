@@ -2,12 +2,12 @@
 
 The payload of an envelope is one line of JSON: the format version, the key, and the action's kind,
 key record (which has the toolchain), result and files. Record and result are the same bytes as in
-the local cache. So the payload can be made again from the local cache, and its signatures verified
+the local cache. So epctx can rebuild the payload from the local cache, and verify its signatures
 again when other keys are trusted.
 
-A public key is written as in Nix, `ci-1:BASE64`; its name ends with a number, so that `ci-2` can
-follow it. A private key is PKCS #8 in PEM, with its name in a line before it, where
-RFC 7468 allows any text.
+A public key is written as in Nix, `ci-1:BASE64`. Its name ends with a number, so that `ci-2` can
+follow it. A private key is PKCS #8 in PEM. Its name is in a line before BEGIN, where RFC 7468
+allows any text.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Payload(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def payload(key: Digest, action: StoredAction[msgspec.Raw]) -> bytes:
-    """Encode the signed part of an action: always the same bytes."""
+    """Encode the signed part of an action, always as the same bytes."""
     return codec.encode(
         _Payload(
             version=VERSION,
@@ -94,15 +94,15 @@ def unseal(key: Digest, envelope: bytes) -> StoredAction[msgspec.Raw]:
     """Return the action of an envelope for `key`; no signature is verified.
 
     Raises:
-        Damaged: the envelope has another form or version, is for another key, or has more, larger
-            or other files than an action can have.
+        Damaged: the envelope has another form or version, is for another key, or lists files that
+            an action cannot have.
     """
     try:
         sealed = codec.decode(envelope, Envelope)
         content = dsse.decoded(sealed.payload)
         opened = codec.decode(content, _Payload)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise Damaged(f"is no action of version {VERSION}") from error
+        raise Damaged(f"is not an action of version {VERSION}") from error
     if sealed.payload_type != TYPE or not 0 < len(sealed.signatures) <= _SIGNATURES:
         raise Damaged("has another type, or no signatures")
     if opened.key != key or key_of(opened.record) != key:
@@ -117,19 +117,19 @@ def unseal(key: Digest, envelope: bytes) -> StoredAction[msgspec.Raw]:
         fetched=True,
     )
     if payload(key, action) != content:
-        raise Damaged("is not written as epctx writes it")
+        raise Damaged("is not encoded as epctx encodes it")
     return action
 
 
 def _refuse_files(files: tuple[StoredFile, ...]) -> None:
     names = {file.name.casefold() for file in files}
     if len(files) > limits.REMOTE_FILES.value or len(names) < len(files):
-        raise Damaged("tells of too many files, or of one twice")
+        raise Damaged("lists too many files, or one twice")
     if not all(paths.is_plain(file.name) for file in files):
-        raise Damaged("tells of a file outside its folder")
+        raise Damaged("lists a file outside its folder")
     most = limits.FILE_BYTES.value
     if not all(0 <= file.size <= most and file.digest.algorithm == "blake3" for file in files):
-        raise Damaged("tells of a file that cannot be")
+        raise Damaged("lists a file with an impossible size or digest")
 
 
 class SigningKey:
@@ -149,7 +149,7 @@ class SigningKey:
         """Parse a key that `keygen` wrote.
 
         Raises:
-            UsageError: the text is not such a key; the message does not repeat the text.
+            UsageError: the text is not such a key. The message does not repeat the text.
         """
         from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -157,7 +157,7 @@ class SigningKey:
         key = keys.private_key(text)
         if named is None or not isinstance(key, ed25519.Ed25519PrivateKey):
             raise UsageError(
-                "is no signing key of epctx",
+                "is not a signing key of epctx",
                 where=where,
                 remedy="write one with `epctx cache keygen KEY.pem`, and keep the line with its "
                 "name before BEGIN",
@@ -184,7 +184,8 @@ class Trust:
         """Return the name of the first trusted key that signed the action `key`.
 
         Raises:
-            Untrusted: no trusted key signed it, or a signature with a trusted name is invalid.
+            Untrusted: no trusted key signed it, or a signature with the name of a trusted key is
+                invalid.
         """
         from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -193,7 +194,7 @@ class Trust:
         if not trusted:
             names = [name for name, _ in signatures if _NAME.fullmatch(name)]
             signers = f" ({', '.join(names[:3])})" if names else ""
-            raise Untrusted(f"signed by nobody who is trusted{signers}")
+            raise Untrusted(f"not signed by a trusted key{signers}")
         content = dsse.pae(TYPE, payload(key, action))
         for name, text in trusted:
             public = ed25519.Ed25519PublicKey.from_public_bytes(self._keys[name])
@@ -202,14 +203,14 @@ class Trust:
             except ValueError:
                 valid = False
             if not valid:
-                raise Untrusted(f"signed by {name}, and the signature does not hold")
+                raise Untrusted(f"signed by {name}, but the signature is not valid")
         return trusted[0][0]
 
     @classmethod
     def parse(cls, text: str, where: str) -> Trust:
         """Parse public keys, or paths of files with public keys, separated by white space.
 
-        A line that is the path of a file may have spaces in it.
+        A line that is the path of a file may contain spaces.
 
         Raises:
             UsageError: a word is neither a key nor a file; two keys have one name.
@@ -241,7 +242,7 @@ class Voucher:
         """Trusted public keys.
 
         Raises:
-            UsageError: the file or the variable cannot be read, or has something else.
+            UsageError: the file or the variable cannot be read, or has other content.
         """
         if self._file is not None:
             return Trust.parse(_read(self._file).decode("utf-8", "replace"), str(self._file))
@@ -249,12 +250,12 @@ class Voucher:
 
     @property
     def signs(self) -> bool:
-        """Return whether a signing key is named; it is not read yet."""
+        """Return whether a signing key is configured; it is not read yet."""
         return bool(self._environment.get(SIGNING_VARIABLE, "").strip())
 
     @cached_property
     def key(self) -> SigningKey | None:
-        """The signing key; None if no key is named.
+        """The signing key; None if no key is configured.
 
         Raises:
             UsageError: the key cannot be read or parsed; `cryptography` is not installed.
@@ -284,7 +285,7 @@ def keygen(path: Path, name: str | None) -> tuple[Path, str]:
     name = name or _name_of(path)
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name of a key",
+            f"{name!r} is not a valid name of a key",
             remedy="use letters, digits, `.`, `_`, `@` and `-`, and a number at the end: ci-1",
             code=Code.COMMAND_LINE,
         )
@@ -337,8 +338,8 @@ def _public_keys(words: Iterable[str], where: str, *, files: bool) -> Iterator[t
 
 
 def _printed(command: str) -> bytes:
-    """Run a command, a JSON list of a program and its arguments, without a shell; return its
-    output.
+    """Run a command without a shell, and return its output. The command is a JSON list of a program
+    and its arguments.
 
     Raises:
         UsageError: the text is not such a list; the command fails or takes too long. The message
@@ -347,7 +348,7 @@ def _printed(command: str) -> bytes:
     bad = UsageError(
         "the command that prints the signing key failed",
         where=SIGNING_VARIABLE,
-        why="it is no JSON list of texts",
+        why="it is not a JSON list of strings",
         remedy='name a file, or a command like ["pass", "show", "epctx/ci-1"]; run it yourself to '
         "see what it says",
         code=Code.ENVIRONMENT,
@@ -376,8 +377,8 @@ def _printed(command: str) -> bytes:
 
 
 def _read(path: Path, where: str | None = None) -> bytes:
-    """Read a small file of keys. With `where`, the error does not name the path, which may be the
-    key itself.
+    """Read a small file of keys. With `where`, the error does not name the path, since the user may
+    have given the key itself.
     """
     try:
         with open_entry(path.resolve()) as stream:
@@ -389,7 +390,7 @@ def _read(path: Path, where: str | None = None) -> bytes:
         raise UsageError(
             "cannot be read",
             where=where or str(path),
-            why=getattr(error, "strerror", None) or "it is no path",
+            why=getattr(error, "strerror", None) or "it is not a path",
             remedy="name a file of a key, as `epctx cache keygen` writes it",
             code=Code.ENVIRONMENT,
         ) from None

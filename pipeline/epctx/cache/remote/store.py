@@ -1,4 +1,4 @@
-"""Interface of remote stores: blobs by name, put once and never changed."""
+"""Interface of remote stores of blobs by name."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Store(Protocol):
         ...
 
     def stream(self, name: str, size: int) -> Iterator[bytes] | None:
-        """Return a blob of `size` bytes in pieces, resumed where they break; None if missing.
+        """Return a blob in pieces, resumed after an interruption; None if it does not exist.
 
-        The pieces end with an error if they have fewer or more bytes.
+        The pieces end with an error if they do not have exactly `size` bytes.
         """
         ...
 
@@ -52,12 +52,12 @@ class Store(Protocol):
     def write(self, name: str, content: bytes) -> None:
         """Write a small blob unless it has this content already.
 
-        Other content is replaced: it is incomplete, or a record whose signer is not trusted now.
+        Other content is replaced: it is incomplete, or a record whose signer is no longer trusted.
         """
         ...
 
     def upload(self, name: str, source: Path) -> None:
-        """Write a file unless a blob of its length exists; parts are sent in parallel."""
+        """Write a file unless a blob of its length exists; parts may be sent in parallel."""
         ...
 
     def list(self, prefix: str) -> Iterator[Stored]:
@@ -81,7 +81,7 @@ def checked(name: str) -> str:
         StoreError: the name is not allowed.
     """
     if not is_name(name):
-        raise StoreError("it was asked for what no blob is called")
+        raise StoreError("the name of a requested blob is not valid")
     return name
 
 

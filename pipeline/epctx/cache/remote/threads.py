@@ -1,4 +1,4 @@
-"""Daemon threads: a store that never answers does not keep the process alive."""
+"""Daemon threads, so that a store that never answers does not keep the process alive."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Threads:
 
 
 def beside(call: Callable[[V], R], values: Iterable[V], most: int) -> list[R]:
-    """Call a function for each value, `most` at a time; an interrupt waits for no call."""
+    """Call a function for each value, `most` at a time; an interrupt ends the wait at once."""
     threads = Threads(most, "epctx-beside")
     futures = [threads.submit(partial(call, value)) for value in values]
     return [wait(future, until=math.inf, proceed=lambda: None) for future in futures]

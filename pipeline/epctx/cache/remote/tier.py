@@ -1,8 +1,8 @@
 """The shared cache behind the local one: reads, checks and pushes of one command.
 
 The store cannot change the result of a command. An entry that is absent, not signed by a trusted
-key, or has another digest counts as missing; each kind of refusal is reported once. After a few
-failures the store is not asked again.
+key, or has another digest counts as missing. Each kind of refusal is reported once. After a few
+failures the store is not used again.
 """
 
 from __future__ import annotations
@@ -34,29 +34,30 @@ R = TypeVar("R")
 _DOWN: Final = 8
 _UP: Final = 4
 _FAILURES: Final = 3
-"""Number of failures after which a store is not asked again."""
+"""Number of failures after which a store is not used again."""
 _RATE: Final = 1 << 18
 """Least transfer rate of a store, in bytes per second."""
 _DELAY: Final = 1.0
 _PATIENCE: Final = 20.0
-"""Seconds of small answers after which a store that takes over a second for each is not asked
-again."""
+"""After this many seconds of waiting for small answers, a store that takes over a second for each
+is not used again.
+"""
 _WAITING: Final = 10_000
-"""Greatest number of actions that wait to be pushed; further ones are not pushed."""
+"""Greatest number of actions in the push queue; further actions are not pushed."""
 
 
 def record_name(key: Digest) -> str:
-    """The name of an action in a store."""
+    """Return the name of an action in a store."""
     return f"v1/actions/{key.hex}"
 
 
 def object_name(content: Digest) -> str:
-    """The name of an object in a store."""
+    """Return the name of an object in a store."""
     return f"v1/objects/{content.hex}"
 
 
 class _Compiled(Struct, frozen=True):
-    """EPs in the record of a compile."""
+    """The EPs in the key record of a compile."""
 
     class Provider(Struct, frozen=True):
         """An EP."""
@@ -70,9 +71,9 @@ class Tier:
     """A store, with the trusted keys. Thread-safe.
 
     Args:
-        url: URL of the store as the user wrote it; it may have credentials, and is not shown.
+        url: URL of the store as the user wrote it. It is not shown, since it may have credentials.
         notice: receives one message for each kind of refusal or failure.
-        opened: opens the store of a URL, at first use.
+        opened: opens the store of a URL; called at first use.
         silent: do not report that no key is trusted.
     """
 
@@ -117,13 +118,13 @@ class Tier:
 
     @property
     def reads(self) -> bool:
-        """Return whether entries may be used: a key is trusted, and the store has not failed.
+        """Return whether entries may be used: a key is trusted, and the store is still in use.
         Report a lack of trusted keys.
         """
         trusted = bool(self._voucher.trust)
         if not (trusted or self._off or self._silent):
             self._say(
-                f"nobody is trusted, so nothing of it is used: name public keys in "
+                f"no key is trusted, so it is not used: name public keys in "
                 f"{TRUST_VARIABLE} or with --trust FILE"
             )
         return trusted and not self._off
@@ -152,8 +153,7 @@ class Tier:
         return action
 
     def fetch(self, file: StoredFile, target: Path, proceed: Callable[[], None]) -> bool:
-        """Download a file to the new file `target`; return False if it is missing or has another
-        digest.
+        """Download a file to the new file `target`; return False if it is missing or corrupt.
 
         Raises:
             StorageError: `target` cannot be written.
@@ -178,7 +178,7 @@ class Tier:
         target.unlink(missing_ok=True)
         if whole is not None:
             self._corrupt.add(name)
-            self._say("a file is taken as missing: it is not what its digest says")
+            self._say("a file is taken as missing: its content does not match its digest")
         return False
 
     def push(
@@ -240,8 +240,8 @@ class Tier:
         store.write(record_name(key), signing.seal(key, action))
 
     def _differs(self, store: Store, key: Digest, action: StoredAction[msgspec.Raw]) -> bool:
-        """Return whether a trusted signer has pushed other files for the same compile meanwhile;
-        report it.
+        """Return whether a trusted signer has meanwhile pushed other files for the same compile,
+        and report it.
 
         Raises:
             StoreError: the store does not answer.
@@ -261,8 +261,8 @@ class Tier:
         eps = codec.decode(bytes(action.record), _Compiled).providers
         who = " and ".join(each.provider for each in eps) or "an EP"
         self._say(
-            f"{who} does not write the same bytes each time: {signer} had compiled the same "
-            "meanwhile, to other bytes, which stay there; `epctx reproduce` tells what differs",
+            f"{who} does not write the same bytes each time: {signer} has meanwhile pushed other "
+            "bytes for the same compile, which stay there; `epctx reproduce` shows the difference",
             kind=f"{who} does not write the same bytes each time",
         )
         return True
@@ -276,13 +276,11 @@ class Tier:
         waiting = self._counts["waiting"]
         if waiting:
             self._off = True
-            self._say(f"what was not pushed in time is left out ({limits.PUSH_SECONDS})")
+            self._say(f"results that were not pushed in time are left out ({limits.PUSH_SECONDS})")
 
     @property
     def report(self) -> RemoteReport | None:
-        """Report on the use of the shared cache; None if it was not used and nothing was reported
-        of it.
-        """
+        """Report on the use of the shared cache; None if it was not used and had no refusals."""
         if not (self._asked or self._counts or self._refused):
             return None
         with self._lock:
@@ -326,7 +324,7 @@ class Tier:
         with self._lock:
             self._failures += 1
             self._off |= error.lasting or self._failures >= _FAILURES
-        self._say(f"{error}; what it does not give is made here", kind="it failed")
+        self._say(f"{error}; missing results are computed here", kind="it failed")
 
     def _say(self, words: str, kind: str | None = None) -> None:
         """Report the first refusal or failure of each kind, and count all of them."""

@@ -282,7 +282,7 @@ def _eps(
     for source in dict.fromkeys(source for model in models for source in model.sources):
         provider = folder.providers.find(source)
         if provider is None:
-            return (), f"no EP here is known by the source '{source}'"
+            return (), f"no EP on this host accepts the source '{source}'"
         nodes = [node for model in models for node in model.nodes if node.source == source]
         device = provider.on_device(nodes, sharing=len(models) > 1)
         if device is None:

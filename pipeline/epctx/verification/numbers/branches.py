@@ -1,12 +1,12 @@
 """Branch coverage: nodes of a source that its input sets exercise, and input sets for the others.
 
-An input that selects a branch has one value in an input set, so errors in the other branch are not
-seen. So the source runs once more on ONNX Runtime's CPU EP, and counts how often each arm of an If,
-Where, Loop or Scan was taken, at any depth.
+An input that selects a branch has one value in an input set, so errors in the other branch stay
+hidden. So the source runs once more on ONNX Runtime's CPU EP, and counts how often each arm of an
+If, Where, Loop or Scan was taken, at any depth.
 
 A node is exercised if it runs, and arms that were taken lead from it to an output. As in line
-coverage, each arm is judged by itself: two that were taken by different elements, or in different
-iterations, make a path. Min, Max, Clip, Relu and a multiplication by zero select nothing.
+coverage, each arm is judged by itself: two arms that different elements or different iterations
+took make a path. Min, Max, Clip, Relu and a multiplication by zero do not count as branches.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _TRIALS: Final = 256
 """Greatest number of runs of the instrumented source in a search for input sets."""
 _LARGEST: Final = 1 << 31
 _LONGEST: Final = 4096
-"""The largest integers that are tried: of any model, and of one that may loop so often."""
+"""The largest integers that are tried: for any model, and for one in which they may count loops."""
 _CONSTANTS: Final = 16
-"""Greatest number of constants of one comparison that are tried."""
+"""Greatest number of a comparison's constants that are tried."""
 _VALUES: Final = 64
 """Greatest number of values that are tried for an operand of arithmetic."""
 _SAME: Final = frozenset(
@@ -58,18 +58,18 @@ _PASSING: Final = _SAME.union(
     ("Abs", "Ceil", "Clip", "Floor", "Gather", "GatherElements", "GatherND", "Mod", "Round"),
     ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Slice", "Split"),
 )
-"""Ops whose outputs have about the values of their first input, if these are alike."""
+"""Ops whose outputs have about the values of their first input if its values are similar."""
 _REPEATING: Final = frozenset({"Loop", "Scan"})
 _COMPARING: Final = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _JOINING: Final = frozenset({"Concat", "Max", "Min", "Where"})
-"""Ops that give values of any of their inputs."""
+"""Ops whose outputs have values of any of their inputs."""
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
     """Nodes of a source that input sets exercise.
 
     Attributes:
-        nodes: number of nodes that some input may exercise, also in bodies and local functions.
+        nodes: number of nodes that any input can exercise, also in bodies and local functions.
             Constants, folded nodes and dead code do not count (`decisions.Program.reachable`).
         unreached: names of the nodes that no input set exercises, in graph order. For a node
             without a name: its operator and first output.
@@ -88,7 +88,7 @@ class Coverage(Struct, frozen=True, kw_only=True):
 
 
 def decides(model: onnx.ModelProto, source: ModelSource) -> bool:
-    """Return whether inputs of a source may change which nodes count; nothing is run.
+    """Return whether inputs of a source may decide which nodes count; nothing is run.
 
     Args:
         model: the source, without its large weights (`reader.read`).
@@ -106,7 +106,7 @@ def decides(model: onnx.ModelProto, source: ModelSource) -> bool:
 
 
 def measure(source: ModelSource, feeds: Sequence[Feeds]) -> Coverage:
-    """Return what input sets exercise together. No session is made of a source without arms.
+    """Return the common coverage of input sets. No session is made for a source without arms.
 
     Raises:
         ModelError: the source cannot be read, or local functions cannot be inlined. Errors of ONNX
@@ -119,18 +119,18 @@ def measure(source: ModelSource, feeds: Sequence[Feeds]) -> Coverage:
 def further(
     source: ModelSource, inputs: Sequence[InputSpec], first: Feeds, coverage: Coverage
 ) -> list[tuple[str, Feeds]]:
-    """Return further input sets that take arms which no input set took, with what is different.
+    """Return further input sets for arms that no input set took, each with a label of its changes.
 
-    Each one is `first` with other values for inputs that decide, by themselves or in comparisons
-    with constants, and runs on the source; batch 1 if the batch is open. The sets are as few as
-    possible: changes that do not interfere share a set. There is none if no arm is missed, or no
+    Each set is `first` with other values for inputs that decide, by themselves or in comparisons
+    with constants, and runs on the source. An open batch may become 1. The sets are as few as
+    possible: changes that do not interfere share a set. There are none if no arm is missed, or no
     input is known to help.
 
     Args:
         source: the model.
         inputs: its inputs.
         first: the input set to change.
-        coverage: what input sets took so far, `first` among them.
+        coverage: coverage of all input sets so far, `first` among them.
 
     Raises:
         As `measure`.
@@ -168,7 +168,7 @@ def _combined(
     feeds: Feeds,
     missed: frozenset[int],
 ) -> tuple[dict[str, str], Feeds] | None:
-    """Return one input set, with labels by input: changes of each that take most missed arms."""
+    """Return an input set with the changes that take the most missed arms, and labels by input."""
     new_labels = dict(labels)
     new: frozenset[int] = frozenset()
     for changes in choices:
@@ -299,7 +299,7 @@ class _Probe:
 
 
 def _batches(model: onnx.ModelProto, source: ModelSource) -> dict[str, str]:
-    """Return names of open batches (sizes of first axes), by input."""
+    """Return the names of open batches (sizes of first axes), by input."""
     batches: dict[str, str] = {}
     for value in model.graph.input:
         batch = next(protos.dimensions(value.type), None)
@@ -361,7 +361,7 @@ def _fitting(value: Number, dtype: np.dtype[np.generic], largest: int) -> Number
 
 
 def _filling(name: str, value: Number, like: Array, *, half: bool) -> _Change:
-    """Return a change of an input to one value; of half of it, on its last axis, if `half`."""
+    """Return a change of an input to one value; if `half`, only of half of its last axis."""
 
     def change(feeds: Feeds) -> Feeds:
         array = feeds[name].copy()
@@ -376,7 +376,7 @@ def _filling(name: str, value: Number, like: Array, *, half: bool) -> _Change:
 
 
 class _Tracer:
-    """Finds inputs that decide, and values that may turn the decisions.
+    """Finds inputs that decide, and values that may change the decisions.
 
     Attributes:
         wanted: values to try, by input.
@@ -422,7 +422,7 @@ class _Tracer:
                 self.trace(source, wanted)
 
     def _enter(self, key: Key, wanted: tuple[Number, ...]) -> None:
-        """Follow an input of a body to that of its node; note an input of the model."""
+        """Follow an input of a body to the input of its node; note an input of the model."""
         scope, name = self._program.scopes[key[0]], key[1]
         if scope.owner is None:
             if name in self._program.inputs:
@@ -435,7 +435,7 @@ class _Tracer:
             self.trace(source, tuple(value + 1 for value in wanted) if counts else wanted)
 
     def _numbers(self, key: Key) -> list[Number] | None:
-        """Return the different values of a constant; None if it is none, or its values are many."""
+        """Return the distinct values of a constant; None if it is not constant, or has too many."""
         node, tensor = self._program.makers.get(key), None
         if node is None:
             own = self._program.scopes[key[0]].graph.initializer
@@ -477,4 +477,4 @@ _INVERSE: Final[Mapping[str, Sequence[Callable[[Number, Number], Number]]]] = {
     "Mul": (lambda value, by: value / by, lambda value, by: value / by),
     "Div": (lambda value, by: value * by, lambda value, by: by / value if value else by * 2),
 }
-"""Functions that give an operand, by its place, for a result and the other operand."""
+"""By operator and place of an operand: its value, from the result and the other operand."""

@@ -21,8 +21,8 @@ Array = npt.NDArray[np.generic]
 
 EXACT: Final = Tolerance()
 _STRAY: Final = 1e-4
-"""Share of undecided rows that may have another winner without a reason: of the 65,536 rows of a
-4-bit decoder's cache one lost 16 times the error of all."""
+"""Share of rows that may have an unexplained other winner: in the cache of a 4-bit decoder, one of
+65,536 rows lost by 16 times the error of all elements."""
 
 
 def compare(
@@ -35,7 +35,7 @@ def compare(
     Args:
         expected: the right output.
         actual: the computed output.
-        tolerance: the limits, which decide which elements could fail.
+        tolerance: the limits; by them the share of elements that could have failed is computed.
         scale: scale of a floating-point output over all input sets; None for the scale of
             `expected` alone.
     """
@@ -180,8 +180,8 @@ def _compare_integers(
 
 
 def _exact(expected: Array) -> float:
-    """Return the share of elements that could have failed where equality is required: all, unless
-    all have one value.
+    """Return the share of elements that could have failed where equality is required. It is 0 if
+    all elements have the same value.
     """
     first = expected.reshape(-1)[0]
     different = expected != first

@@ -49,7 +49,7 @@ _ON_DEVICE: Final = "verify it on the device"
 
 
 def interfaces(composed: Composed) -> tuple[Interface, ...]:
-    """The interfaces of the built parts, with the manifest's entries.
+    """Return the interfaces of the built parts, with the manifest's entries.
 
     Raises:
         ModelError: a part is missing or cannot be read.
@@ -58,7 +58,7 @@ def interfaces(composed: Composed) -> tuple[Interface, ...]:
 
 
 def require_wirable(composition: Composition, models: Mapping[str, onnx.ModelProto]) -> None:
-    """Require, before a compile, that the parts' sources fit together as the manifest says.
+    """Check before a compile that the sources of the parts fit together as the manifest says.
 
     Args:
         composition: the manifest's composition.
@@ -77,7 +77,7 @@ def where(composition: Composition) -> str:
 
 
 def outputs_of(composition: Composition) -> Mapping[str, Port] | None:
-    """The outputs that the manifest names; None if it names none."""
+    """Return the outputs that the manifest names; None if it names none."""
     if composition.outputs is None:
         return None
     return {n: Port(part=o.part, name=o.output) for n, o in composition.outputs.items()}
@@ -122,7 +122,7 @@ def probable(composed: Composed, wired: Wiring) -> frozenset[str]:
 
 
 def _sources(composed: Composed) -> Iterator[SourceModel]:
-    """The sources of the parts, as far as they are there."""
+    """Yield the sources of the parts that can be read."""
     for built in composed.parts:
         with contextlib.suppress(ModelError):
             yield SourceModel.read(built.source)
@@ -142,7 +142,7 @@ def one_after_the_other(
         for port in makers.values():
             if any(port not in each for each in computed):
                 raise sessions.NotComparable(
-                    f"output '{port.name}' of {port.part} is no tensor, and no other part is fed it"
+                    f"output '{port.name}' of {port.part} is not a tensor, and no part takes it"
                 )
         fed = [{port.name: each[maker] for port, maker in makers.items()} for each in computed]
         for each, outputs in zip(computed, run(built, fed), strict=True):
@@ -151,7 +151,7 @@ def one_after_the_other(
 
 
 def _whole_outputs(wired: Wiring, computed: Mapping[Port, Array]) -> Iterator[tuple[str, Array]]:
-    """Yield the whole's outputs; for sequences and maps all arrays that stand for them."""
+    """Yield the whole's outputs; a sequence or map is several arrays."""
     for name, port in wired.outputs.items():
         for source, array in computed.items():
             suffix = values.suffix(source.name, port.name) if source.part == port.part else None
@@ -162,8 +162,8 @@ def _whole_outputs(wired: Wiring, computed: Mapping[Port, Array]) -> Iterator[tu
 def find_sizes(
     input_sets: InputSets, inputs: Sequence[InputSpec], run: Callable[[Feeds], object]
 ) -> tuple[Sizes, ...]:
-    """Return sizes for the open dimensions of a composition, at which its parts run; one empty set
-    if it has none, or reads its inputs from files. Raises NotFound.
+    """Return sizes of a composition's open dimensions at which its parts run. The result is one
+    empty set if no dimension is open, or inputs come from files. Raises NotFound.
     """
 
     def runs(at: Sizes) -> str | None:
@@ -198,7 +198,7 @@ def run_parts(
 
     Args:
         folder: folder of the composition.
-        kept: folders for the outputs, or for the reason why there are none.
+        kept: folders of the outputs, or of the reason why there are none.
         earlier: earlier findings; nothing is run if a check failed.
         started: called with each model before native code loads it.
     """
@@ -226,7 +226,7 @@ def run_parts(
 
 
 def _run_parts(composed: Composed, model: ContextModel, kept: Kept, run: RunPart) -> Finding | None:
-    """Keep the parts' outputs; return the finding why there are none."""
+    """Keep the parts' outputs; return the finding why there are none, or None."""
     composition, name = composed.composition, composed.composition.name
     try:
         parts = interfaces(composed)
@@ -269,13 +269,13 @@ def _model(composed: Composed, folder: GroupFolder) -> ContextModel | None:
 
 
 def _ordered(folder: GroupFolder, model: ContextModel) -> Sequence[ExecutionProvider]:
-    """Return a model's EPs in the order in which the manifest has them."""
+    """Return a model's EPs in the manifest's order."""
     providers = folder.providers.of(model.sources)
     return [each for each in folder.providers.asked or () if any(each is one for one in providers)]
 
 
 class Whole(Feeding):
-    """The input sets of a composition, as far as its parts have run on them."""
+    """The input sets of a composition on which its parts have run."""
 
     def __init__(self, composed: Composed, kept: Kept) -> None:
         self._composed = composed
@@ -297,14 +297,14 @@ class Whole(Feeding):
             yield from self._sets.nth(inputs, index, size_sets)
 
     def providers(self, folder: GroupFolder, model: ContextModel) -> Sequence[ExecutionProvider]:
-        """Return its EPs in the order in which the manifest has them."""
+        """Return its EPs in the manifest's order."""
         return _ordered(folder, model)
 
     def loaded(
         self, folder: GroupFolder, model: ContextModel, session: Session
     ) -> Iterator[Finding]:
-        """Yield the findings of a load; if several sessions give the numbers, load the model in
-        one, too.
+        """Yield the findings of a load. If the numbers come from several sessions, also load the
+        model in one.
         """
         apart = session.get_reason_apart()
         if apart is None:
@@ -360,7 +360,7 @@ class ComposedNumbers:
             yield unchecked(model, reason, remedy)
         elif failed is not None:
             reason = f"not run, since {failed.policy} failed: {failed.subject} {failed.message}"
-            yield unchecked(model, reason, "mend that first")
+            yield unchecked(model, reason, "fix that first")
             return
         else:
             yield from self._judge(model, folder, self.kept)

@@ -3,8 +3,8 @@
 An element could have failed if the usual value of its output in its place would exceed a limit. The
 usual value is the median of the nonzero elements; for a zero, their median magnitude. NaN, infinite
 and extreme elements of the source could not have failed, and if all values are alike, none could.
-A sure classifier gives one large probability: there the decided rows count too, unless all of many
-have the same winner.
+A confident classifier gives one large probability. There the decided rows count, too, unless there
+are several and all have the same winner.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from epctx.verification.numbers.scale import Scale
 Array = npt.NDArray[np.generic]
 
 SAMPLE: Final = 1 << 20
-"""Greatest number of elements that are examined; in a larger output every n-th one."""
+"""Greatest number of elements that are examined; of a larger output, every n-th one is."""
 _FEW: Final = 4
-"""Number of elements below which the median tells nothing; the usual value is 0 then."""
+"""Least number of elements for a meaningful median; with fewer, the usual value is 0."""
 _ROWS: Final = 1 << 22
 """Elements of rows that are converted to float64 at a time."""
 _BEST: Final = 5
 """Greatest number of a row's best elements, as in top-5."""
 _CHANNELS: Final = 1024
 _EXPLAINED: Final = 16.0
-"""Multiple of the error of all elements that explains another winner. QNN has at most 3 times it in
-float models of the zoo, and 9 times in quantized ones.
+"""A winner may lose by this multiple of the error of all elements. In models of the zoo, QNN needs
+at most 3 (float) and 9 (quantized).
 """
 
 
@@ -40,7 +40,7 @@ def share(expected: Array, scale: Scale, tolerance: Tolerance) -> float:
     """The share, 0 to 1, of a floating-point output's elements that could have failed."""
     flat = expected.reshape(-1)
     step = -(-flat.size // SAMPLE)
-    step += step > 1 and not step % 2  # not in step with an even number of channels
+    step += step > 1 and not step % 2  # odd, so that all of an even number of channels are met
     sample = flat[::step]
     values = np.abs(sample) if expected.dtype.kind == "c" else sample.astype(np.float64)
     magnitudes = np.abs(values)
@@ -68,10 +68,10 @@ def top_k(
 ) -> TopK | None:
     """Compare the largest elements of each row of scores; None if there are no rows.
 
-    Scores lie in the last axis of two or three, or in the second one of more (images). A row is
-    decided if between two of its largest elements is a gap that is wider than an error may be;
-    those before the widest one must be the largest of the other output, too. In any other row the
-    largest element may be another one if the error of all elements explains it.
+    Scores lie in the last of two or three axes, or in the second of four or more (images). A row is
+    decided if a gap between two of its largest elements is wider than the allowed error. The
+    elements before the widest gap must be the largest in the other output, too. In any other row,
+    another element may be the largest if the error of all elements explains it.
 
     Args:
         noise: sum of the squared errors of all elements, relative to their scales.
@@ -122,8 +122,8 @@ def top_k(
 
 
 def _computed(expected: Array, actual: Array) -> int:
-    """Number of computed elements of an output that looks like scores. Copied ones have no error:
-    in a cache of keys and values, all positions but the last.
+    """Return how many elements of an output that looks like scores were computed. Copied elements
+    have no error: in a cache of keys and values, all positions but the last.
     """
     differs, axis = expected != actual, 1 if expected.ndim > 3 else expected.ndim - 1
     sizes = [
@@ -135,14 +135,14 @@ def _computed(expected: Array, actual: Array) -> int:
 
 
 def _largest(values: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.intp]:
-    """The indices of the largest elements along axis 1, the largest first."""
+    """Return the indices of the largest elements along axis 1, the largest first."""
     some = np.argpartition(-values, count - 1, axis=1)[:, :count]
     order = np.argsort(-np.take_along_axis(values, some, axis=1), axis=1, kind="stable")
     return np.take_along_axis(some, order, axis=1)
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """A view of an output as (outer, classes, inner); None if it does not look like scores."""
+    """Return the shape (outer, classes, inner) of scores; None if it does not look like scores."""
     if len(shape) < 2:
         return None
     images = len(shape) > 3
@@ -153,7 +153,7 @@ def _rows(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def _limits(tolerance: Tolerance, scales: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the error from which on an element fails by itself; infinity if it never does."""
+    """Return the least error with which an element fails by itself; infinity if none does."""
     limits = np.full(scales.shape, math.inf)
     if tolerance.max_abs is not None:
         limits = np.minimum(limits, tolerance.max_abs)
@@ -169,8 +169,8 @@ def _together(
     ordinary: npt.NDArray[np.bool_],
     tolerance: Tolerance,
 ) -> npt.NDArray[np.float64] | float:
-    """Return the error from which on elements fail together, by cosine or SQNR; infinity if they
-    never do.
+    """Return the least error with which elements fail together, by cosine or SQNR; infinity if
+    none does.
     """
     units = scales[ordinary]
     scaled = values / units

@@ -1,7 +1,7 @@
 """Reference outputs of source models in stock sessions, and attribution of failures.
 
 A source that runs on none of the tried inputs is faulty. A source that runs, but not on the
-generated inputs, lacks ranges in the manifest. A source that this host cannot run proves nothing
+generated inputs, needs ranges in the manifest. A source that this host cannot run says nothing
 about the EP.
 """
 
@@ -48,7 +48,7 @@ from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import unchecked
 
 _NO_KERNEL: Final = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED"
-"""Start of the errors for kernels that ONNX Runtime's CPU EP lacks."""
+"""Start of ONNX Runtime's error for a kernel that its CPU EP lacks."""
 _NO_MEMORY: Final = re.compile(r"[Ff]ailed to allocate memory|bad.?alloc")
 
 
@@ -59,21 +59,21 @@ _CONSUMERS: Final = "inputs in the range of their consumers"
 REPEATS: Final = 8
 """Number of runs that show whether an output of few elements is random."""
 _MOST_ELEMENTS: Final = 1 << 24
-"""Greatest number of elements of an input set, at tried sizes."""
+"""Greatest number of elements of an input set at sizes that are tried."""
 SIZES: Final = "sizes"
 RANDOM: Final = "random"
 REFUSAL: Final = "refusal"
 COVERAGE: Final = "coverage"
-"""Names of records beside a source's outputs: the sizes of its open dimensions; the names of random
-outputs, once its first case was run; the finding that it cannot be run; the finding about nodes
-that its inputs exercise.
+"""Names of records beside a source's outputs: the sizes of its open dimensions, the names of random
+outputs (after its first case was run), the finding that it cannot be run, and the finding about the
+nodes that its inputs exercise.
 """
 KERNELS: Final = "kernels"
 REFERENCE: Final = "reference"
 MAGNITUDES: Final = "magnitudes"
 FURTHER: Final = "further"
-"""Below a source: outputs of its own nodes, not optimized, and of its reference; magnitudes of its
-values; inputs of cases for nodes that its input sets do not exercise."""
+"""Folders below a source: outputs of its own nodes without optimizations, outputs of its reference,
+magnitudes of its values, and inputs of cases for nodes that its input sets do not exercise."""
 ATTEMPTS: Final = (_CONSUMERS, "zeros", "ones")
 """Inputs to try on a model that refuses the generated ones."""
 
@@ -85,8 +85,8 @@ INFERENCE: Final = (
 
 
 class Unfed(Exception):
-    """A source runs, but not on the generated inputs; the text says why, and on which inputs it
-    runs.
+    """A source does not run on the generated inputs; the text says why, and on which inputs it
+    does.
     """
 
     remedy: Final = "set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts"
@@ -99,7 +99,7 @@ class NotHere(Exception):
 
 
 class Unsized(Exception):
-    """A source does not run at the tried sizes of its open dimensions; has its error."""
+    """A source does not run at the tried sizes of its open dimensions; the text has the error."""
 
     def __init__(self, error: NotFound) -> None:
         super().__init__(
@@ -118,12 +118,12 @@ class Expected(Struct, dict=True):
 
     Attributes:
         source: the model.
-        inputs: in the order of the model; of fixed shapes once `find_sizes` has been asked.
+        inputs: its inputs, in its order; their shapes are fixed once `find_sizes` was called.
         sets: input sets of the model.
-        alone: nothing is compiled meanwhile.
+        alone: nothing is compiled at the same time.
         cuts: cuts between pieces, one of which is open at a time; None if the model runs whole.
         keep: folder in which `of` keeps the values of the pieces.
-        ran: inputs that the model has run on, in words; None if there were none.
+        ran: label of inputs that the model has run on; None if there were none.
     """
 
     source: SourceModel
@@ -154,11 +154,11 @@ class Expected(Struct, dict=True):
         return size_sets
 
     def try_sizes(self, at: Sizes, *, optimized: bool = True) -> str | None:
-        """Run it at sizes of its open dimensions, on any values: as `sizes.Runs`; raises as
+        """Run it at sizes of its open dimensions, on any values, as a `sizes.Runs`. Raises as
         `find_sizes`.
 
         Args:
-            optimized: whether a stock session runs, or the model's own nodes.
+            optimized: run a stock session; if False, the model's own nodes.
         """
         self._open()
         inputs = sizes.fixed(self.inputs, at)
@@ -173,7 +173,7 @@ class Expected(Struct, dict=True):
         return None
 
     def of(self, case: Case) -> dict[str, Array]:
-        """The outputs for an input set.
+        """Return the outputs for an input set.
 
         Raises:
             NotComparable: an output has no numbers.
@@ -201,13 +201,13 @@ class Expected(Struct, dict=True):
             return frozenset()
         try:
             return self._drawn(self._unoptimized, case)
-        except Exception:  # onnxruntime's errors have no common class; it needs an optimization
+        except Exception:  # the model may need an optimization; onnxruntime has no common error
             self._open()
             return self._drawn(self._run, case)
 
     def _drawn(self, run: _Run, case: Case) -> frozenset[str]:
-        """Return the outputs that differ when it runs again. Each piece runs once more than before
-        in its session: new sessions draw the same numbers.
+        """Return the outputs that differ when it runs again. Since new sessions draw the same
+        numbers, each piece runs once more in its session than before.
         """
         times = itertools.count(1)
         return drawn(lambda: run(case.feeds, times=next(times)))
@@ -218,8 +218,8 @@ class Expected(Struct, dict=True):
         return self._opened(level=_UNOPTIMIZED)
 
     def _opened(self, **options: Any) -> _Run:
-        """Open a session of the model, as `open_source` does, and return what runs it. If it is in
-        pieces, each run opens one after the other.
+        """Open a session of the model, as `open_source` does, and return a function that runs it.
+        If the model is in pieces, each run opens one after the other.
         """
         open_: Open = partial(sessions.open_source, self.source.source, **options)
         if self.cuts is not None:
@@ -233,9 +233,7 @@ class Expected(Struct, dict=True):
         return Pieces(self.source.source, self.cuts)
 
     def _open(self) -> None:
-        """Open a session of the model. Raises NotHere, or ModelError if no session can be made of
-        it.
-        """
+        """Open a session of the model. Raises NotHere, or ModelError if that fails."""
         if self._session is not None:
             return
         try:
@@ -249,7 +247,7 @@ class Expected(Struct, dict=True):
         return self._session(feeds, *keep, **how)
 
     def _blame(self, case: Case, error: Exception) -> Unfed | ModelError:
-        """Blame the model or the inputs for an input set that does not run."""
+        """Return the error of an input set that does not run: it blames the inputs or the model."""
         if not self.sets.generated:
             return self._refused(f"the source model does not run on {case.label}", error)
         works = self.ran or self.fallback(self.inputs)
@@ -271,7 +269,7 @@ class Expected(Struct, dict=True):
         """Return the outputs for any inputs. Raises as `of` does, or what ONNX Runtime raises.
 
         Args:
-            optimized: whether a stock session runs, or the model's own nodes.
+            optimized: run a stock session; if False, the model's own nodes.
         """
         if not optimized:
             return self._unoptimized(feeds)
@@ -281,8 +279,8 @@ class Expected(Struct, dict=True):
     def compute_piece(
         self, number: int, feeds: Feeds, optimized: bool, values: Values
     ) -> dict[str, Array]:
-        """Return at least what one piece computes: its own nodes on values that are kept, or all
-        pieces in stock sessions. Raises what ONNX Runtime raises.
+        """Return the outputs of one piece, and possibly of others: of its own nodes on kept values,
+        or of all pieces in stock sessions. Raises what ONNX Runtime raises.
         """
         if optimized:
             self._open()
@@ -298,7 +296,7 @@ class Expected(Struct, dict=True):
 
 
 def differing(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> frozenset[str]:
-    """The names of outputs that are not the same, to the bit, when they are computed once more."""
+    """Return the names of outputs that are not bit-identical when they are computed again."""
     return frozenset(
         name
         for name, value in outputs.items()
@@ -307,7 +305,7 @@ def differing(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> froze
 
 
 def drawn(run: Callable[[], Mapping[str, Array]]) -> frozenset[str]:
-    """Return the outputs that differ when `run` is repeated; few values may be drawn alike."""
+    """Return the outputs that differ when `run` is repeated; few values need more runs."""
     once = run()
     few = any(value.size < 64 for value in once.values())
     return frozenset().union(*(differing(once, run()) for _ in range(REPEATS if few else 1)))
@@ -330,7 +328,7 @@ def _attempt(name: str, inputs: Sequence[InputSpec]) -> Feeds:
 class SourceRuns:
     """Runs a source model on the input sets of its group, one at a time, and keeps the outputs.
 
-    A model without possible inputs, or one that is not the source of `built`, is passed over;
+    A model is skipped if no inputs are possible, or if it is not the source of `built`;
     verification reports why.
 
     Args:
@@ -338,14 +336,14 @@ class SourceRuns:
         settings: settings of the inputs.
         folder: folder for the outputs (`Kept.source`).
         built: its EPContext model, whose fixed shapes count; None if it is not built yet.
-        reference: its reference is run in its place, on the same inputs; `built` is known then.
+        reference: run its reference in its place, on the same inputs; needs `built`.
         magnitudes: measure the magnitudes of its values, too (`headroom`).
-        cuts: cuts between pieces. Values that cross are kept, too (`numbers.pieces`); studies that
+        cuts: cuts between pieces. Values that cross are kept, too (`numbers.pieces`). Studies that
             need another form of the whole model are left out.
 
     Attributes:
-        fed: the model is not passed over.
-        ran: the last run was not passed over, and this host can run the model.
+        fed: the model is not skipped.
+        ran: the last run was not skipped, and this host can run the model.
 
     Raises:
         ModelError: a model or an input file cannot be read.
@@ -398,14 +396,14 @@ class SourceRuns:
         )
 
     def run(self, index: int) -> str | None:
-        """Run it on one input set; index `count` is the one whose outputs tell, beside those of a
-        single input set, whether they depend on inputs.
+        """Run it on one input set. Index `count` is an additional set, which shows whether outputs
+        depend on inputs if there is a single input set.
 
         Returns:
-            Why it does not run on inputs that were generated; None if it does, or is not run.
+            Why it does not run on generated inputs; None if it does, or is not run.
 
         Raises:
-            ModelError: it does not run, on none of the inputs that are tried.
+            ModelError: it runs on none of the tried inputs.
             ManifestError: a range does not fit its input.
             StorageError: the disk refuses.
         """
@@ -447,7 +445,7 @@ class SourceRuns:
                 yield from further(self._folder, self._source.name, first)
 
     def _cover(self, size_sets: Sequence[Sizes]) -> None:
-        """Keep which nodes the input sets exercise, and run it on further ones for the others."""
+        """Record which nodes the input sets exercise, and run it on further sets for the others."""
         if self._cuts is not None:
             if branches.decides(reader.read(self._source.path), self._source):
                 message = "it is not known which nodes the inputs exercise: it runs in pieces"
@@ -481,7 +479,7 @@ class SourceRuns:
             recordings.keep(self._folder, self._name, COVERAGE, note)
 
     def _find_sizes(self) -> Sequence[Sizes]:
-        """Find the sizes that it is run at, and keep them."""
+        """Find the sizes at which it is run, and keep them."""
         if self._sizes is None and (self._reference is not None or self._ran):
             self._sizes = read_sizes(self._folder, self._source.name)
             self._expected.inputs = sizes.fixed(self._inputs, self._sizes[0])
@@ -497,7 +495,7 @@ class SourceRuns:
         return recordings.kept(self._folder, self._name, RANDOM, tuple[str, ...]) is not None
 
     def _study(self, case: Case) -> None:
-        """Keep what is random of it, and what its kernels give, for its first case."""
+        """Keep the names of random outputs, and the outputs of its kernels, for its first case."""
         if self._ran:
             return
         if self._magnitudes:
@@ -533,7 +531,7 @@ class SourceRuns:
 
 
 def read_sizes(folder: Path, model: str) -> tuple[Sizes, ...]:
-    """Return the sizes at which a source was run; one empty set where nothing is open.
+    """Return the sizes at which a source was run; one empty set if no dimension is open.
 
     Raises:
         StorageError: what was kept cannot be read.
@@ -563,15 +561,15 @@ def further(folder: Path, model: str, first: Case) -> list[Case]:
 def _refuse_other(reference: ModelSource, faults: Sequence[str]) -> None:
     if faults:
         raise ManifestError(
-            f"{reference.path.name} is no reference of the model {reference.name}: "
+            f"{reference.path.name} cannot be the reference of the model {reference.name}: "
             f"{'; '.join(faults)}",
             where=f"models.{reference.name}.reference",
-            remedy="give a model with the same inputs and outputs: what a quantizer was given",
+            remedy="give a model with the same inputs and outputs, such as the unquantized one",
         )
 
 
 def _refuse_host(error: Exception) -> None:
-    """Raise NotHere if this host lacks a kernel or memory; the model is to blame for all else."""
+    """Raise NotHere if this host lacks a kernel or memory; any other error is the model's."""
     text = str(error)
     if text.startswith(_NO_KERNEL) or _NO_MEMORY.search(soundness.words(text)):
         raise NotHere(f"the source model itself does not run: {sessions.words(error)}") from error

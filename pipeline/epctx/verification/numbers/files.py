@@ -36,24 +36,24 @@ LOADS: Final = "loads"
 SHORT: Final = 1.0
 """Seconds: a first run that takes less is repeated."""
 Started = Callable[[str, int, int], None]
-"""Called before the EPs load or run a model, with the model, the input set and the number of input
-sets, since native code may crash."""
+"""Called before the EPs load or run a model, since native code may crash. Its arguments are the
+model, the number of the input set and the number of input sets."""
 
 _WHOLE: Final = "verify it where the whole model can be loaded"
 _UNOPTIMIZED: Final = (
-    "build it with `optimize: {level: none}`: if it loads then, a pass of epctx has made what ONNX "
-    "Runtime does not take; report it"
+    "build it with `optimize: {level: none}`; if it loads then, report it: a pass of epctx has "
+    "made a model that ONNX Runtime refuses"
 )
 
 
 class Feeding:
     """Input sets for models, and findings about failures.
 
-    This base class has no input sets: models are loaded, and not run.
+    This base class has no input sets: models are only loaded.
 
     Attributes:
         count: number of input sets.
-        of_source: sources have run on them, piece by piece if the models are in pieces.
+        of_source: the sources have run on them; sources of models in pieces, piece by piece.
     """
 
     count = 0
@@ -68,7 +68,7 @@ class Feeding:
         return None
 
     def providers(self, folder: GroupFolder, model: ContextModel) -> Sequence[ExecutionProvider]:
-        """Return a model's EPs, as the runtime takes them."""
+        """Return a model's EPs, in the order for the runtime."""
         return folder.providers.of(model.sources)
 
     def loaded(
@@ -103,7 +103,7 @@ class Files:
         kept: folders for the outputs.
         earlier: earlier findings; no file that failed is loaded.
         started: called before each load and run.
-        passed: files that passed before; sharing sets of only these are left out.
+        passed: files that passed before. A sharing set is left out if all of its files did.
         only_pieces: reason why models in pieces are not loaded as a whole; None if they are.
     """
 
@@ -135,7 +135,7 @@ class Files:
             index: index of the input set; None for all.
 
         Returns:
-            True if all of it was computed; False if nothing was, or a run failed.
+            True if all runs succeeded; False if there were none, or one failed.
         """
         ran = False
         for models in sharing_sets(self._folder):
@@ -143,7 +143,7 @@ class Files:
             if files <= self._passed or only not in {None, *files}:
                 continue
             chosen = [model for model in models if only in (None, model.file)]
-            # Before all of it is loaded: what a piece takes is less.
+            # Pieces run before the whole model is loaded: a piece takes less memory.
             alone = [self._run_pieces(model, feeding, index, len(models) > 1) for model in chosen]
             if not self._loaded >= files:
                 self._load(models, feeding)
@@ -200,7 +200,7 @@ class Files:
         self, model: ContextModel, feeding: Feeding, index: int | None, sharing: bool
     ) -> bool:
         """Run each piece of a model by itself on the source's values, and on those of the piece
-        before. Return whether all of that was computed, or the model is not in pieces.
+        before. Return whether all runs succeeded, or the model is not in pieces.
         """
         if not model.cuts or not (feeding.of_source or self._only_pieces):
             return True
@@ -216,7 +216,7 @@ class Files:
         pieces = Pieces(source, model.cuts)
         numbers = range(1, len(pieces.steps) + 1)
         ran = [self._run_piece(model, feeding, pieces, number, cases) for number in numbers]
-        # The last index has no case, if the sets before exercise every node of the source.
+        # The last index has no case if the other sets exercise every node of the source.
         last = index == feeding.count
         return all(ran) and bool(cases or (last and any(feeding.cases(model, 0))))
 
@@ -228,7 +228,7 @@ class Files:
         number: int,
         cases: Sequence[Case],
     ) -> bool:
-        """Run a piece on what is missing, in one session. It is loaded at least once."""
+        """Run a piece on all cases without outputs, in one session; load it at least once."""
         name, step, files = name_of(model), pieces.steps[number - 1], self._kept.files
         alone, chain = Values(files, name), Values(files, name, CHAIN)
         which, place = words_of(number, of=len(pieces.steps)), alone.place(number)
@@ -261,7 +261,7 @@ class Files:
     def _open_piece(
         self, model: ContextModel, feeding: Feeding, piece: onnx.ModelProto, which: str, place: str
     ) -> Session | None:
-        """Open a piece, and keep what is found. Return None if its EPs refuse it."""
+        """Open a piece, and keep the finding about its load. Return None if its EPs refuse it."""
         load = finding(model, "loads", "pass", "loads on this host")
         session: Session | None = None
         try:
@@ -294,8 +294,8 @@ class Files:
         return all(ran) if ran else False
 
     def _repeat(self, session: Session, model: ContextModel, feeding: Feeding) -> bool:
-        """Run a model on its first case again, if that was short, after another one: an EP may keep
-        what it had. Return whether it has run on the first case, and again without a failure.
+        """Repeat a short first case after another case, since an EP may keep old values. Return
+        whether the first run and the repetition succeeded.
         """
         name = name_of(model)
         first = next(feeding.cases(model, 0 if feeding.count else None), None)
@@ -331,10 +331,10 @@ class Files:
 
 
 def words_of(*pieces: int, of: int) -> str:
-    """Return what messages call pieces: `piece 2 of 4`, `pieces 2, 3, 4 of 6`."""
+    """Return the name of pieces in messages: `piece 2 of 4`, `pieces 2, 3, 4 of 6`."""
     return f"{'pieces' if pieces[1:] else 'piece'} {', '.join(map(str, pieces))} of {of}"
 
 
 def name_of(model: ContextModel) -> str:
-    """Return what the manifest calls a model."""
+    """Return the manifest's name of a model."""
     return model.file.removesuffix(CONTEXT_SUFFIX)

@@ -1,7 +1,7 @@
 """Comparison of an output of a floating-point type with the right one.
 
 Differences, norms and dot products are taken in float64, chunk by chunk, so that an output of any
-size is compared without a copy of the whole. What they are relative to is in `scale`.
+size is compared without a copy of the whole. `scale` determines what they are relative to.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from epctx.verification.numbers import scale as scales
 from epctx.verification.numbers.scale import Array, Floats, Magnitudes, Scale
 
 _END: Final = 0.99
-"""Share of the largest number from which on a value counts as clamped: QNN's simulator gives 65536
+"""A value counts as clamped from this share of the largest number on: QNN's simulator gives 65536
 for 65504.
 """
 _EDGES: Final = (np.nextafter(0.0, 1.0), *DECADES)
 """Edges of the histogram; only equal elements are below the first."""
 _LEAST_SQNR: Final = -999.0
-"""Least SQNR in decibels: noise that is beyond float64 has no finite ratio."""
+"""Least SQNR in decibels, also for noise beyond float64, which has no finite ratio."""
 
 
 class Fit(Struct, frozen=True):
-    """Sums over elements of an output and their right values, by which both are compared.
+    """Sums over elements of an output and their right values, for a comparison of both.
 
     Attributes:
         dot: sum of the products.
@@ -93,8 +93,8 @@ def compare(
     """Fill in a comparison of outputs of one type and shape.
 
     Args:
-        scale: of the right output.
-        tolerance: its `saturates_at` and `floor` say which differences are no errors.
+        scale: scale of the right output.
+        tolerance: its `saturates_at` and `floor` decide which differences are no errors.
     """
     first = _first(expected, actual, tolerance.saturates_at)
     comparison = replace(comparison, nan=first.nan, infinite=first.infinite)
@@ -127,9 +127,9 @@ def compare(
 def fits(
     expected: Array, actual: Array, scale: Scale, floor: float
 ) -> Iterator[tuple[int, int, Fit]]:
-    """Compare each slice that has a scale of its own: its axis, its index and its sums.
+    """Compare the slices that have scales of their own; yield axis, index and sums of each.
 
-    Differences up to the floor count as none, but in the sum of errors.
+    Differences up to the floor count as zero, except in the sum of errors.
     """
     for hidden in scale.hidden:
         judged = zip(hidden.slices, hidden.judged, strict=True)
@@ -165,7 +165,7 @@ def locate(expected: Array, actual: Array, flat: int) -> Worst:
 
 
 def chunks(expected: Array, actual: Array) -> Iterator[tuple[int, Array, Array]]:
-    """Both outputs in parts of `scale.CHUNK` elements, each with the index of its first one."""
+    """Yield both outputs in chunks of `scale.CHUNK` elements, each with its first index."""
     left, right = expected.reshape(-1), actual.reshape(-1)
     for start in range(0, left.size, scales.CHUNK):
         yield start, left[start : start + scales.CHUNK], right[start : start + scales.CHUNK]
@@ -218,7 +218,7 @@ def _second(expected: Array, actual: Array, scale: Scale, tolerance: Tolerance) 
 
 
 def _saturated(x: Floats, y: Floats, saturates_at: float | None) -> npt.NDArray[np.bool_]:
-    """Find elements beyond the range of the EP's type that came out as its end or as infinite."""
+    """Find elements beyond the range of the EP's type that it clamped or made infinite."""
     if saturates_at is None or x.dtype.kind == "c":
         return np.zeros(x.shape, np.bool_)
     beyond = np.isfinite(x) & (np.abs(x) > saturates_at)

@@ -1,7 +1,7 @@
-"""Golden inputs and expected outputs: made where the source model is, checked where it is not.
+"""Golden inputs and outputs: made on a host with the source model, checked on hosts without it.
 
-The right outputs are those of the source model on ONNX Runtime's CPU EP, in one thread, as
-`numbers` compares with (`verification.numbers.sessions`).
+The right outputs are those of the source model on ONNX Runtime's CPU EP, as in `numbers`
+(`verification.numbers.sessions`), but in one thread.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def make(
     Args:
         group: the model group, with source models and inputs of verify.
         built: folder of the EPContext models, whose fixed shapes count.
-        folder: folder to make.
+        folder: new folder for the files.
         two_answers: EPContext models that verification compared with the kernels of the source.
 
     Raises:
@@ -227,8 +227,8 @@ def _run(
 ) -> list[Feeds]:
     """Run a source model in one thread: the number of threads changes last digits.
 
-    Where ONNX Runtime gives it two answers, that of the kernels is right, as in verification;
-    `by_kernels`: verification has found two.
+    If ONNX Runtime gives it two answers, that of the kernels is right, as in verification.
+    `by_kernels`: verification has found two answers.
     """
     try:
         model = SourceModel.read(source)
@@ -289,7 +289,7 @@ class Shipped(Feeding):
         self._place = folder.path / FOLDER
 
     def cases(self, model: ContextModel, index: int | None) -> Iterator[Case]:
-        """Yield all cases of a model; none if there are no golden inputs that can be read."""
+        """Yield all cases of a model; none if its golden inputs cannot be read."""
         try:
             golden = golden_files.read_record(self._place).models.get(name_of(model))
             yield from () if golden is None else (case for case, _ in self.read(model, golden))
@@ -330,7 +330,7 @@ class GoldenNumbers:
         """Judge the models of the folder; raises StorageError."""
         place = folder.path / FOLDER
         if not place.is_dir():
-            yield _finding(FOLDER, "fail", "there are no golden inputs in the folder", _AGAIN)
+            yield _finding(FOLDER, "fail", "the folder has no golden inputs", _AGAIN)
             return
         failed = {f.subject: f for f in reversed(earlier) if f.outcome == "fail"}
         if any(subject.startswith(f"{FOLDER}/") for subject in failed):
@@ -348,7 +348,7 @@ class GoldenNumbers:
                     yield finding(model, "golden", "fail", "has no golden inputs", _AGAIN)
                 elif wrong is not None:
                     reason = f"not run, since {wrong.policy} failed: {wrong.subject}"
-                    yield unchecked(model, f"{reason} {wrong.message}", "mend that first")
+                    yield unchecked(model, f"{reason} {wrong.message}", "fix that first")
                 elif self.kept is not None:
                     yield from self._judge(folder, model, golden, self.kept)
 
@@ -390,8 +390,8 @@ def as_computed(right: Outputs, actual: Outputs) -> Outputs:
 
 
 def _as(expected: Array, actual: Array | None) -> Array:
-    """Return an array in its own type: `.npy` keeps of ml_dtypes only the bits, and gives text a
-    fixed width.
+    """Return an array in its original type: `.npy` keeps only the bits of ml_dtypes, and stores
+    text with a fixed width.
     """
     if actual is None or expected.dtype == actual.dtype:
         return expected

@@ -1,11 +1,12 @@
 """Golden inputs and expected outputs on disk, for a device that has no source model.
 
-    golden/golden.json      which input sets each model has, names of inputs and outputs, tolerance
-    golden/<model>.npz      arrays `<set>/inputs/<name>` and `<set>/outputs/<name>`
-    golden/SHA256SUMS       of the files above
+    golden/golden.json      input sets of each model, names of inputs and outputs, tolerance
+    golden/<model>.npz      arrays `<set number>/inputs/<name>` and `…/outputs/<name>`
+    golden/SHA256SUMS       sums of the files above
 
 The same arrays give the same bytes: no time or system is recorded, nothing is compressed. Reading
-unpickles nothing, and takes no more memory than the file has bytes: compressed members are refused.
+unpickles nothing. It refuses compressed members, so it takes no more memory than the file has
+bytes.
 """
 
 from __future__ import annotations
@@ -163,6 +164,6 @@ def _broken(path: Path, error: Exception) -> VerificationError:
     return VerificationError(
         "cannot be read as golden inputs and outputs",
         where=f"{FOLDER}/{path.name}",
-        why="it is not there" if isinstance(error, FileNotFoundError) else why,
+        why="it does not exist" if isinstance(error, FileNotFoundError) else why,
         remedy="write them with `epctx build --golden`, and ship the folder with the model",
     )

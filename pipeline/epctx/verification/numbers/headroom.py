@@ -1,8 +1,8 @@
-"""Headroom: values of a source near or beyond the largest number that its EP computes with.
+"""Headroom: values of a source near or beyond the largest number of the type its EP computes in.
 
-An NPU that computes float32 in float16 ends at 65504, and values pass that inside a model long
-before its outputs do. So the source runs once more, with the largest magnitudes of its values as
-outputs, while they are compiled: 0.4 s for a ResNet-50 (onnxruntime 1.32.0).
+An NPU that computes float32 in float16 ends at 65504. Values inside a model pass that limit long
+before its outputs do. So the source runs once more during the compile, with the largest magnitudes
+of its values as outputs: 0.4 s for a ResNet-50 (onnxruntime 1.32.0).
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ _MAGNITUDES: Final = """(value) => (most, least, rest) {
   shares = Div (finite, top)  keep = HardSigmoid <alpha = -1e9, beta = 1.25e8> (shares)
   others = Mul (shares, keep)  rest = ReduceMax <keepdims = 0> (others)
 }"""
-"""Body of a function: the largest and the least magnitude, and the largest of those below an eighth
-of the largest one, as a share of it. `Where` takes five times as long (onnxruntime 1.32.0)."""
+"""Body of a function: the largest and the least magnitude, and the largest magnitude below an
+eighth of the largest, as a share of the largest. With `Where` it takes five times as long
+(onnxruntime 1.32.0).
+"""
 
 
 def notes(
     source: ModelSource, compiled: onnx.ModelProto, measured: Mapping[str, Array], end: float
 ) -> Iterator[tuple[str, str]]:
-    """Yield messages, with remedies, about values near the largest number `end` and beyond it.
+    """Yield messages and remedies about values near or beyond the largest number `end`.
 
     Args:
         measured: result of `measure`.
@@ -60,7 +62,7 @@ def notes(
         if name in not_computed:
             continue
         most, least, rest = map(float, magnitudes)
-        # A mask is alike in all of its elements, and far above all others.
+        # The elements of a mask are of similar size, and far above all others.
         is_mask = most > _LOWEST or (most >= 4096 and 8 * least < most and 128 * rest < 1)
         masks[name], reached[name] = (most, min(most, _LOWEST) * rest) if is_mask else (0.0, most)
     kind = "float16" if end == FLOAT16_MAX else "the type that the EP computes in"
@@ -82,7 +84,7 @@ def _listed(values: Mapping[str, float]) -> str:
 
 
 def _not_computed(model: onnx.ModelProto, compiled: onnx.ModelProto) -> set[str]:
-    """Return values that EPs do not compute: those of the default EP, and what is dequantized."""
+    """Return values that EPs do not compute: those of the default EP, and dequantized values."""
     names = set[str]()
     for node in protos.nodes(model):
         names.update(node.output if node.op_type == "DequantizeLinear" else ())
@@ -94,7 +96,7 @@ def _not_computed(model: onnx.ModelProto, compiled: onnx.ModelProto) -> set[str]
 
 
 def _values(model: onnx.ModelProto, feeds: Feeds) -> list[str]:
-    """Return values that are computed of the inputs and used, other than to be quantized."""
+    """Return the values that depend on inputs and are used by more than a QuantizeLinear."""
     names = dict.fromkeys(feeds)
     for node in model.graph.node:
         read = {"Shape": 0, "Size": 0, "CastLike": 1}.get(node.op_type)  # inputs whose values count
@@ -108,7 +110,7 @@ def _values(model: onnx.ModelProto, feeds: Feeds) -> list[str]:
 
 def measure(source: ModelSource, feeds: Feeds) -> dict[str, Array]:
     """Run a source once more, and return three magnitudes of each of its values, by name: the
-    largest and the least, and the largest below an eighth of the largest, as a share of that.
+    largest, the least, and the largest below an eighth of the largest, as a share of the largest.
 
     Raises what ONNX Runtime raises.
     """

@@ -1,4 +1,4 @@
-"""The input sets that a manifest asks for, `verify.inputs`: the same wherever models are run.
+"""The input sets of `verify.inputs` in a manifest, which are the same wherever models are run.
 
 The worker that compiles runs its generating sessions on them, and verify runs the files on them.
 """
@@ -57,7 +57,7 @@ class InputSets:
     def problems(self, inputs: Sequence[InputSpec]) -> list[str]:
         """Return why a model's input sets cannot be generated; empty if they can, or are read.
 
-        An open dimension is no reason: callers of `cases` know the sizes.
+        An open dimension is not a problem: callers of `cases` know the sizes.
         """
         if not self.generated:
             return []
@@ -70,8 +70,8 @@ class InputSets:
         return next(filter(None, never), "give values with `verify.inputs.files`")
 
     def sizes(self, inputs: Sequence[InputSpec], runs: Runs) -> tuple[Sizes, ...]:
-        """Return the sets of sizes of a model's open dimensions, as the manifest asks for them; an
-        empty one where nothing is open, or it is fed from files. Raises NotFound.
+        """Return the manifest's sets of sizes of a model's open dimensions; one empty set if
+        nothing is open, or inputs come from files. Raises NotFound.
         """
         if not self.generated or not sizes.open_names(inputs):
             return ({},)
@@ -84,7 +84,7 @@ class InputSets:
 
         Args:
             inputs: the model's inputs.
-            found: sets of sizes of its open dimensions; all input sets are made for each of them.
+            size_sets: sets of sizes of its open dimensions; all input sets are made for each.
 
         Raises:
             ManifestError: a range does not fit its input.
@@ -102,7 +102,7 @@ class InputSets:
 
     @property
     def count(self) -> int:
-        """Number of input sets, whether a model takes all of them or not."""
+        """Number of input sets; a model may not take all of them."""
         return self._settings.count if self.generated else len(self._files)
 
     def nth(
@@ -117,15 +117,15 @@ class InputSets:
             yield Case(label=self._files[index].label, feeds=feeds_)
 
     def another(self, inputs: Sequence[InputSpec]) -> Case | None:
-        """Return a second case if `cases` gives only one: two show whether outputs depend on
-        inputs. None if there is no second one.
+        """Return a second case if `cases` gives only one, since two cases show whether outputs
+        depend on inputs; None if there is no second case.
         """
         if not (self.generated and inputs) or self._settings.count > 1:
             return None
         return self.case(inputs, 1)
 
     def case(self, inputs: Sequence[InputSpec], index: int, at: Sizes | None = None) -> Case:
-        """Generated input set number `index`, at sizes of open dimensions."""
+        """Generate input set number `index`, at sizes of open dimensions."""
         settings, at = self._settings, at or {}
         generated = feeds.generate(
             sizes.fixed(inputs, at), seed=settings.seed, index=index, ranges=settings.ranges
@@ -134,15 +134,15 @@ class InputSets:
         return Case(label=f"{label}, {sizes.words(at)}" if at else label, feeds=generated, sizes=at)
 
     def refuse_unused(self, others: Iterable[Sequence[InputSpec]] = ()) -> None:
-        """Require that everything in `verify.inputs` was for a model; call it after all models of
-        the group.
+        """Require that a model uses each entry of `verify.inputs`. Call it after all models of the
+        group.
 
         Args:
-            others: the inputs of each model of the group that no cases were asked for.
+            others: inputs of each model of the group for which no cases were made.
 
         Raises:
-            ManifestError: a file fits no model, a range is for no input of any, or a size for no
-                dimension that one leaves open.
+            ManifestError: a file fits no model, a range names no input of any model, or a size
+                names no open dimension of any model.
         """
         for inputs in others:
             self.note(inputs)
@@ -155,9 +155,7 @@ class InputSets:
                 raise self._misfits[values.label]
 
     def unknown(self) -> Iterator[tuple[str, str, ManifestError]]:
-        """Yield what `ranges` and `dimensions` name that no model has: the key, the name, and the
-        error.
-        """
+        """Yield the names in `ranges` and `dimensions` that no model has: key, name and error."""
         for name in self._settings.ranges:
             if name not in self._inputs:
                 message = (
@@ -174,7 +172,7 @@ class InputSets:
                 )
 
     def note(self, inputs: Sequence[InputSpec]) -> None:
-        """Note a model's inputs: their names in `verify.inputs` are not misspelt."""
+        """Note a model's inputs, whose names in `verify.inputs` are then known to be right."""
         self._inputs.update(spec.name for spec in inputs)
         self._open.update(sizes.open_names(inputs))
 

@@ -1,4 +1,4 @@
-"""Judgement of outputs: compares each output, judges each comparison, sums up each model."""
+"""Judgement of outputs: compare each output, judge each comparison, sum up each model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _SOURCE: Final = "the source model"
 _MOST: Final = 4
 """Number of slices that a message lists."""
 LITTLE: Final = 0.05
-"""Share of elements that could have failed below which an output is "not checkable"."""
+"""An output is "not checkable" if a smaller share of its elements could have failed."""
 
 
 @dataclass(kw_only=True)
@@ -69,21 +69,22 @@ class Judge:
         file: the EPContext model.
         sessions: origin of the judged outputs.
         providers: the EPs of the model.
-        precision: of all outputs, or of each.
+        precision: precision of all outputs, or of each.
         asked: the manifest's limits.
-        idle: outputs whose failure counts, but whose pass proves nothing.
+        idle: outputs that no input changes: a failure counts, but a pass proves nothing.
         probabilities: outputs that have a floor by default (`numbers.probabilities`).
         random: outputs without a right value; they are not compared.
         inner: values inside the model. Their hidden slices (`scale`) are not judged: an EP may give
-            zeros for a channel that is next to nothing, and the outputs tell whether it matters.
+            zeros for a negligible channel, and the outputs show whether that matters.
         right: origin of the right outputs.
         variant: the device that the sessions were made for, if the model is for several.
-        when: run on an input set, or piece of the model, that gave the outputs; empty for the first
-            run of the whole model.
-        known: right outputs that are known before, by the label of the input set; an output's scale
-            is that of all of them.
+        when: the run or the piece of the model that gave the outputs; empty for the first run of
+            the whole model.
+        known: all right outputs that are known, by the label of the input set. They determine the
+            scale of an output.
         rerun: runs the model of the right outputs again; None if there is none to run.
-        reference: judges the same outputs by those of another model, by the label of the input set.
+        reference: another judge of the same outputs, with its right outputs by the label of the
+            input set.
         inputs: origin of the inputs.
     """
 
@@ -123,7 +124,7 @@ class Judge:
             expected |= {name: other[name] for name in self.rerun.held if name in other}
         label = ", ".join(filter(None, (label, self.variant, self.when)))
         for name in sorted(actual.keys() - expected.keys()):
-            yield self._finding("fail", f"{label}: output '{name}' is one too many", WRONG)
+            yield self._finding("fail", f"{label}: output '{name}' is unexpected", WRONG)
         names = [name for name in expected if name not in self.random]
         limits = {name: self.limits(name, str(expected[name].dtype)) for name in names}
         compared = hashing.of_each(
@@ -175,7 +176,7 @@ class Judge:
         """Return the scale of a floating-point output, over the input sets that give this shape.
 
         Args:
-            failed: whether the comparison has failed with it: rounding may explain hidden slices.
+            failed: the comparison has failed with this scale. Rounding may explain hidden slices.
         """
         if not compare.is_floating(str(right.dtype)) or not right.size:
             return None
@@ -231,8 +232,8 @@ class Judge:
         allowed: Tolerance,
         measured: Scale | None,
     ) -> Iterator[Finding]:
-        """Hold an output that exceeds its limits to what the kernels compute, from now on, if ONNX
-        Runtime's two answers differ by more than these limits, too.
+        """Compare an output that exceeds its limits with the output of the kernels from now on, if
+        ONNX Runtime's two answers differ by more than these limits, too.
         """
         if self.rerun is None or name in self.rerun.held:
             return
@@ -306,7 +307,7 @@ class Judge:
         yield self._finding("pass", ", ".join(words))
 
     def _hidden(self, name: str) -> Iterator[Finding]:
-        """Name the slices of an output that no comparison can check."""
+        """Yield findings about the slices of an output that no comparison can check."""
         for measured in self._scales.get(name, {}).values():
             for hidden in measured.hidden:
                 if not hidden.unjudged:
@@ -323,8 +324,7 @@ class Judge:
     def _together(self, name: str, comparisons: Sequence[Comparison]) -> Iterator[Finding]:
         """Judge an output, and its slices that have scales of their own, over all input sets.
 
-        A model without a limit for its gain, such as a quantized one, has the gain reported, not
-        judged.
+        Without a limit for the gain, as for a quantized model, the gain is reported and not judged.
         """
         allowed, power = (
             self.limits(name, comparisons[0].dtype),
@@ -337,7 +337,7 @@ class Judge:
         if allowed.gain_max is None:
             if abs(gain - 1) > tolerances.GAIN:
                 words = f"over all input sets it is {gain:.4g} times what is right"
-                message = f"output '{name}': {words}: quantization may do that"
+                message = f"output '{name}': {words}: quantization can cause that"
                 yield Finding("numbers", "gain", self.file, "pass", message)
             return
         error = sum((each.mean_abs or 0.0) for each in comparisons) / len(comparisons)
@@ -361,7 +361,7 @@ class Judge:
         largest: float,
         allowed: Tolerance,
     ) -> Iterator[Finding]:
-        """Judge sums over all input sets: `error` is the mean one, `largest` what is right."""
+        """Judge sums over all input sets. `error`: the mean; `largest`: largest right magnitude."""
         excesses = []
         if allowed.gain_max is not None and abs(gain - 1) > allowed.gain_max:
             words = f"over all input sets it is {gain:.4g} times what is right"
@@ -378,7 +378,9 @@ class Judge:
             max(comparisons, key=lambda comparison: comparison.nan + comparison.infinite)
         )
         if words:
-            message = f"output '{name}': {words} in {self.right} too: only their places are held"
+            message = (
+                f"output '{name}': {words} in {self.right} too: only their positions are compared"
+            )
             yield Finding("numbers", "nonfinite", self.file, "not checkable", message, _TELLING)
 
     @property
@@ -420,7 +422,7 @@ _WHO: dict[Sessions, str] = {
 
 
 def _listed(slices: Mapping[int, float]) -> str:
-    """The first few slices, with their largest magnitudes: `3 (0.001), 5 (0.2) and 7 more`."""
+    """List the first slices, with their largest magnitudes: `3 (0.001), 5 (0.2) and 7 more`."""
     words = [f"{index} ({most:.3g})" for index, most in islice(slices.items(), _MOST)]
     remaining = len(slices) - _MOST
     return ", ".join(words) + (f" and {remaining} more" if remaining > 0 else "")

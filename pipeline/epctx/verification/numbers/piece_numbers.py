@@ -1,7 +1,7 @@
 """Numbers of a model in pieces: each piece by itself, and the pieces one after the other.
 
-By itself, a piece is given what the source computes at its cut, so a wrong value is the fault of
-that piece. One after the other, they show what their errors add up to.
+By itself, a piece takes the source's values at its cut, so that piece causes any wrong value. One
+after the other, the pieces show the sum of their errors.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def judged(
     judge: Judge,
     seconds: float | None,
 ) -> Iterator[Found]:
-    """Judge the outputs of a model's pieces. They come from the sessions that compiled the pieces,
-    if these were run (this host cannot load the files then); else from sessions of the files.
+    """Judge the outputs of a model's pieces. If the sessions that compiled the pieces were run,
+    their outputs are judged (this host cannot load the files then); else those of the files.
 
     Args:
         task: the model.
@@ -148,7 +148,7 @@ def _chain(
     judge: Judge,
     seconds: float | None,
 ) -> Iterator[Found]:
-    """Judge the outputs of the pieces, each run on what those before it computed."""
+    """Judge the outputs of the pieces, each run on the outputs of the pieces before it."""
     if refused:
         if all(each.outcome == "not checkable" for each in refused.values()):
             message = f"{NOT_CHECKED}not every piece of it can be loaded on this host"
@@ -173,7 +173,7 @@ def _chain(
 def _lost(
     model: ContextModel, which: str, step: SegmentStep, lost: Collection[str]
 ) -> Iterator[Finding]:
-    """Yield the findings that values at a piece's cuts have no names in the source."""
+    """Yield the findings about values at a piece's cuts whose names the source does not have."""
     for name in (name for name in step.outputs if name in lost):
         message = f"{which}: its value {name!r} is not compared: the source has none of this name"
         yield finding(model, "pieces", "not checkable", message, _NAMES)
@@ -184,7 +184,7 @@ def _lost(
 
 
 def _as_numbers(outputs: Outputs, zeros: Mapping[str, float]) -> Outputs:
-    """Return outputs in which quantized values at a cut are numbers: one step is no error."""
+    """Turn quantized values at a cut into numbers, so that one step does not count as an error."""
     return {
         name: value.astype(np.float32) - np.float32(zeros[name]) if name in zeros else value
         for name, value in outputs.items()

@@ -1,9 +1,9 @@
 """Models in pieces: each piece is a model of its own, and one of them is open at a time.
 
 A model too large for one context is compiled in pieces. Its file has the EPContext nodes of all
-pieces in a row, and says in its metadata which values cross from one piece to the next
-(`graph.epcontext.PIECES`). The same names cut its source. So either of them runs piece after piece
-in the memory of its largest piece. What pieces compute is kept on disk by the inputs of the whole
+pieces in a row, and its metadata names the values that cross from one piece to the next
+(`graph.epcontext.PIECES`). The same names cut its source. So both run piece after piece, and need
+only the memory of the largest piece. Outputs of pieces are kept on disk by the inputs of the whole
 model (`recordings`), in one folder for each piece.
 """
 
@@ -32,14 +32,14 @@ from epctx.verification.numbers import recordings, sessions
 PIECES: Final = "pieces"
 CHAIN: Final = "chain"
 RIGHT: Final = "right"
-"""Below a model: outputs of its pieces, in a folder for each, from 1 on. Those of the files were
-computed from the source's values, and from what the piece before has computed. Of a source, 0 has
-the inputs of the whole model. Below a piece that the session ran which compiled it: what was right
-then; the pieces before may have other weights by now."""
+"""Folders below a model. PIECES: outputs of each piece, numbered from 1; pieces of files run on the
+source's values, and 0 of a source has the inputs of the whole model. CHAIN: outputs of each piece,
+run on the outputs of the piece before. RIGHT, below a piece that its compiling session ran: the
+right outputs at that time, since the pieces before may have other weights by now."""
 
 
 Open = Callable[..., ort.InferenceSession]
-"""Opens a session of a model that is `changed`, as `sessions.open_source`."""
+"""Opens a session of the `changed` model, as `sessions.open_source` does."""
 
 
 class Values(Struct, frozen=True):
@@ -60,8 +60,8 @@ class Values(Struct, frozen=True):
         return f"{self.model}/{self.kind}/{number}"
 
     def read(self, feeds: Feeds, names: Collection[str]) -> dict[str, Array]:
-        """Return those of the named values that pieces have computed, in the order of `names`; the
-        parts of a sequence are found by its name. Raises StorageError.
+        """Return the named values that pieces have computed, in the order of `names`. The name of a
+        sequence stands for all of its parts. Raises StorageError.
         """
         order = {name: number for number, name in enumerate(names)}
         entries: list[tuple[int, str, Array]] = []
@@ -75,15 +75,15 @@ class Values(Struct, frozen=True):
 
 
 def split(graph: onnx.GraphProto, cuts: Cuts) -> tuple[SegmentStep, ...]:
-    """Return the pieces of a graph, each with the values that it must be given and those it makes.
+    """Return the pieces of a graph, each with its inputs and outputs.
 
-    Piece *i* makes the values that cut *i* adds to the cut before, from the values of that one,
-    graph inputs and initializers. It computes everything else that this takes, so a mask that two
-    pieces need is a node of both. Any other graph output belongs to the piece after the last cut
-    whose values it takes, unless an earlier piece needs less than half the further nodes for it.
+    Piece *i* makes the values that cut *i* adds to the cut before. It makes them from the values of
+    the cut before, graph inputs and initializers. It has all nodes that this needs, so a mask that
+    two pieces need is in both. Any other graph output belongs to the piece after the last cut whose
+    values it takes, unless an earlier piece needs less than half as many additional nodes for it.
 
-    A cut with a value that the graph does not have separates nothing: the pieces on both sides are
-    one, which also makes the other values of that cut.
+    A cut with a value that the graph does not have is ignored: the pieces on both sides become one,
+    which also makes the other values of that cut.
     """
     maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     reads = [reads_of(node) for node in graph.node]
@@ -140,7 +140,7 @@ class Pieces:
         cuts: cuts between the pieces.
 
     Attributes:
-        steps: as of `split`.
+        steps: the pieces, as `split` returns them.
         outputs: names of the whole model's outputs.
         crossing: names of the values that go from one piece to another.
 
@@ -167,8 +167,8 @@ class Pieces:
         return crossing_values | {name: feeds[name] for name in step.inputs if name in feeds}
 
     def model(self, step: SegmentStep, given: Feeds | None = None) -> onnx.ModelProto:
-        """Return the model of a piece. It takes crossing values of the types of the given ones, or
-        as the file declares them.
+        """Return the model of a piece. Its crossing values have the types of `given`, or those that
+        the file declares.
         """
         model = SegmentBuilder(self._model).build(step)
         arrays = given or {}
@@ -188,13 +188,13 @@ class Pieces:
         times: int = 1,
         inner: bool = False,
     ) -> dict[str, Array]:
-        """Return the model's outputs, as `sessions.run_source` does: open, run and close one piece
-        after the other. Raises as that.
+        """Open, run and close one piece after the other; return the model's outputs. Values and
+        errors are as in `sessions.run_source`.
 
         Args:
             values: kept values of the pieces; a piece whose values are kept is not run again. None
-                if no values are to be kept.
-            times: as of `run_one`.
+                to keep no values.
+            times: as in `run_one`.
             inner: values that cross from piece to piece are outputs, too.
         """
         if values is None:
@@ -216,8 +216,8 @@ class Pieces:
         """Return the outputs of one piece for kept values; empty if a value is missing.
 
         Args:
-            times: how often it runs in its session; the last outputs count. A node that draws
-                random numbers gives the same in the first run of each session.
+            times: number of runs in its session; the last outputs count. A node that draws random
+                numbers draws the same in the first run of each session.
         """
         inputs = self.inputs_of(step, feeds, values)
         if inputs is None:
@@ -229,8 +229,8 @@ class Pieces:
 
 
 def zero_points(graph: onnx.GraphProto) -> dict[str, float]:
-    """Return the zero points of what QuantizeLinear makes, by its name: as far as each is one
-    number of an initializer, or none is given.
+    """Return the zero points of QuantizeLinear's outputs, by output name. Only zero points that are
+    missing, or are one number in an initializer, are known.
     """
     scalars = {t.name: t for t in graph.initializer if math.prod(t.dims) == 1}
     zeros: dict[str, float] = {}

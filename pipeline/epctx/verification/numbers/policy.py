@@ -1,8 +1,8 @@
 """Numbers: outputs of the EPContext model compared with those of the source model on ONNX Runtime's
 CPU EP, for the same inputs.
 
-Sources and files were run before, one input set after the other, and their outputs recorded
-(`recordings`). Models are run here only to explain a difference.
+Sources and files ran before, one input set after the other, and their outputs are recorded
+(`recordings`). This module runs models only to explain a difference.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ _NOT_GENERATING: Final = (
 )
 _ON_DEVICE: Final = "verify it on the device"
 _ALIKE: Final = (
-    "made for it alone, and the graphs have the same names, tensors, types and order there; that "
-    "they compute the same only the device can tell"
+    "made for it alone, and the graphs have the same names, tensors, types and order there; only "
+    "the device can show that they compute the same"
 )
 
 
 class Fed(Feeding):
-    """The input sets of a model group, as far as its sources have run on them.
+    """The input sets of a model group on which its sources have run.
 
     Args:
         folder: folder with a known group.
@@ -111,7 +111,7 @@ class Fed(Feeding):
         yield from (e for e in cases if recordings.has(self._kept.source, name, e.feeds))
 
     def between(self, model: ContextModel) -> Case | None:
-        """Return the case that shows, beside a single one, whether outputs depend on inputs."""
+        """Return the second case, which shows whether outputs depend on inputs."""
         name = name_of(model)
         size_sets = expected.read_sizes(self._kept.source, name)
         other = self._preparation.inputs.another(sizes.fixed(self._inputs[name], size_sets[0]))
@@ -155,7 +155,7 @@ class Numbers:
             if folder.whole:
                 preparation.refuse_unused_inputs()
             return
-        reason = "no source: only the manifest says which model it was made from"
+        reason = "its source is unknown: only the manifest names it"
         remedy = "give the manifest with --manifest"
         if group is not None:
             reason = "the manifest says `numbers: off`"
@@ -174,7 +174,7 @@ def loads(
     """Yield the findings of a model's load.
 
     Args:
-        runs: the model should have been run, too.
+        runs: the model should also have been run.
     """
     if kept is None or broken(model, earlier) is not None:
         return
@@ -196,7 +196,7 @@ def judged(
     Args:
         cases: the input sets, each with the right outputs.
         seconds: time budget of the runs; None if there was none.
-        other: the case that was run before the first was repeated.
+        other: the case that ran between the first case and its repetition.
     """
     name, wrong = name_of(model), False
     for case, right in cases:
@@ -223,9 +223,9 @@ def _repeated(
     other: tuple[Case, Outputs] | None,
     judge: Judge,
 ) -> Iterator[Found]:
-    """Judge the second run on the first case, and the one between; say so if there was none.
+    """Judge the second run on the first case, and the run between; report if there was none.
 
-    The one between is held to no tolerance, but may not give what the first run gave.
+    The run between has no tolerance, but may not repeat the outputs of the first run.
     """
     name, place = name_of(model), f"{name_of(model)}/{AGAIN}"
     case, right = first
@@ -293,9 +293,7 @@ class _Judging:
             yield from self._headroom(task)
 
     def _headroom(self, task: Task) -> Iterator[Finding]:
-        """Find values of the source near or beyond the largest number of the type that its EPs
-        compute in.
-        """
+        """Report values of the source near or beyond the largest number of its EPs' type."""
         providers = self.folder.providers.of(task.model.sources)
         tolerance = self.settings.tolerance
         end = tolerances.limits(providers, "float32", "float32", tolerance).saturates_at
@@ -316,7 +314,7 @@ class _Judging:
             yield finding(task.model, "headroom", "pass", message, remedy)
 
     def _expect(self, task: Task) -> Iterator[Found]:
-        """Take the right outputs: those of the source model in a stock session."""
+        """Load the right outputs: those of the source model in a stock session."""
         name, source = task.source.source.name, self.kept.source
         refused = recordings.kept(source, name, expected.REFUSAL, Finding)
         size_sets = expected.read_sizes(source, name)
@@ -360,8 +358,8 @@ class _Judging:
             yield from self._study(task)
 
     def _misfit(self, task: Task, case: Case, outputs: Outputs) -> Finding | None:
-        """Return the finding that generated values ask for other sizes than outputs are declared
-        to have; None if they do not, or if these sizes do not follow from values.
+        """Return the finding that generated values lead to other sizes of outputs than are
+        declared; None if they do not, or if these sizes do not depend on values.
         """
         if not self.preparation.inputs.generated:
             return None
@@ -406,7 +404,7 @@ class _Judging:
         yield from self._refer(task)
 
     def _compare_answers(self, task: Task) -> Iterator[Finding]:
-        """Hold the files to the kernels' outputs where ONNX Runtime gives two answers."""
+        """Compare the files with the kernels' outputs if ONNX Runtime gives two answers."""
         case, stock = next(task.ready)
         place = f"{task.source.source.name}/{expected.KERNELS}"
         failed = recordings.failure(self.kept.source, place, case.feeds)
@@ -429,7 +427,7 @@ class _Judging:
         yield unoptimized.two_answers(task.model.file, case.label, difference)
 
     def _refer(self, task: Task) -> Iterator[Found]:
-        """Take the outputs of the reference model, if the manifest names one beside the source."""
+        """Load the outputs of the reference model, if the manifest names one beside the source."""
         reference, name = task.source.source.as_reference, task.source.source.name
         if reference is None:
             return
@@ -452,7 +450,7 @@ class _Judging:
         yield from self._check_quantized(task, reference)
 
     def _check_quantized(self, task: Task, float_model: ModelSource) -> Iterator[Found]:
-        """Hold what this build has quantized to the float model, whatever is compiled of it."""
+        """Compare the model that this build quantized with the float model."""
         named = task.source.source.reference
         if named is None or not named.of_source:
             return
@@ -472,7 +470,7 @@ class _Judging:
         task.reference.clear()
 
     def _sensitivity(self, task: Task) -> Iterator[Finding]:
-        """Find outputs that no input changes: comparing them cannot fail."""
+        """Find outputs that no input changes, whose comparison cannot fail."""
         results: list[Outputs] = [
             {n: value for n, value in outputs.items() if n not in task.random and value.size}
             for case, outputs in task.ready
@@ -547,7 +545,7 @@ class _Judging:
                 yield unchecked(
                     task.model,
                     f"{case.label}: {NOT_CHECKED}the generating sessions ran other inputs",
-                    "build again: what they compute is kept by inputs",
+                    "build again: their outputs are kept by input set",
                 )
             else:
                 yield from judge.judge(case.label, right, outputs)
@@ -556,13 +554,15 @@ class _Judging:
     def _tell_boundaries(
         self, task: Task, boundaries: Sequence[Boundary], variant: Variant
     ) -> Iterator[Finding]:
-        """Tell whether the file's EPContext nodes are those that the generating sessions ran."""
+        """Report whether the file's EPContext nodes are those that the generating sessions ran."""
         differences = list(
             recordings.boundary_differences(self.folder.load(task.model), boundaries)
         )
         wrong = "; ".join(differences if variant.misfit is None else [*differences, variant.misfit])
         if not boundaries:
-            message = "its execution provider does not tell what its generating sessions take"
+            message = (
+                "its execution provider does not report the boundaries of its generating sessions"
+            )
             yield finding(task.model, "boundaries", "not checkable", message, _ON_DEVICE)
         elif wrong:
             message = f"other EPContext nodes than the generating sessions ran: {wrong}"
@@ -585,7 +585,7 @@ class _Judging:
             yield unchecked(task.model, refusal, remedy)
 
     def _check_files(self, model: ContextModel, task: Task | None) -> Iterator[Found]:
-        """Judge the outputs of the files, for which all models of the set were loaded together."""
+        """Judge the outputs of a file; all models of its sharing set were loaded together."""
         runs = task is not None and self.settings.numbers == "full"
         findings = list(loads(model, self.kept, self.earlier, runs=runs))
         self._require_runs(task, findings)
@@ -605,7 +605,7 @@ class _Judging:
         yield from self._noted(task, judged(model, self.kept, ready, judge, budgeted, task.other))
 
     def _noted(self, task: Task, results: Iterator[Found]) -> Iterator[Found]:
-        """Yield what was found in files, and note it. Raises as `_require_runs`."""
+        """Yield the results of files; note files with numbers. Raises as `_require_runs`."""
         for each in results:
             if isinstance(each, OutputNumbers):
                 self.ran.add(each.model)
@@ -613,7 +613,7 @@ class _Judging:
             yield each
 
     def _source_of(self, task: Task) -> Expected:
-        """Return what runs the source of a task once more; in pieces, if its files are."""
+        """Return a runner of the source of a task, in pieces if its files are in pieces."""
         cuts = task.model.cuts
         return Expected(task.source, task.inputs, self.preparation.inputs, cuts=cuts)
 
@@ -639,7 +639,9 @@ class _Judging:
         yield from self._noted(task, results)
 
     def _require_runs(self, task: Task | None, results: Sequence[Found]) -> None:
-        """Raise ModelError where files do not load or run, nor do their source's own nodes."""
+        """Raise ModelError if files do not load or run, and the source's own nodes do not run
+        either.
+        """
         fails = {f.check for f in results if isinstance(f, Finding) and f.outcome == "fail"}
         if task is None or task.rerun is None or fails.isdisjoint(("loads", "runs")):
             return

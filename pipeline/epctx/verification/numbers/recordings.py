@@ -1,12 +1,12 @@
 """Outputs that models computed, kept on disk by the inputs that they were computed from.
 
-Whoever runs a model writes them, one input set after the other, and verify compares them: a process
-that is ended in a run loses that run alone, and a tolerance can change without a run. One folder
-for each model and input set has an `output_K.pb` (TensorProto, named) for each output, as in ONNX's
-own test data. What else is known of a model lies beside them, as JSON.
+Whoever runs a model writes them, one input set after the other, and verify compares them. So a
+process that is ended in a run loses only that run, and a tolerance can change without a new run.
+One folder for each model and input set has an `output_K.pb` (TensorProto, named) for each output,
+as in ONNX's own test data. Other facts about a model lie beside them, as JSON.
 
-A generating session that stands in for a file does not show the names and the order of the values
-that enter and leave the file, so these are compared in addition to the numbers.
+A generating session that stands in for a file does not show the names and the order of the file's
+inputs and outputs, so these are compared in addition to the numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FIRST = "output_0.pb"
 
 
 class Variant(Struct, frozen=True, kw_only=True):
-    """A device for which the files hold a model, among others; its sessions were made for it alone.
+    """One of several devices that the files hold a model for; its sessions were made for it alone.
 
     Attributes:
         name: name for messages.
@@ -58,8 +58,8 @@ class Variant(Struct, frozen=True, kw_only=True):
 
 
 def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) -> None:
-    """Keep the outputs, by name, of the manifest's `model` for these inputs: all, or none if its
-    process ends meanwhile.
+    """Keep the outputs, by name, of the manifest's `model` for these inputs. If the process ends
+    meanwhile, no outputs are kept.
 
     Raises:
         StorageError: the disk refuses.
@@ -145,7 +145,7 @@ def kept(folder: Path, model: str, what: str, kind: type[T]) -> T | None:
 
 
 def refuse(folder: Path, model: str, reason: str) -> None:
-    """Keep why the generating sessions of a model cannot tell what it computes; as `keep`."""
+    """Keep the reason why a model has no outputs of generating sessions. Raises as `keep`."""
     keep(folder, model, "refusal", reason)
 
 
@@ -162,8 +162,8 @@ def boundaries(folder: Path, model: str) -> tuple[Boundary, ...]:
 
 
 def variants(folder: Path, model: str) -> tuple[Variant, ...]:
-    """Return the devices that a model was run for. If there is any, the sessions that compiled the
-    model were run. Raises as `kept`.
+    """Return the devices that the compiling sessions of a model ran for; without a record, one
+    variant without a name. Raises as `kept`.
     """
     recorded = kept(folder, model, "variants", tuple[Variant, ...])
     return recorded or (Variant(name="", place=model),)
@@ -201,7 +201,7 @@ def boundary_differences(model: onnx.ModelProto, wanted: Sequence[Boundary]) -> 
     described = _described(model)
     nodes = {node.name: node for node in context_nodes(model)}
     for name in nodes.keys() - {each.node for each in wanted}:
-        yield f"no session made its node {name!r}"
+        yield f"no generating session has its node {name!r}"
     for each in wanted:
         node = nodes.get(each.node)
         if node is None:

@@ -1,21 +1,21 @@
 """The scale of an output: the magnitude that an element's error is divided by.
 
-Most outputs have one scale, their largest magnitude over all input sets. With it alone, one element
-could hide the errors of all others: beside a mask of -1e9, any error is negligible. So there are
-three exceptions.
+Most outputs have one scale, their largest magnitude over all input sets. With this scale alone, one
+element could hide the errors of all others: beside a mask of -1e9, any error is negligible. So
+there are three exceptions.
 
-*Extreme elements* are set aside: the largest magnitudes, where they lie within two octaves of each
+*Extreme elements* are set aside: the largest magnitudes, if they lie within two octaves of each
 other, beyond 4096, and at least four octaves above all the rest, as masks (-1e4, -1e9, the lowest
-float32) do. Each is judged relative to itself, the rest without them.
+float32) do. Each is judged relative to itself, and the rest is judged without them.
 
-*Slices of one axis* (channels, rows) or, where no axis tells, blocks of neighbours, have scales of
-their own where most of them are small: where the median of their largest magnitudes is less than an
-eighth of the whole output's. A slice's scale is its own largest magnitude or, if that is less, the
-median one. Then the other axes, relative to that.
+*Slices of one axis* (channels, rows) have scales of their own if most of them are small: if the
+median of their largest magnitudes is less than an eighth of the whole output's. If that holds for
+no axis, it may hold for blocks of neighbours. A slice's scale is its own largest magnitude, or the
+median one if that is larger. The other axes follow, relative to these scales.
 
-*Hidden slices* lie whole below the error that is allowed: nothing in them could fail. One with 16
-values or more is judged by its own largest magnitude, as long as rounding does not explain it. Any
-other is not checkable.
+*Hidden slices* lie completely below the allowed error: nothing in them could fail. A hidden slice
+of 16 values or more is judged by its own largest magnitude, unless rounding explains its values.
+Any other hidden slice is not checkable.
 
 The scale of a Softmax is its largest value, since its other values are small on purpose.
 """
@@ -39,13 +39,13 @@ Magnitudes = npt.NDArray[np.float64]
 CHUNK: Final = 1 << 20
 """Elements converted to float64 at a time: 8 MiB."""
 _EXPONENTS: Final = 2048
-"""Values of float64's biased exponent: one for each octave."""
+"""Number of float64's biased exponents, one for each octave."""
 _BIAS: Final = 1023
 _MASK_FROM: Final = 4096.0
 _GAP: Final = 4
 _WIDTH: Final = 2
 _REST: Final = 128
-"""Elements are set aside if at least one of so many of those that are not zero remains."""
+"""Elements are set aside if at least one of so many nonzero elements remains."""
 _UNEQUAL: Final = 8.0
 _SLICES: Final = 4
 LEAST_VALUES: Final = 16
@@ -55,18 +55,19 @@ SUM: Final = 0.02
 _BLOCK_FLOOR: Final = 64.0
 """A block's scale is not less than this part of the whole's: neighbours share their noise."""
 _CHANCE: Final = 0.01
-"""Probability that slices of few values are small by chance, from which on they are not named."""
+"""Slices of few values are named only if they are small by chance with less probability."""
 _NEARLY: Final = 2.5
-"""Slices have own scales up to this multiple of the allowed error, and up to half of the largest.
+"""Slices have their own scales up to this multiple of the allowed error, and up to half of the
+largest.
 """
 _HALF: Final = 0.5
 _COLUMNS: Final = 32
 _DENSE: Final = 4.0
-"""Values of a normal distribution are so much denser at zero than ones spread evenly."""
+"""Factor by which normally distributed values are denser at zero than evenly spread ones."""
 _APART: Final = 4.0
 """Factor by which hidden slices on a second axis are smaller than the smallest other one."""
 _ROUNDINGS: Final = 8.0
-"""Rounding within a model changes a value by so much more than rounding its inputs does."""
+"""Factor by which rounding within a model changes a value more than rounding its inputs."""
 
 
 class Hidden(Struct, frozen=True, kw_only=True):
@@ -99,11 +100,11 @@ class Scale(Struct, frozen=True, kw_only=True):
     Attributes:
         largest: the largest magnitude of an ordinary element; 0 if all are zero.
         extreme: magnitude from which on elements are extreme; infinity if none is.
-        slices: what the scales of slices are multiplied by, for each axis that is unequal, with the
-            length of a slice: element `i` of the flat output lies in `i // length % len(factors)`.
+        slices: factors of the scales of slices, for each unequal axis, with the length of a slice:
+            element `i` of the flat output lies in slice `i // length % len(factors)`.
         hidden: slices that are judged by their own scales, or cannot be judged, by axis.
-        least: no ordinary scale is less, since the tolerance has a floor.
-        probabilities: whether one axis sums up to 1, as a Softmax's does.
+        least: least ordinary scale, from the floor of the tolerance.
+        probabilities: one axis sums up to 1, as a Softmax's does.
     """
 
     largest: float
@@ -114,7 +115,7 @@ class Scale(Struct, frozen=True, kw_only=True):
     probabilities: bool = False
 
     def at(self, indices: npt.NDArray[np.int64], magnitudes: Magnitudes) -> Magnitudes:
-        """The scales of elements, by their indices in the flat output and their magnitudes."""
+        """Return the scales of elements, from their indices in the flat output and magnitudes."""
         scales = np.full(magnitudes.shape, self.largest)
         for factors, length in self.slices:
             scales *= factors[indices // length % len(factors)]
@@ -137,13 +138,13 @@ def measure(
     noise: float = 0.0,
     rounded: Sequence[Array] = (),
 ) -> Scale:
-    """The scale of an output.
+    """Return the scale of an output.
 
     Args:
-        outputs: right outputs for each input set, all of one floating-point type and shape.
+        outputs: right output for each input set, all of one floating-point type and shape.
         tolerance: limits; slices below the allowed error are hidden.
-        noise: change by rounding in a hidden slice, as a part of the largest magnitude.
-        rounded: the same outputs for rounded inputs; changes in a slice are noise.
+        noise: change by rounding in a hidden slice, as a share of the largest magnitude.
+        rounded: the same outputs for rounded inputs; the changes in a slice are noise.
     """
     if not any(output.size for output in outputs):
         return Scale(largest=0.0)
@@ -198,7 +199,7 @@ def measure(
 
 
 def widen(values: Array) -> Floats:
-    """Values as float64 or complex128."""
+    """Convert values to float64 or complex128."""
     if values.dtype.kind == "c":
         return values.astype(np.complex128)
     return values.astype(np.float64)
@@ -211,7 +212,7 @@ def _exponents(magnitudes: Magnitudes) -> npt.NDArray[np.int64]:
 
 
 def _extremes(octaves: npt.NDArray[np.int64]) -> float:
-    """Return the magnitude where extreme ones begin. Octave 0 holds zero, which tells nothing."""
+    """Return the least extreme magnitude; infinity if there is none. Octave 0 (zero) is ignored."""
     extreme = math.inf
     occupied = [int(octave) for octave in np.flatnonzero(octaves) if octave > 0]
     total = int(octaves[1:].sum())
@@ -230,13 +231,13 @@ def _extremes(octaves: npt.NDArray[np.int64]) -> float:
 
 
 def _ordinary(output: Array, extreme: float) -> Array:
-    """The output with zeros in place of elements that are extreme, NaN or infinite."""
+    """Return the output with zeros in place of elements that are extreme, NaN or infinite."""
     magnitudes = np.abs(output.astype(np.float64 if output.dtype.kind != "c" else None))
     return np.where(magnitudes < extreme, magnitudes, 0.0)
 
 
 def _unequal(outputs: Sequence[Array], largest: float) -> list[tuple[Magnitudes, int]]:
-    """Factors of the slices of the axis that is the most unequal one, then of what remains."""
+    """Return factors of the slices of the most unequal axis, then of the next, relative to it."""
     slices: list[tuple[Magnitudes, int]] = []
     for _ in range(max(1, outputs[0].ndim) if largest else 0):
         factors = _most_unequal(_divide(outputs, slices), largest)
@@ -264,15 +265,15 @@ def _most_unequal(outputs: Sequence[Array], largest: float) -> tuple[Magnitudes,
 def _most_hidden(
     outputs: Sequence[Array], error: float, seen: frozenset[int]
 ) -> tuple[int | None, npt.NDArray[np.bool_]]:
-    """The axis whose hidden slices lie furthest below its others, and which they are.
+    """Return the axis whose hidden slices lie furthest below its other slices, and a mask of them.
 
-    Only where no slice of any axis has enough values, slices of few are looked at. An axis of more
-    than `_COLUMNS` of them is a signal or an embedding, in which any value may be small.
+    Slices of few values count only if no axis has slices of enough values. An axis of more than
+    `_COLUMNS` such slices is a signal or an embedding, in which any value may be small.
 
     Args:
-        outputs: divided by the factors that are known.
-        error: that is allowed.
-        seen: axes that were found before.
+        outputs: outputs divided by the factors so far.
+        error: the allowed error.
+        seen: axes with hidden slices so far.
     """
     shape, size = outputs[0].shape, sum(each.size for each in outputs)
     axes = [axis for axis, count in enumerate(shape) if count > 1]
@@ -293,10 +294,10 @@ def _most_hidden(
 
 
 def _no_chance(outputs: Sequence[Array], axis: int, maxima: Magnitudes) -> npt.NDArray[np.bool_]:
-    """Slices of few values that are so small that it is no chance, one by one or together.
+    """Return a mask of slices of few values that are too small for chance, alone or together.
 
-    Of `m` slices, `k` lie where one does with probability `p` with at most `(m over k) * p ** k`.
-    Zeros are no values: a Relu makes as many as it likes.
+    If one slice is as small with probability `p`, then `k` of `m` slices are with a probability of
+    at most `(m over k) * p ** k`. Zeros do not count as values: a Relu makes any number of them.
     """
     others = tuple(other for other in range(outputs[0].ndim) if other != axis)
     values = sum(np.count_nonzero(each, axis=others) for each in outputs)
@@ -331,7 +332,7 @@ def _are_probabilities(outputs: Sequence[Array], largest: float) -> bool:
 def _partitions(
     outputs: Sequence[Array], largest: float
 ) -> Iterator[tuple[Magnitudes, int, float]]:
-    """The largest magnitudes of slices of each axis, then of blocks; with their lengths, floors."""
+    """Yield largest magnitudes of each axis's slices, then of blocks; with length and floor."""
     shape, size = outputs[0].shape, outputs[0].size
     for axis, count in enumerate(shape):
         if count >= _SLICES and size >= count * LEAST_VALUES:
@@ -347,7 +348,7 @@ def _partitions(
 
 
 def _blocks(output: Array, length: int) -> Magnitudes:
-    """The largest magnitudes of blocks of `length` neighbours; the last one may be shorter."""
+    """Return the largest magnitudes of blocks of `length` neighbours; the last may be shorter."""
     flat = output.reshape(-1)
     whole = flat.size // length * length
     maxima = _maxima(flat[:whole].reshape(-1, length), (1,))
@@ -356,14 +357,14 @@ def _blocks(output: Array, length: int) -> Magnitudes:
 
 
 def _over_all(outputs: Sequence[Array], axis: int) -> Magnitudes:
-    """The largest magnitude in each slice of an axis, over all outputs."""
+    """Return the largest magnitude in each slice of an axis, over all outputs."""
     others = tuple(other for other in range(outputs[0].ndim) if other != axis)
     maxima: Magnitudes = np.maximum.reduce([_maxima(each, others) for each in outputs])
     return maxima
 
 
 def _divide(outputs: Sequence[Array], slices: Sequence[tuple[Magnitudes, int]]) -> Sequence[Array]:
-    """The outputs, each slice divided by its factor."""
+    """Divide each slice of the outputs by its factor."""
     for factors, length in slices if outputs else ():
         at = np.arange(outputs[0].size).reshape(outputs[0].shape) // length % len(factors)
         outputs = [np.divide(each, factors[at]) for each in outputs]

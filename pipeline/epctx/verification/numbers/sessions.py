@@ -1,12 +1,11 @@
 """Running models for numbers: the source on ONNX Runtime's CPU EP, the EPContext model on its EPs.
 
-The source runs in a stock session with the optimizations that every session has, because that is
-what users compare with: without them a ResNet-50 differs from it by 6e-5 of the largest magnitude
-(`unoptimized` says when it runs without them, too).
-Only prepacking is off, which would copy every weight into memory, unless numbers depend on it;
-external data stays mapped.
+The source runs in a stock session with the optimizations of every session, because users compare
+with that. Without them, a ResNet-50 differs by 6e-5 of the largest magnitude (`unoptimized` says
+when the source runs without them, too). Prepacking would copy every weight into memory, so it is
+off unless numbers depend on it. External data stays mapped.
 
-What ONNX Runtime raises passes through; its errors have no common class.
+ONNX Runtime's errors pass through; they have no common class.
 """
 
 from __future__ import annotations
@@ -52,15 +51,15 @@ def open_source(
     changed: bytes | None = None,
     silent: bool = False,
 ) -> ort.InferenceSession:
-    """A session of a source model, by path, its weights mapped where they are external.
+    """Open a session of a source model, by path, with external weights mapped.
 
     Args:
         source: the model.
         threads: number of threads; 0 for one on each core.
         spins: waiting threads keep their cores busy for a while, which slows other work.
-        prepacks: the model's numbers may depend on the layout of weights; None to find out.
+        prepacks: the model's numbers may depend on the layout of weights; None to find that out.
         level: optimizations of ONNX Runtime; all of them in a stock session.
-        changed: the model to open in the place of the file, with data in its folder.
+        changed: model to open in place of the file, with the file's data folder.
         silent: failed runs are not logged.
     """
     options = ort.SessionOptions()
@@ -80,9 +79,9 @@ def open_source(
         # By path, ONNX Runtime looks for external data beside the model and nowhere else.
         options.add_session_config_entry(_DATA_FOLDER, str(folder))
         model = source.path.read_bytes() if changed is None else changed
-    # Without VNNI, x86 saturates the sums of products of uint8 and int8. Not so with this, where
-    # extended optimizations are on; but of some models it makes a graph with a name twice, and
-    # fails (onnxruntime 1.32.0: BERT and ViT in QDQ form).
+    # Without VNNI, x86 saturates sums of products of uint8 and int8. With extended optimizations,
+    # this option prevents that. For some models it gives two nodes the same name and fails, so it
+    # is turned off then (onnxruntime 1.32.0: BERT and ViT in QDQ form).
     options.add_session_config_entry(_PRECISE, "1")
     try:
         return ort.InferenceSession(model, options, providers=[DEFAULT_EP])
@@ -92,9 +91,10 @@ def open_source(
 
 
 def mapped(source: ModelSource) -> onnx.ModelProto:
-    """Return a source to change and give to `open_source`; its weights are mapped from its file.
+    """Return a copy of a source to change and pass to `open_source`; its weights stay mapped.
 
-    They are in the model if its external data is in another folder. Raises ModelError.
+    If the external data is in another folder, the file's own weights are in the model instead.
+    Raises ModelError.
     """
     bare = reader.read_mapped(source.path)
     if source.external_data_dir not in (None, source.path.parent):
@@ -116,14 +116,14 @@ def open_files(
     data: Path,
     changed: bytes | None = None,
 ) -> Session:
-    """A session of an EPContext model on its EPs.
+    """Open a session of an EPContext model on its EPs.
 
     Args:
         model: its file.
         providers: its EPs, bound to their options.
         sharing: other models share its context.
         data: the folder of its external data.
-        changed: the model to open in the place of the file, with contexts and data in its folders.
+        changed: model to open in place of the file, with the file's contexts and data.
 
     Raises:
         InvalidGraph: the EP refuses it.
@@ -139,7 +139,7 @@ def open_files(
 
 
 def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
-    """Load an EPContext model in one session of onnxruntime itself, and let go of it."""
+    """Load an EPContext model in one session of onnxruntime itself, and discard the session."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     for provider in providers:
@@ -155,10 +155,10 @@ def close(sessions: Sequence[Session]) -> None:
 
 
 def run_source(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Array]:
-    """The source model's outputs by name, those of sequences and maps as in `values.flat`.
+    """Run a source model; return its outputs by name, sequences and maps as in `values.flat`.
 
     Raises:
-        NotComparable: an output is nothing, or no tensor.
+        NotComparable: an output is missing, or not a tensor.
     """
     outputs = session.get_outputs()
     names = [output.name for output in outputs]
@@ -171,7 +171,7 @@ def run_source(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Array]:
 
 
 def run_files(session: Session, feeds: Feeds) -> dict[str, Array]:
-    """The EPContext model's outputs, as `run_source` gives the source model's."""
+    """Run an EPContext model; return its outputs as `run_source` does."""
     outputs = session.get_outputs()
     return _named(outputs, session.run([output.name for output in outputs], feeds))
 
@@ -181,7 +181,7 @@ def _named(outputs: Sequence[ort.NodeArg | NodeArg], results: Sequence[object]) 
     names, kinds = [each.name for each in outputs], [each.type for each in outputs]
     for name, value in values.flat(names, results, kinds):
         if not isinstance(value, np.ndarray | np.generic):
-            kind = "not there" if value is None else "no tensor"
+            kind = "missing" if value is None else "not a tensor"
             raise NotComparable(f"output '{name}' is {kind}")
         arrays[name] = np.asarray(value)
     return arrays

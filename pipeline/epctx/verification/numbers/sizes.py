@@ -28,7 +28,7 @@ class NotFound(Exception):
 
 
 def open_names(inputs: Sequence[InputSpec]) -> tuple[str, ...]:
-    """The open dimensions of a model's inputs, each once, in order."""
+    """Return the open dimensions of a model's inputs, each once, in order."""
     return tuple(dict.fromkeys(name for spec in inputs for name in spec.open.values()))
 
 
@@ -38,18 +38,18 @@ def fixed(inputs: Sequence[InputSpec], sizes: Sizes) -> tuple[InputSpec, ...]:
 
 
 def words(sizes: Sizes) -> str:
-    """Sizes for people: `batch=2, sequence=5`."""
+    """Return sizes as text: `batch=2, sequence=5`."""
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 def choose(
     inputs: Sequence[InputSpec], asked: Mapping[str, Sequence[int]], runs: Runs
 ) -> tuple[Sizes, ...]:
-    """Return the sets of sizes that a model is run at.
+    """Return the sets of sizes at which a model runs.
 
     Args:
         inputs: inputs with open dimensions.
-        asked: sizes by dimension: of the first set, of the second, ...; the last one holds for all
+        asked: sizes by dimension: for the first set, the second, …; the last size holds for all
             further sets. Names of other dimensions are ignored.
         runs: runs the model.
 

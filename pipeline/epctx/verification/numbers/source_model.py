@@ -32,7 +32,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
         precision: precision of each output.
         probabilities: outputs that end in a Sigmoid or Softmax (`numbers.probabilities`).
         may_draw: the model may draw random numbers, and give other outputs in each run.
-        folds: ONNX Runtime may compute it otherwise than its kernels do (`unoptimized.folds`).
+        folds: ONNX Runtime may compute it differently than its kernels (`unoptimized.folds`).
         prepacks: its numbers may depend on how a session lays out weights (`graph.prepacking`).
     """
 
@@ -86,18 +86,18 @@ class SourceModel(Struct, frozen=True, kw_only=True):
         return faults
 
     def sizing(self, output: str) -> Sequence[str]:
-        """Return the inputs by whose values the shape of an output follows. Raises ModelError."""
+        """Return the inputs whose values determine the shape of an output. Raises ModelError."""
         path = self.source.path
         return Program(functions.inlined(reader.read(path), where=str(path))).sizing(output)
 
     def fixed_inputs(self, model: ContextModel) -> tuple[InputSpec, ...]:
-        """The inputs with the EPContext model's fixed shapes, and what the source implies."""
+        """Return the EPContext model's inputs, with fixed shapes, and the hints of the source."""
         hints = {spec.name: spec.hint for spec in self.inputs}
         return tuple(replace(spec, hint=hints.get(spec.name)) for spec in model.inputs)
 
 
 def inputs(source: ModelSource) -> tuple[InputSpec, ...]:
-    """A source's inputs with its `dimensions` and `shapes` fixed; none if it is unreadable."""
+    """Return a source's inputs with fixed `dimensions` and `shapes`; none if it is unreadable."""
     try:
         specs = _specs(source, reader.read(source.path))
     except ModelError:
@@ -106,8 +106,8 @@ def inputs(source: ModelSource) -> tuple[InputSpec, ...]:
 
 
 def _specs(source: ModelSource, model: onnx.ModelProto) -> tuple[InputSpec, ...]:
-    """A model's inputs; in the ranges of the float model where this build has quantized it: its
-    scales are those of samples, which need not fill them evenly.
+    """Return a model's inputs. If this build has quantized the model, the hints are those of the
+    float model: the quantized scales come from samples, which need not fill them evenly.
     """
     specs, other = graph_inputs.specs(model), source.reference
     if other is None or not other.of_source:
@@ -133,7 +133,7 @@ def refuse_nonfinite(
 ) -> None:
     """Refuse a source model that computes NaN or infinities on a user's own inputs.
 
-    On generated inputs they are no fault, since the model may not be made for such inputs.
+    On generated inputs this is not a fault, since the model may not be made for such inputs.
 
     Raises:
         ModelError: an output has NaN or infinities on inputs that were read from a file.
@@ -151,6 +151,6 @@ def refuse_nonfinite(
                 f"output '{name}'",
                 file=str(source.path),
                 why=f"on the inputs of {label}, on ONNX Runtime's CPU EP",
-                remedy="give inputs that the model is made for; docs/numbers.md says how values "
-                "are declared that are meant, as in masks",
+                remedy="give inputs that the model is made for; docs/numbers.md says how to "
+                "declare intended values, as in masks",
             )

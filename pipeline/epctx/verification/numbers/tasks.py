@@ -25,14 +25,14 @@ class Task(Struct, kw_only=True):
 
     Attributes:
         inputs: inputs of the model; some of their dimensions may be open.
-        cases: the input sets, known as soon as the sizes of open dimensions are.
-        expected: right outputs, by case, in the cases' order; fewer than `cases` when the budget
-            is used up.
+        cases: the input sets; empty until the sizes of open dimensions are known.
+        expected: right outputs of the cases, in their order; fewer than `cases` if the budget is
+            used up or a case failed.
         idle: outputs that no input changes, so that a comparison proves nothing.
         random: outputs that differ in each run of the source; they are not compared.
         reference: outputs of the reference, by the label of the case; empty if there is none.
         rerun: runs the source once more.
-        other: a case beside a single one, which shows whether outputs depend on inputs.
+        other: second case if there is a single one, which shows whether outputs depend on inputs.
     """
 
     model: ContextModel
@@ -65,7 +65,7 @@ class Preparation:
 
     Args:
         folder: folder with a known group.
-        settings: settings of the inputs; errors of `InputSets` pass.
+        settings: settings of the inputs; errors of `InputSets` pass through.
         earlier: findings of earlier policies; no file that failed there is loaded.
     """
 
@@ -112,11 +112,11 @@ class Preparation:
             raise Impossible(unchecked(task.model, "no input file fits it", remedy))
 
     def is_open(self, inputs: Sequence[InputSpec], size_sets: Sequence[Sizes]) -> bool:
-        """Return whether dimensions are open, and no sizes are known for them."""
+        """Return whether dimensions are open without known sizes."""
         return self.inputs.generated and not size_sets[0] and bool(open_names(inputs))
 
     def refuse_unused_inputs(self) -> None:
-        """Raise ManifestError for a misspelt range or a file that fits no model; call it after all
+        """Raise ManifestError for a misspelt range or a file that fits no model. Call it after all
         tasks.
         """
         unfed = [source for file, source in self._sources.items() if file not in self._fed]
@@ -129,7 +129,7 @@ class Preparation:
                 unchecked(
                     model,
                     f"not run, since {failed.policy} failed: {failed.subject} {failed.message}",
-                    "mend that first: execution providers do not check what they load",
+                    "fix that first: execution providers do not check what they load",
                 )
             )
 
@@ -152,8 +152,8 @@ class Preparation:
 
 
 def broken(model: ContextModel, earlier: Sequence[Finding]) -> Finding | None:
-    """Return the first failure of a model's files, which must not be loaded then; None if no check
-    failed.
+    """Return the first failed finding about a model's files; None if no check failed. Files with a
+    failure must not be loaded.
     """
     failed = (f for f in earlier if f.outcome == "fail" and f.subject in model.files)
     return next(failed, None)
@@ -162,7 +162,7 @@ def broken(model: ContextModel, earlier: Sequence[Finding]) -> Finding | None:
 def finding(
     model: ContextModel, check: str, outcome: Outcome, message: str, remedy: str = ""
 ) -> Finding:
-    """A finding of the numbers policy about a model."""
+    """Make a finding of the numbers policy about a model."""
     return Finding("numbers", check, model.file, outcome, message, remedy)
 
 
@@ -172,10 +172,11 @@ def unchecked(model: ContextModel, message: str, remedy: str) -> Finding:
 
 
 def budget(model: ContextModel, seconds: float | None, case: Case | None = None) -> Finding:
-    """Return the finding that a case was not run, or none, since the time of numbers is over.
+    """Return the finding that a case was not run, since the time budget of numbers is used up.
 
     Args:
-        seconds: that they had; None: as many as they needed.
+        seconds: the budget; None if it was unlimited.
+        case: the case; None if no case was run.
     """
     which = "" if case is None else f"{case.label}: "
     if seconds is None:
@@ -200,7 +201,9 @@ def obstacle(folder: GroupFolder, model: ContextModel, *, sharing: bool) -> tupl
     for source in model.sources:
         provider = folder.providers.find(source)
         if provider is None:
-            return f"no EP here is known by the source '{source}'", folder.providers.why_not(source)
+            return f"no EP on this host accepts the source '{source}'", folder.providers.why_not(
+                source
+            )
         own = [node for node in model.nodes if node.source == source]
         try:
             reason = provider.cannot_load(own, folder.path, sharing=sharing)

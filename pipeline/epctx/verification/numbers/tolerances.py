@@ -1,9 +1,8 @@
 """Limits of a model's numbers: by EP and precision, unless the manifest says otherwise.
 
-The precision of an output is that of the least exact value that it depends on. An output that
-holds probabilities has a floor, too: a small absolute error counts as none, even beside a small
-probability. A manifest's limits replace the defaults one by one; a limit that it does not name
-stays.
+The precision of an output is that of the least exact value that it depends on. An output of
+probabilities also has a floor: a small absolute error counts as none, even beside a small
+probability. The manifest's limits replace the defaults one by one.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ def precisions(
     fed: Mapping[str, Precision] | None = None,
     also: Iterable[str] = (),
 ) -> dict[str, Precision]:
-    """Return the precision of each output, by the nodes that it depends on.
+    """Return the precision of each output, from the nodes that it depends on.
 
-    A node that quantizes makes it quantized; else the types of inputs, weights and casts decide.
+    It is "quantized" after a node that quantizes; else types of inputs, weights and casts decide.
 
     Args:
         fed: precisions of inputs, where their values are less exact than their types.
@@ -57,7 +56,7 @@ def precisions(
     where = f"graph {model.graph.name}"
     inlined = onnx.ModelProto()
     inlined.CopyFrom(functions.inlined(model, where=where))
-    with contextlib.suppress(ModelError):  # not sorted, a pass below does little
+    with contextlib.suppress(ModelError):  # an unsorted graph needs more passes below
         structure.normalize(inlined, where=where)
     ranks = {name: _RANKED.index(of) for name, of in (fed or {}).items()}
     while (updated := _ranks(inlined.graph, ranks)) != ranks:  # nodes may come before their inputs
@@ -88,7 +87,7 @@ def _ranks(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
         for body in protos.subgraphs(node):
             inner = _ranks(body, {**by_name, **{info.name: rank for info in body.input}})
             ends = [inner.get(info.name, _EXACT) for info in body.output]
-            if node.op_type != "If":  # a loop feeds all that its body makes to the next turn
+            if node.op_type != "If":  # a loop feeds all outputs of its body to the next iteration
                 ends = [min(ends, default=_EXACT)] * len(ranks)
             ranks = list(map(min, ranks, ends))
         outputs = zip(node.output, ranks, strict=False)
@@ -118,11 +117,12 @@ _KEEP: Final = frozenset(
 )
 """Ops that move, select or average values: their outputs are probabilities if one input is."""
 _PRODUCTS: Final = frozenset({"Min", "Mul"})
-"""Ops that need only probabilities as inputs: a Mul of a Sigmoid and its input is an activation."""
+"""Ops that keep probabilities if all inputs are: a Mul of a Sigmoid and its input is an activation.
+"""
 
 
 def probability_outputs(model: onnx.ModelProto) -> frozenset[str]:
-    """Return the names of the outputs that a Sigmoid or a Softmax ends in, if only in parts.
+    """Return the names of the outputs that end in a Sigmoid or Softmax, even if only in parts.
 
     Raises:
         ModelError: local functions of the model cannot be inlined.
@@ -133,7 +133,7 @@ def probability_outputs(model: onnx.ModelProto) -> frozenset[str]:
 
 
 def _probabilities(graph: onnx.GraphProto, outer: frozenset[str]) -> frozenset[str]:
-    """Return the names of a graph's probabilities, and of those around it."""
+    """Return the names of probabilities in a graph and in the graphs around it."""
     probabilities = set(outer)
     for node in graph.node:
         flags = [name in probabilities for name in node.input if name]
@@ -157,19 +157,19 @@ DEFAULTS: Final[dict[Precision, Tolerance]] = {
     "bfloat16": Tolerance(cosine_min=0.999, max_rel=5e-2),
     "quantized": Tolerance(cosine_min=0.999, max_rel=5e-2),
 }
-"""For an EP that does not say: those of one that computes in the model's own types, as the
-reference EP does (design section 8). An edge of a partition that ONNX Runtime's fusions do not
-cross moves a quantized value by a step or two."""
+"""Defaults for an EP without its own limits: those of an EP that computes in the model's own types,
+like the reference EP (design section 8). A quantized value moves by a step or two if ONNX Runtime's
+fusions cannot cross the edge of a partition."""
 
 GAIN: Final = 0.04
 """Largest difference of a gain from 1 that a correct model of the zoo has, rounded up."""
 _FLOORS: Final[Mapping[Precision, float]] = {"quantized": 0.02}
 _FLOOR: Final = 0.01
-"""Floor of errors of probabilities, for an EP that computes in less than the model's types."""
+"""Floor of errors of probabilities, for an EP that computes in smaller types than the model's."""
 _LOOSE: Final = 0.1
-"""Value of `max_rel` from which on an EP computes in less than the model's types."""
+"""With this `max_rel` or more, an EP computes in smaller types than the model's."""
 
-# The order of sums counts in the larger types: it moves a ResNet-50 by 2**-14.
+# In the larger types the order of sums matters: it moves a ResNet-50 by 2**-14.
 _UNITS: Final[Mapping[Precision, float]] = {
     "float64": 2.0**-33,
     "float32": 2.0**-17,
@@ -187,7 +187,7 @@ def limits(
     *,
     probability: bool = False,
 ) -> Tolerance:
-    """Return the limits for an output: the loosest of the EPs', then the manifest's.
+    """Return the limits for an output: the loosest of its EPs, replaced by those of the manifest.
 
     Integers, booleans and strings are exact unless an EP or the manifest gives a `max_abs`.
 
@@ -215,7 +215,7 @@ def limits(
 
 
 def unit(of: Precision, allowed: Tolerance) -> float:
-    """Return how far an EP may round a value, as a part of it, that keeps to these limits."""
+    """Return how far an EP within these limits may round a value, as a share of the value."""
     loose = _UNITS["float16"] if (allowed.max_rel or 0.0) >= _LOOSE else 0.0
     return max(_UNITS[of], loose)
 
@@ -226,7 +226,7 @@ def _default(provider: ExecutionProvider, of: Precision, dtype: str) -> Toleranc
 
 
 def of_type(of: Precision, dtype: str) -> Tolerance:
-    """The limits for an output of type `dtype`, for an EP without its own limits."""
+    """Return the limits of an output of type `dtype` on an EP without its own limits."""
     return DEFAULTS[of] if is_floating(dtype) else Tolerance()
 
 

@@ -1,14 +1,15 @@
 """Sources to which ONNX Runtime gives two answers, with and without its optimizations.
 
-A stock session folds constants and shapes before it runs anything, and where onnx infers another
-shape than the kernels make (`graph.prepare.arguments`), it computes something else than the
-kernels do. A comparison with it alone would not notice that optimize makes the same mistake. So
-where it folds anything that a mistake could be in, the source runs on one input set at
-ORT_DISABLE_ALL, too. Elsewhere it does where an output of the files exceeds its limits.
+A stock session folds constants and shapes before it runs anything. If onnx infers another shape
+than the kernels make (`graph.prepare.arguments`), the session computes other values than the
+kernels. A comparison with the stock session alone would not notice that optimize makes the same
+mistake. So if the session folds anything that may be wrong, the source also runs on one input set
+at ORT_DISABLE_ALL. Other sources do so only if an output of the files exceeds its limits.
 
-Not always: without fusions a ShuffleNet differs by 3.6e-6 of the largest magnitude and a ResNet-50
-by 6e-5, and a ShuffleNet of 5 MB takes 170 ms more (onnxruntime 1.31.1, two cores). A product with
-a weight that is dequantized in blocks differs by 0.05: optimized, it is one in 8-bit integers.
+ORT_DISABLE_ALL is not always used: without fusions a ShuffleNet differs by 3.6e-6 of the largest
+magnitude and a ResNet-50 by 6e-5, and a ShuffleNet of 5 MB takes 170 ms more (onnxruntime 1.31.1,
+two cores). A product with a weight that is dequantized in blocks differs by 0.05: the optimized one
+is computed in 8-bit integers.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ _PLAIN: Final = frozenset(
 """Ops that exporters apply to weights, and that every implementation folds alike."""
 
 REMEDY: Final = (
-    "write the source in a way that all read alike: see what onnxruntime warns of when it loads "
-    "it; often a `Slice` backwards to the largest integer, where -2**63 is meant, or a declared "
-    "shape that is not the computed one. If its fused kernels only round otherwise, set "
-    "`verify.tolerance` to what the answers differ by"
+    "rewrite the source so that every implementation computes the same: see onnxruntime's warnings "
+    "when it loads it. Frequent causes are a backward `Slice` to the largest integer, where -2**63 "
+    "is meant, and a declared shape that is not the computed one. If fused kernels only round "
+    "differently, set `verify.tolerance` to the difference of the answers"
 )
 _OF_SHAPES: Final = ("Shape", "Size")
-"""Ops that are folded where a shape is known, though their input is no constant."""
+"""Ops that are folded if a shape is known, although their input is not constant."""
 
 
 def folds(model: onnx.ModelProto) -> bool:
     """Return whether ONNX Runtime folds values that its kernels may compute differently."""
     if numerics.dequantizes_in_blocks(model):
-        return False  # the answers differ for other reasons than folding
+        return False  # then the answers differ for other reasons
     return any(_folds(graph, frozenset()) for graph in (model.graph, *model.functions))
 
 
@@ -86,7 +87,7 @@ def difference(
     unoptimized: Mapping[str, Array],
     limits: Callable[[str, str], Tolerance],
 ) -> str | None:
-    """Return the first output in which two answers differ by more than its limits, and how.
+    """Describe the first output in which two answers differ by more than its limits; None if none.
 
     Args:
         limits: returns the limits of an output, by name and type.
@@ -106,19 +107,19 @@ def difference(
 def needed(source: ModelSource, error: Exception) -> ModelError:
     """Return the error of a source that does not run without ONNX Runtime's optimizations."""
     return ModelError(
-        "the source model runs only as ONNX Runtime optimizes it",
+        "the source model runs only with ONNX Runtime's optimizations",
         file=str(source.path),
         model=source.name,
         why=f"at ORT_DISABLE_ALL: {sessions.words(error)}",
-        remedy="export the model again, or correct it: its nodes themselves do not run",
+        remedy="export the model again, or correct it: its own nodes do not run",
     )
 
 
 def two_answers(file: str, label: str, difference: str) -> Finding:
-    """Return the finding that the files of a model are held to the answer of the kernels."""
+    """Return the finding that the files of a model are compared with the kernels' answer."""
     message = (
         f"ONNX Runtime gives its source two answers; {label}, a stock session against one at "
-        f"ORT_DISABLE_ALL: {difference}. The files are held to the latter"
+        f"ORT_DISABLE_ALL: {difference}. The files are compared with the latter"
     )
     return Finding("numbers", "source", file, "not checkable", message, REMEDY)
 
@@ -129,7 +130,7 @@ class Rerun(Struct):
     Attributes:
         compute: runs the model on inputs, in a stock session or, if False, its own kernels.
         cases: its input sets, by label.
-        held: outputs that are judged by what its kernels compute.
+        held: outputs that are compared with those of its kernels.
     """
 
     compute: Callable[[Feeds, bool], Mapping[str, Array]]
@@ -138,7 +139,7 @@ class Rerun(Struct):
     _answers: dict[str, Mapping[str, Array]] = field(default_factory=dict)
 
     def unoptimized(self, label: str) -> Mapping[str, Array]:
-        """Return what its kernels compute."""
+        """Return the outputs of its kernels."""
         if label not in self._answers:
             self._answers[label] = self._run(self.cases[label].feeds, False)
         return self._answers[label]
@@ -158,7 +159,7 @@ class Rerun(Struct):
 
 
 def perturbed(feeds: Feeds, unit: float) -> Feeds:
-    """Return inputs of which each float is off by `unit` of itself, up or down."""
+    """Return inputs with each float changed by the share `unit` of itself, up or down."""
     rng = np.random.default_rng(0)
     changed = {}
     for name, each in feeds.items():

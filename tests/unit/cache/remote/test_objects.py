@@ -56,7 +56,7 @@ def test_parts_come_in_order_and_few_are_on_their_way(
     ("text", "told", "lasting"),
     [
         ("x non-2xx status code: 503 Service Unavailable: <K>SECRET</K>", "it answers 503", False),
-        ("HTTP error: source: ConnectionRefused SECRET", "nothing listens there", False),
+        ("HTTP error: source: ConnectionRefused SECRET", "the connection was refused", False),
         ("token request to http://169.254.169.254/SECRET", "no credentials", True),
         (
             "PUT http://169.254.169.254/x - Server returned non-2xx status code: 403",

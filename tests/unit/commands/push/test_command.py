@@ -27,7 +27,7 @@ def test_files_of_the_same_content_are_sent_once(tmp_path: Path) -> None:
 
 
 def test_a_wrong_reference_is_told_before_anything(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="names nothing"):
+    with pytest.raises(UsageError, match="is not a reference"):
         api.push(tmp_path, "host/a")
 
 

@@ -131,17 +131,17 @@ def replaced(folder: Path) -> None:
 
 ATTACKS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a byte": (lambda f: (f / "a.bin").write_bytes(b"aaab"), "a.bin", "was changed since"),
-    "a file less": (lambda f: (f / "a.bin").unlink(), "a.bin", "is missing, and was signed"),
+    "a file less": (lambda f: (f / "a.bin").unlink(), "a.bin", "is missing, but was signed"),
     "a file more": (lambda f: (f / "x").touch(), "x", "is not signed"),
     "another case": (lambda f: (f / "a.bin").rename(f / "A.bin"), "A.bin", "is not signed"),
     "the signature of another": (swapped, "a.bin", "was changed since it was signed"),
     "another key": (by_another_key, "model.sig", "which is not trusted"),
     "huge": (huge, "model.sig", "is larger than 64 MiB"),
-    "empty": (lambda f: (f / "model.sig").write_bytes(b""), "model.sig", "no Sigstore bundle"),
-    "a folder": (replaced, "model.sig", "cannot be read: is no regular file"),
+    "empty": (lambda f: (f / "model.sig").write_bytes(b""), "model.sig", "not a Sigstore bundle"),
+    "a folder": (replaced, "model.sig", "cannot be read: is not a regular file"),
 }
 LINKS: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "a link": (link, "a.bin", "cannot be read: is no regular file"),
+    "a link": (link, "a.bin", "cannot be read: is not a regular file"),
     "a link to the signature": (linked_signature, "model.sig", "cannot be read"),
 }
 

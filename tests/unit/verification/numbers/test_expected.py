@@ -236,7 +236,9 @@ def test_a_reference_is_run_on_the_inputs_of_its_model(tmp_path: Path) -> None:
         np.testing.assert_array_equal(given["y"], np.abs(case.feeds["x"]))
     other.graph.output[0].name = other.graph.node[0].output[0] = "other"
     onnx.save(other, tmp_path / "float.onnx")
-    with pytest.raises(ManifestError, match=r"float\.onnx is no reference of the model dynamic"):
+    with pytest.raises(
+        ManifestError, match=r"float\.onnx cannot be the reference of the model dynamic"
+    ):
         SourceRuns(model, VerifyInputs(), tmp_path, built=built, reference=True)
 
 

@@ -79,7 +79,7 @@ def pickled(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (Path.unlink, "it is not there"),
+        (Path.unlink, "it does not exist"),
         (lambda path: path.write_bytes(b"PK\x03\x04"), "not a zip file"),
         (lambda path: path.write_bytes(path.read_bytes()[:-40]), "not a zip file"),
         (compressed, "compressed"),

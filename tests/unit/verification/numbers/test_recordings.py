@@ -142,7 +142,10 @@ ALTERED: dict[str, tuple[Callable[[onnx.ModelProto], None], list[str]]] = {
     "a type": (retype, ["'a' is tensor(float16), not tensor(float)"]),
     "a size": (reshape, ["'y' has the shape ['n', 5], not [None, 4]"]),
     "a rank": (flatten, ["'a' has the shape [4], not [1, 4]"]),
-    "a node": (call_otherwise, ["no session made its node 'main_1'", "it lacks the node 'main_0'"]),
+    "a node": (
+        call_otherwise,
+        ["no generating session has its node 'main_1'", "it lacks the node 'main_0'"],
+    ),
 }
 
 

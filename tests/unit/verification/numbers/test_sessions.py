@@ -57,7 +57,7 @@ def test_what_is_not_there_cannot_be_compared(tmp_path: Path) -> None:
         "g (float[2] x) => (optional(float[2]) y) { y = Optional<type = float[2]>() }",
     )
     session = sessions.open_source(ModelSource(name="m", path=path))
-    with pytest.raises(NotComparable, match="output 'y' is not there"):
+    with pytest.raises(NotComparable, match="output 'y' is missing"):
         sessions.run_source(session, {"x": np.ones(2, np.float32)})
 
 
