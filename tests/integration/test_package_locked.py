@@ -172,7 +172,7 @@ def test_content_that_the_lock_has_must_be_there(
         (folder / target / "g" / "a_reference.bin").write_bytes(b"another")
     resum(folder)
     assert {(f.subject, f.message) for f in faults(folder, lock)} == {
-        (f"{target}/g/a_reference.bin", "is not what the lock says") for target in ("one", "two")
+        (f"{target}/g/a_reference.bin", "differs from the lock") for target in ("one", "two")
     }
 
 
