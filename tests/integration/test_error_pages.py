@@ -42,7 +42,7 @@ Prepare: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 POSIX = pytest.mark.needs("POSIX", "modes and signals")
 EXIT_CODES = {13: 130}
 RUN = re.compile(
-    r"(?<![\w./])(/[\w.+-]+)+|\d+ MiB|(?<=may have )\d+|(?<=had )\d+"
+    r"(?<![\w./])(/[\w.+-]+)+|\d+ MiB|(?<=may use )\d+|(?<=used )\d+"
     r"|[0-9a-f]{64}|\d\.\d{4,}(e-\d+)?|\d+\.\d s and \d+\.\d s"
 )
 """What differs between runs or hosts: absolute paths, memory, digests, digits of errors, times."""
