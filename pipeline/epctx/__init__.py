@@ -1,6 +1,6 @@
 """Declarative, reproducible builds of ONNX Runtime EPContext models.
 
-Every verb of the command line is a function here; nothing heavy is imported before it is used.
+Every command of the command line is a function here. Heavy modules are imported at their first use.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib
 
 from epctx._version import __version__
 
-TYPE_CHECKING = False  # as in `typing`, which small processes avoid to import
+TYPE_CHECKING = False  # replaces `typing.TYPE_CHECKING`: small processes do not import `typing`
 
 if TYPE_CHECKING:
     from epctx import errors, runtime

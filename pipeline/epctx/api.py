@@ -1,4 +1,4 @@
-"""Verbs of the command line as functions; the results are the types of `--format json`."""
+"""The commands of the command line as functions; results are the types of `--format json`."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ def plan(
 
     Args:
         verify: plan a build that runs the models.
-        listener: hears what the plan waits for.
+        listener: called with an event when the plan has to wait.
 
     Raises:
         ManifestError: the manifest breaks the schema or a rule; an EP refuses its options.
-        UsageError: `only` names what the manifest does not have.
+        UsageError: `only` names a group that the manifest does not have.
         ModelError: a source is missing.
         ProviderUnavailable: an EP is not installed.
     """
@@ -155,30 +155,31 @@ def build(
 
     Args:
         manifest: the manifest; if omitted epctx.yaml, or the only manifest in manifests/.
-        out: the folder of the outputs.
+        out: the output folder.
         only: build this group only; may be repeated. The whole manifest if omitted.
-        jobs: session groups at a time; one for each core if omitted or 0.
+        jobs: number of session groups to build at the same time; one per core if omitted or 0.
         keep_going: build and publish the other groups if one fails.
         verify: run the models to compare numbers. Checks that run no model are always made.
         cache: use or keep results in the cache.
         locked: fail if anything would differ from the lock beside the manifest; never write it.
-        from_cache: build nothing: publish what other machines have put into the cache.
+        from_cache: publish the results that other machines put into the cache; build nothing.
         reports: with `from_cache`, a folder with the build reports of these machines.
-        recalibrate: run models that are quantized again, to find their ranges anew.
+        recalibrate: calibrate quantized models again, instead of using their recorded ranges.
         golden: ship inputs and expected outputs with each group.
-        archive: write all outputs as one `<name>.tar`, too.
+        archive: also write all outputs as one `<name>.tar`.
         attest: write `<name>.intoto.json`, an in-toto attestation with SLSA provenance.
         builder_id: URI of the builder, for the attestation; taken from the CI system's variables if
             omitted.
-        sign: sign the outputs with this private key by OpenSSF Model Signing, as `epctx sign` does.
-        cert: certificate of the key that signs.
-        chain: certificates of its issuers, the nearest first.
+        sign: sign the outputs with this private key, as `epctx sign` does (OpenSSF Model Signing).
+        cert: certificate of the signing key.
+        chain: certificates of the certificate's issuers, the nearest first.
         allow_outside: let paths lead out of the manifest's folder.
-        remote_cache: a cache that several machines share: s3://, gs://, az://, file:// or https://.
-        trust: public keys of those whose signatures count in the shared cache.
-        on: build on other machines; dask://local?workers=N starts them on this one.
-        tls: certificates for these machines; None: none, which is an error for other hosts.
-        listener: hears of the build's events, from several threads, one at a time.
+        remote_cache: URL of a cache that machines share: s3://, gs://, az://, file:// or https://.
+        trust: file of the public keys whose signatures count in the shared cache.
+        on: build on the workers of this scheduler; dask://local?workers=N starts workers here.
+        tls: certificates for the other machines; None for no certificates, which is an error unless
+            the scheduler runs on this host.
+        listener: called with each event of the build, from several threads but one at a time.
         expect: called once with the groups that will be built, and their estimated seconds.
 
     Raises:
@@ -239,16 +240,16 @@ def package(
 ) -> PackageReport:
     """Build as `epctx build` does, and write an ONNX Runtime model package beside it.
 
-    A component for each model, a variant for each target: ONNX Runtime 1.28 and later picks the
-    variant that fits the device. `package` in the manifest adds a tokenizer and other files. The
-    package is what is signed.
+    The package has a component for each model, with a variant for each target. ONNX Runtime 1.28
+    and later picks the variant that fits the device. `package` in the manifest adds a tokenizer and
+    other files. Only the package is signed.
 
     Args:
-        out: the folder of the outputs and of `<name>.ortpackage`.
+        out: the output folder, which also gets `<name>.ortpackage`.
 
     Raises:
-        EpctxError: the build failed, and then no package was written; a file of `package` is gone;
-            the disk refuses.
+        EpctxError: the build failed, so no package was written; a file of `package` is missing;
+            the disk cannot be written.
     """
     done, failure = package_command.run(
         located(manifest),
@@ -281,19 +282,19 @@ def sign(
     chain: Pem = None,
     waiting: Callable[[], None] = lambda: None,
 ) -> SignReport:
-    """Sign every file of a folder by OpenSSF Model Signing, in FOLDER/model.sig.
+    """Sign every file of a folder with OpenSSF Model Signing; write FOLDER/model.sig.
 
-    `epctx verify --trusted-key` and `model_signing verify` hold the folder to it.
+    `epctx verify --trusted-key` and `model_signing verify` check the folder against the signature.
 
     Args:
         folder: a package, dist/NAME, or any folder to be shipped.
         key: the private key: ECDSA on P-256, P-384 or P-521, in PEM, without a password.
-        waiting: called when a build holds the folder.
+        waiting: called if the command has to wait for a build that holds the folder.
 
     Raises:
-        UsageError: a file is not what it must be, the folder has nothing or a link in it, or
-            `cryptography` is not installed.
-        VerificationError: a file is not what a `SHA256SUMS` beside it says.
+        UsageError: the key or a certificate cannot be used, the folder is empty or contains a link,
+            or `cryptography` is not installed.
+        VerificationError: a file differs from its digest in a `SHA256SUMS`.
     """
     from epctx.commands import sign as command
 
@@ -321,31 +322,33 @@ def verify(
     insecure: bool = False,
     waiting: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
-    """Check every file against SHA256SUMS and its format, and run it against its source model.
+    """Check every file against SHA256SUMS and its format, and every model against its source.
 
-    Models are read and run in worker processes: one that crashes an EP's SDK is a finding. A build
-    that publishes there is waited for, and one that comes later waits.
+    Models are read and run in worker processes, so a crash in an EP's SDK is a finding. The command
+    waits for a build that publishes to the same folders; a later build waits for the command.
 
     Args:
         paths: folders of built groups, packages, models; with a lock, files of a release.
         manifest: the manifest of the build: compare numbers with the source models, and check
             options and prefixes.
-        lock: hold every byte to this lock file, too.
-        trusted_key: ask for a signature by this public key, in PEM; may be repeated. Nothing that
-            is not signed is opened.
-        trusted_ca: or by a key that these authorities certify, in PEM; may be repeated.
+        lock: also compare every file with this lock file.
+        trusted_key: require a signature by this public key, in PEM; may be repeated. Unsigned files
+            are not opened.
+        trusted_ca: accept a signature by a key that this authority certifies, in PEM; may be
+            repeated.
         golden: run the golden inputs in the folders, and compare with the golden outputs.
-        device_results: judge what check_device.py of a kit (`epctx kit`) wrote on a device.
-        strict: fail on what cannot be checked, too.
-        require: fail where the numbers of a model were not run.
-        insecure: the registry speaks plain HTTP: who listens, reads all.
-        waiting: called when a build holds what is to be verified.
+        device_results: judge the results that check_device.py of a kit (`epctx kit`) wrote.
+        strict: also fail if something cannot be checked.
+        require: fail if the numbers of a model were not compared.
+        insecure: use plain HTTP for the registry: anybody on the network can read the traffic.
+        waiting: called if the command has to wait for a build that holds the folders.
 
     Raises:
-        UsageError: there is nothing to verify, a folder is of no group of manifest or lock, or the
-            results of the device cannot be read.
+        UsageError: there is nothing to verify, a folder belongs to no group of the manifest or the
+            lock, or the device's results cannot be read.
         LockError: the lock cannot be read.
-        ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit.
+        ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit the
+            models.
     """
     from epctx.commands.package import checking
     from epctx.commands.verify import command, releases, signatures
@@ -360,8 +363,8 @@ def verify(
     require_list("trusted_key", trusted_key)
     require_list("trusted_ca", trusted_ca)
     trusted = Trusted.load([Path(p) for p in trusted_key], [Path(p) for p in trusted_ca])
-    given = [paths] if isinstance(paths, str | os.PathLike) else paths
-    places = [t if references.is_reference(t := os.fspath(each)) else Path(t) for each in given]
+    arguments = [paths] if isinstance(paths, str | os.PathLike) else paths
+    places = [t if references.is_reference(t := os.fspath(each)) else Path(t) for each in arguments]
     locked = None if lock is None else locks.read(Path(lock))
     name = None if locked is None else locked.name
     with (
@@ -395,16 +398,16 @@ def verify(
         if manifest is not None:
             parsed = load.load(Path(manifest), allow_outside=allow_outside)
             ranges = calibrated.of(parsed)
-            everything = [*requests, *inside]
-            everything, missing = group_folders.match(everything, parsed, named)
-            requests, inside = everything[: len(requests)], everything[len(requests) :]
+            all_requests = [*requests, *inside]
+            all_requests, missing = group_folders.match(all_requests, parsed, named)
+            requests, inside = all_requests[: len(requests)], all_requests[len(requests) :]
         released = []
         if locked is not None:
             requests, unlocked, astray = group_folders.match_lock(
                 requests, locked, named, where=where.removeprefix("the lock ")
             )
-            told = {each.folder for each in missing}
-            missing += [each for each in unlocked if each.folder not in told]
+            reported = {each.folder for each in missing}
+            missing += [each for each in unlocked if each.folder not in reported]
             others = {*judged.rest} - {*files, *survey.byproducts}
             strays = (*astray, *survey.kits, *others)
             released += group_folders.reported(sorted(strays), releases.stray(where))
@@ -413,7 +416,7 @@ def verify(
                 released.append(releases.check(each, locked, where))
         released += [releases.check(each, locked, where) for each in beside]
         released += fetched.findings(locked, where)
-        done = command.run(
+        result = command.run(
             [
                 *(
                     replace(each, golden=golden, device=results)
@@ -429,12 +432,12 @@ def verify(
             strict=strict,
             require=require,
         )
-        known = judged.rest if locked is None and trusted is None else ()
+        unlisted = judged.rest if locked is None and trusted is None else ()
         uncovered = (
-            *group_folders.reported(sorted(known), releases.uncovered),
+            *group_folders.reported(sorted(unlisted), releases.uncovered),
             *group_folders.reported(sorted({*survey.byproducts} - {*rest}), releases.byproduct),
         )
-        return fetched.with_references(replace(done, folders=(*done.folders, *uncovered)))
+        return fetched.with_references(replace(result, folders=(*result.folders, *uncovered)))
 
 
 def kit(
@@ -444,22 +447,23 @@ def kit(
     golden: Annotated[AnyPath | None, Option(metavar="DIR"), Existing()] = None,
     expect_driver: Annotated[str | None, Option(metavar="VERSION")] = None,
 ) -> KitReport:
-    """Write a folder with which a device that has no epctx checks and times the models.
+    """Write a kit: a folder with which a device without epctx checks and times the models.
 
-    There, check_device.py needs Python, numpy, onnxruntime and the packages of the EPs; it writes
-    what `epctx verify --device-results` judges. `source` is checked before, and not changed.
+    On the device, check_device.py needs Python, numpy, onnxruntime and the packages of the EPs. It
+    writes the results that `epctx verify --device-results` judges. The kit's source is checked
+    first, and not changed.
 
     Args:
         source: a folder of built groups, with golden files, or a package.
         out: the kit's folder; `<source>.kit` beside it if omitted.
-        golden: the folder of a build with `--golden`: a package has no golden files.
-        expect_driver: version that the device's driver must have; another is reported.
+        golden: folder of a build with `--golden`, for a package, which has no golden files itself.
+        expect_driver: driver version that the device must have; any other version is reported.
 
     Raises:
-        UsageError: there is nothing to pack, golden files are missing, or something else lies where
-            the kit is to go.
-        VerificationError: what was built is not as it was built.
-        StorageError: the disk refuses.
+        UsageError: there is nothing to pack, golden files are missing, or the kit's folder holds
+            other files.
+        VerificationError: `source` has changed since it was built.
+        StorageError: the kit cannot be written.
     """
     from epctx.commands.kit import command
 
@@ -484,18 +488,18 @@ def reproduce(
 ) -> Reproduction:
     """Build a manifest twice, without cache, and compare every byte.
 
-    Between the builds vary path, environment, exec-path, home, locale, time-zone, hash-seed, umask,
-    time, file-order, file-times, cores, jobs, user and host-name: in the workers, too, which a
-    build shields from them. Models are not run. Neither `dist` nor the lock is written; the lock is
-    compared.
+    The builds differ in path, environment, exec-path, home, locale, time-zone, hash-seed, umask,
+    time, file-order, file-times, cores, jobs, user and host-name, also inside the workers, which a
+    normal build shields from them. Models are not run. `dist` and the lock are not written; the
+    lock is compared.
 
     Args:
-        vary: vary this only, not all that can be; may be repeated.
+        vary: vary only this; may be repeated. Everything if omitted.
         find_cause: if something differs, build once more for each variation.
         out: keep both builds, `first` and `second`, in this new folder.
 
     Raises:
-        UsageError: `out` has something in it; `only` or `vary` names what there is not.
+        UsageError: `out` is not empty; `only` or `vary` has a name that does not exist.
         EpctxError: a build failed; its `where` says which one.
     """
     require_list("only", only)
@@ -523,33 +527,33 @@ def bisect(
     allow_outside: bool = False,
     listener: Listener | None = None,
 ) -> tuple[Bisection, Path]:
-    """Find the node of a model that is wrong or does not compile, why, and what repairs it.
+    """Find the first wrong node of a model, or a node that does not compile; propose a repair.
 
-    The model is built again and again, with inner values as outputs: each time these are compared
-    with the source's. If it fails or crashes, nodes are kept off the EPs, half of them first. What
-    may repair the build is tried before it is proposed. DIR gets all that was found as JSON and as
-    a page. Ends with 7 where something is wrong.
+    The model is built repeatedly, with inner values as outputs, which are compared with the
+    source's values. If a build fails or crashes, nodes are kept off the EPs, half of them first. A
+    repair is tried before it is proposed. DIR gets the results as JSON and as a page. The exit code
+    is 7 if something is wrong.
 
     Args:
-        manifest: the manifest, whose build fails.
-        group: the model group; of several targets the first.
+        manifest: the manifest of the build that fails.
+        group: the model group; its first target, unless one is named.
         model: a model of the group.
-        cuts: nodes whose values are read at a time.
+        cuts: number of nodes whose values are read in one build.
         budget: time after which no further build begins, in seconds; 90s, 10m or 1h on the command
             line.
 
     Returns:
-        The result, and the page.
+        The result, and the path of the page.
 
     Raises:
         UsageError: there is no such group or model; `epctx[report]` is not installed.
-        VerificationError: this host cannot run what is compiled.
-        EpctxError: a build failed before there were numbers.
+        VerificationError: this host cannot run the compiled model.
+        EpctxError: a build failed before any numbers were compared.
     """
     UsageError.if_missing("jinja2", "report")
     from epctx.commands.bisect import command
 
-    found = command.bisect(
+    result = command.bisect(
         Path(manifest),
         group,
         model,
@@ -558,7 +562,7 @@ def bisect(
         allow_outside=allow_outside,
         listener=listener or (lambda event: None),
     )
-    return found, command.write_result(found, Path(out))
+    return result, command.write_result(result, Path(out))
 
 
 def inspect(file: Annotated[AnyPath, Option(metavar="FILE"), Existing()]) -> Inspection:
@@ -584,14 +588,14 @@ def diff(
 ) -> Comparison:
     """Show what differs between two builds, two locks, or a build and a lock.
 
-    It compares toolchain, sources, settings, partitions, files, and in files nodes, attributes and
-    tensors: causes before effects.
+    The comparison covers toolchain, sources, settings, partitions and files, and the nodes,
+    attributes and tensors in files. It lists causes before effects.
 
     Args:
         old: a folder of outputs (`dist`, `dist/<name>`), a `.build.json`, or a lock.
-        new: likewise.
-        html: file for the comparison of two builds as one HTML page that needs no network; None
-            for no page.
+        new: the other side, in one of the same forms.
+        html: also write the comparison of two builds to this file, as one HTML page that needs no
+            network.
 
     Raises:
         UsageError: one of them cannot be compared; `html` is given and one of them has no build
@@ -609,13 +613,14 @@ def diff(
 def validate(
     manifest: Manifest = None, *, models: bool = True, allow_outside: bool = False
 ) -> Validation:
-    """Check manifests, and the headers of their models, and report everything that is wrong.
+    """Check manifests and the headers of their models, and report every fault.
 
-    No weight is read and nothing is compiled. What a build would fail for is an error, with the
-    exit code of that build; what it takes and nobody may have meant is a warning.
+    No weights are read and nothing is compiled. A fault that would fail a build is an error, with
+    the exit code of that build. A setting that a build accepts, but that may be a mistake, is a
+    warning.
 
     Args:
-        models: read the models (files may be missing without, as in some checkouts).
+        models: read the models. Without them, files may be missing, as in some checkouts.
 
     Raises:
         ManifestError: the file cannot be read.
@@ -645,12 +650,12 @@ def init(
     force: bool = False,
     ask_size: Callable[[str, int], int] | None = None,
 ) -> Path:
-    """Write a starter manifest for models; it builds as it stands, and says what could be set.
+    """Write a starter manifest for models, which builds as it is and lists further settings.
 
-    Sizes that a model leaves open come from `shapes` and `dimensions`, from files of inputs
-    (`inputs`, calib/*.npz), from what the exporter wrote into the model, and else are guesses,
-    which the manifest lists. A model with open sizes is run on ONNX Runtime's CPU EP, in a process
-    of its own, at the sizes that are proposed.
+    Open sizes of a model come from `shapes` and `dimensions`, from input files (`inputs`,
+    calib/*.npz), or from metadata that the exporter wrote into the model. The others are guesses,
+    which the manifest lists. A model with open sizes is run at the proposed sizes on ONNX Runtime's
+    CPU EP, in a separate process.
 
     Args:
         models: ONNX models, or a model folder of onnxruntime-genai.
@@ -659,12 +664,12 @@ def init(
         provider: ONNX Runtime's name of the execution provider; one that is installed if omitted.
         options: a provider option; may be repeated.
         share: let all models share one context, in this order.
-        quantize: make the float32 models integer ones first, for NPUs.
+        quantize: quantize float32 models to integers first, for NPUs.
         dimensions: size of an open dimension, in elements; may be repeated.
         shapes: shape of an input, like x=1,3,224,224; may be repeated.
         inputs: a file of inputs (.npz, .npy, .pb), for sizes and to verify; may be repeated.
-        schema: write the JSON schema by which editors complete the manifest, too.
-        force: replace the file if it is there.
+        schema: also write the JSON schema with which editors complete the manifest.
+        force: replace an existing file.
         ask_size: called with each open size that would be a guess, and the guess; returns the size.
 
     Returns:
@@ -672,9 +677,9 @@ def init(
 
     Raises:
         ModelError: a model cannot be read.
-        ManifestError: the provider or an option is not known, or a value is wrong.
-        UsageError: the manifest is there already, a model lies outside of its folder, or sharing
-            or quantizing makes no sense.
+        ManifestError: the provider or an option is unknown, or a value is wrong.
+        UsageError: the manifest exists already, a model lies outside its folder, or the models
+            cannot be shared or quantized.
         StorageError: the manifest cannot be written.
     """
     require_list("models", models)
@@ -705,19 +710,19 @@ def import_ep_weight_sharing(
     """Write the manifest that builds what ep_weight_sharing_ctx_gen builds.
 
     Args:
-        line: the command line of the tool, as one word, with its name in front or without; its
-            paths are from the current folder.
+        line: the tool's command line as one argument, with or without the tool's name; paths are
+            relative to the current folder.
         manifest: the manifest to write; if omitted epctx.yaml here, or in the folder nearest to the
             models that holds them all.
-        force: replace the file if it is there.
+        force: replace an existing file.
 
     Returns:
         The manifest's path.
 
     Raises:
-        UsageError: the line is none of the tool's, a model is not there or lies outside of the
-            manifest's folder, or the manifest is there already.
-        ManifestError: an option or a session entry is not known, or a value is wrong.
+        UsageError: the line is not a command line of the tool, a model does not exist or lies
+            outside the manifest's folder, or the manifest exists already.
+        ManifestError: an option or a session entry is unknown, or a value is wrong.
         StorageError: the manifest cannot be written.
     """
     return import_command.write(line, None if manifest is None else Path(manifest), force=force)
@@ -726,14 +731,14 @@ def import_ep_weight_sharing(
 def doctor() -> Diagnosis:
     """Show which execution providers are installed, what they can do here, and what to repair.
 
-    EPs' libraries are loaded in processes of their own: one that crashes is a problem. Nothing is
-    changed. Takes a few seconds.
+    Each EP's library is loaded in a process of its own, so that a crash is reported as a problem.
+    The command changes nothing, and takes a few seconds.
     """
     return doctor_command.diagnose()
 
 
 def env() -> list[Variable]:
-    """List the variables that epctx reads: what they are now and by default, what they do."""
+    """List the environment variables that epctx reads: current value, default and meaning."""
     return environment.variables(variables(build))
 
 
@@ -741,14 +746,14 @@ def check_environment(warn: Callable[[str, str], None] = lambda what, remedy: No
     """Check the variables of the environment that every command reads.
 
     Args:
-        warn: called with what may be misspelt, and the remedy.
+        warn: called with a message about a name that may be misspelt, and the remedy.
 
     Raises:
-        UsageError: a variable says what cannot be done.
+        UsageError: the value of a variable is invalid.
     """
     environment.check()
     for name, near in environment.unknown(variables(build)):
-        warn(f"{name} is no variable of epctx", f"{near} (`epctx env` lists them)")
+        warn(f"{name} is not a variable of epctx", f"{near} (`epctx env` lists them)")
 
 
 def worker(
@@ -759,17 +764,17 @@ def worker(
     tls: Tls | None = None,
     notify: Callable[[str], None] = lambda words: None,
 ) -> None:
-    """Carry out what `epctx build --on` asks for, on this machine, until it is ended.
+    """Run jobs of `epctx build --on` on this machine, until the worker is ended.
 
     Args:
-        scheduler: the scheduler that is served.
+        scheduler: address of the scheduler that gives the jobs.
         name: name of this machine in reports.
-        tls: certificates; None: none, which is an error for other hosts.
+        tls: certificates; None for no certificates, which is an error for other hosts.
         notify: called with messages for people.
 
     Raises:
-        UsageError: the address is none, or would be used in the clear; there is no shared cache.
-        ProviderUnavailable: dask is not installed; there is no scheduler.
+        UsageError: the address is invalid, or would be used without TLS; there is no shared cache.
+        ProviderUnavailable: dask is not installed; the scheduler cannot be reached.
     """
     from epctx.commands import worker as command
 
@@ -787,20 +792,21 @@ def push(
 ) -> PushReport:
     """Push a package to an OCI registry, with the signature in it and the attestation beside it.
 
-    It is a CNCF ModelPack, always of the same digest. What is there is not sent again.
+    The artifact is a CNCF ModelPack; the same package always has the same digest. Files that the
+    registry already has are not sent again.
 
     Args:
         package: a model package, or a folder of built groups.
         reference: the destination.
-        insecure: the registry speaks plain HTTP: who listens, reads all.
-        mount: another repository of the registry, which may have some of the files.
-        listener: hears which files move.
-        waiting: called when a build holds the package.
+        insecure: use plain HTTP for the registry: anybody on the network can read the traffic.
+        mount: another repository of the registry, whose files are reused instead of sent.
+        listener: called with an event for each file that is sent.
+        waiting: called if the command has to wait for a build that holds the package.
 
     Raises:
-        UsageError: the reference is none, or there is no package.
-        VerificationError: the package is not what its SHA256SUMS say; nothing was pushed.
-        StorageError: the registry does not take it.
+        UsageError: the reference is invalid, or there is no package.
+        VerificationError: the package differs from its SHA256SUMS; nothing was pushed.
+        StorageError: the registry refuses the package.
     """
     from epctx.commands import push as command
 
@@ -821,21 +827,21 @@ def pull(
     insecure: bool = False,
     listener: Listener | None = None,
 ) -> PullReport:
-    """Pull a package from an OCI registry, whole or not at all; every file is held to its digest.
+    """Pull a package from an OCI registry, completely or not at all; check every file's digest.
 
-    A signature comes with it, attestations beside it. Only `@sha256:…` says what comes: a tag can
-    be moved. `epctx verify` checks the rest.
+    A signature is part of the package; attestations are written beside it. Only `@sha256:…` fixes
+    the content, since a tag can be moved. `epctx verify` checks the rest.
 
     Args:
         reference: the package; a digest goes before the tag.
-        folder: the destination: a folder that is not there yet, is empty, or is that package.
-        insecure: the registry speaks plain HTTP: who listens, reads all.
-        listener: hears which files move.
+        folder: the destination: a new folder, an empty one, or one that holds this package.
+        insecure: use plain HTTP for the registry: anybody on the network can read the traffic.
+        listener: called with an event for each file that is received.
 
     Raises:
-        UsageError: the reference is none, or something else is in the folder.
-        VerificationError: what the registry has is not what it says.
-        StorageError: the registry does not give it, or the disk refuses.
+        UsageError: the reference is invalid, or the folder holds other files.
+        VerificationError: the registry's content differs from its digests.
+        StorageError: the registry does not provide the package, or the disk cannot be written.
     """
     return pull_command.run(
         references.parse(reference),
@@ -854,14 +860,14 @@ def report(
 ) -> Path:
     """Write a build report as one HTML page that needs no network, and return its path.
 
-    Nothing is built. Descriptions inside context binaries are read if these still lie beside the
-    report. `diff(old, new, html=FILE)` writes the page of two builds.
+    Nothing is built. If the context binaries still lie beside the report, their descriptions are
+    read. `diff(old, new, html=FILE)` writes the page of two builds.
 
     Args:
         source: a manifest, a build report (`.json`), or the folder of the outputs of one build.
-        out: the page; None for `<name>.report.html` beside the report.
-        dist: the folder with a manifest's report.
-        device_results: file that `check_device.py` of a kit wrote; it is judged as by `verify`.
+        out: the page; `<name>.report.html` beside the report if omitted.
+        dist: the folder that holds the manifest's report.
+        device_results: results that `check_device.py` of a kit wrote; judged as `verify` does.
 
     Raises:
         UsageError: there is no report, or more than one; it is of another version; the device's

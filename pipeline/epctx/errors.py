@@ -1,4 +1,4 @@
-"""All errors that a user can meet: one tree, an exit code per class, and a code per kind.
+"""All errors for users, in one tree: each class has an exit code, each kind of error a code.
 
     EpctxError                1  unexpected: a bug
     ├── UsageError            2  the command line
@@ -101,10 +101,10 @@ class EpctxError(Exception):
         if self._words:
             return self._words
         place = f":{self.line}:{self.column}" if self.line else ""
-        told = [f"{self.file}{place}"] if self.file else []
-        told = told or ([f"model {self.model}"] if self.model else [])
-        told += [f"node {self.node!r}"] if self.node else []
-        return ", ".join(told) or None
+        parts = [f"{self.file}{place}"] if self.file else []
+        parts = parts or ([f"model {self.model}"] if self.model else [])
+        parts += [f"node {self.node!r}"] if self.node else []
+        return ", ".join(parts) or None
 
     @property
     def reason(self) -> str:
@@ -114,17 +114,17 @@ class EpctxError(Exception):
     @property
     def failure(self) -> Failure:
         """The error as data."""
-        said = {name: getattr(self, name) for name in _SAID}
+        fields = {name: getattr(self, name) for name in _SAID}
         kind = type(self).__name__
-        return Failure(kind=kind, exit_code=self.exit_code, group=self.group, **said)
+        return Failure(kind=kind, exit_code=self.exit_code, group=self.group, **fields)
 
     @classmethod
     def of(cls, failure: Failure, *, remedy: str | None = None) -> Self:
-        """Make an error of this class from `failure`, optionally with another remedy."""
-        said = {name: getattr(failure, name) for name in _SAID}
+        """Return `failure` as an error of this class, optionally with another remedy."""
+        fields = {name: getattr(failure, name) for name in _SAID}
         if failure.exit_code != cls.exit_code and cls is not EpctxError:
-            said["code"] = None  # the code belongs to another class
-        error = cls(**said | ({"remedy": remedy} if remedy else {}))
+            fields["code"] = None  # the code belongs to another class
+        error = cls(**fields | ({"remedy": remedy} if remedy else {}))
         error.group = failure.group
         return error
 
@@ -192,7 +192,7 @@ class LogTail:
 
     Attributes:
         file: file with the whole log; in a build report relative to the report's folder, with `/`.
-        lines: the last ones.
+        lines: the last lines.
     """
 
     file: str
@@ -239,7 +239,7 @@ _CREDENTIALS: Final = re.compile(
 
 def without_credentials(text: str) -> str:
     """Replace user names, passwords and tokens in the URLs of a text by `…`."""
-    return _CREDENTIALS.sub(lambda found: f"{found[1]}…" if found[1] else "…@", text)
+    return _CREDENTIALS.sub(lambda match: f"{match[1]}…" if match[1] else "…@", text)
 
 
 def _shown(text: str) -> str:
@@ -271,7 +271,7 @@ class UsageError(EpctxError):
         except ImportError as error:
             name = module.partition(".")[0]
             raise cls(
-                f"this needs a package that is not installed, {name}",
+                f"this needs the package {name}, which is not installed",
                 remedy=f'pip install "epctx[{extra}]"',
                 code=Code.ENVIRONMENT,
             ) from error

@@ -31,7 +31,7 @@ class Limit:
         name: end of the variable's name, `EPCTX_LIMIT_<NAME>`.
         default: value if the variable is not set.
         unit: `bytes`, `s`, or the noun of the counted things.
-        of: the bounded thing, in words.
+        of: noun for the thing that is limited.
     """
 
     name: str
@@ -83,17 +83,19 @@ def amount(count: int, unit: str) -> str:
 
 MANIFEST_BYTES: Final = Limit("MANIFEST_BYTES", 4 << 20, "bytes", "a manifest")
 MANIFEST_DEPTH: Final = Limit(
-    "MANIFEST_DEPTH", 64, "levels", "nesting in a manifest, aliases expanded"
+    "MANIFEST_DEPTH", 64, "levels", "nesting in a manifest, with aliases expanded"
 )
 MANIFEST_VALUES: Final = Limit(
     "MANIFEST_VALUES",
     100_000,
     "values",
-    "values in a manifest, aliases expanded; those of its groups and compositions, counted for each"
-    " target",
+    "values in a manifest, with aliases expanded; values of groups and compositions count once for"
+    " each target",
 )
 LOCK_BYTES: Final = Limit("LOCK_BYTES", 64 << 20, "bytes", "a lock file")
-LOCK_DEPTH: Final = Limit("LOCK_DEPTH", 16, "levels", "nesting in a lock file; it has no alias")
+LOCK_DEPTH: Final = Limit(
+    "LOCK_DEPTH", 16, "levels", "nesting in a lock file, which has no aliases"
+)
 SUMS_BYTES: Final = Limit("SUMS_BYTES", 16 << 20, "bytes", "a `SHA256SUMS`")
 SIGNATURE_BYTES: Final = Limit("SIGNATURE_BYTES", 64 << 20, "bytes", "a signature (`model.sig`)")
 REPORT_BYTES: Final = Limit("REPORT_BYTES", 512 << 20, "bytes", "a build report (`.build.json`)")
@@ -101,8 +103,8 @@ FILE_BYTES: Final = Limit(
     "FILE_BYTES",
     256 << 30,
     "bytes",
-    "a model, a file of weights or an output: each is read whole for its digest, and one that"
-    " takes no room on the disk can be of any size",
+    "a model, a file of weights or an output; each is read completely for its digest, and a sparse"
+    " file can have any size",
 )
 MODEL_FIELDS: Final = Limit(
     "MODEL_FIELDS", 5_000_000, "fields", "fields in a model's graphs, nodes and tensors"
@@ -111,22 +113,20 @@ MODEL_STRUCTURE_BYTES: Final = Limit(
     "MODEL_STRUCTURE_BYTES",
     256 << 20,
     "bytes",
-    "a model's small nodes, types and metadata: they take up to 30 times as much in memory",
+    "a model's small nodes, types and metadata, which take up to 30 times as much memory",
 )
 MODEL_NODES: Final = Limit(
-    "MODEL_NODES", 1_000_000, "nodes", "nodes of a model, its local functions inlined"
+    "MODEL_NODES", 1_000_000, "nodes", "nodes of a model, with its local functions inlined"
 )
 NODE_INPUTS: Final = Limit(
     "NODE_INPUTS",
     20_000,
     "inputs",
-    "inputs of one node: all of them are copied for each that is replaced",
+    "inputs of one node; each replaced input copies all of them",
 )
-FUNCTION_DEPTH: Final = Limit(
-    "FUNCTION_DEPTH", 200, "functions", "local functions that call each other"
-)
+FUNCTION_DEPTH: Final = Limit("FUNCTION_DEPTH", 200, "functions", "nested calls of local functions")
 DENSE_BYTES: Final = Limit(
-    "DENSE_BYTES", 1 << 30, "bytes", "the dense form of a model's sparse tensors, all together"
+    "DENSE_BYTES", 1 << 30, "bytes", "the dense form of all sparse tensors of a model"
 )
 INPUT_BYTES: Final = Limit(
     "INPUT_BYTES", 2 << 30, "bytes", "a generated input set, to compare numbers or to run a model"
@@ -134,41 +134,44 @@ INPUT_BYTES: Final = Limit(
 SIZE_RUNS: Final = Limit(
     "SIZE_RUNS", 1000, "runs", "the search for sizes at which a model with open dimensions runs"
 )
-SIZE_SECONDS: Final = Limit("SIZE_SECONDS", 20, "s", "that search")
+SIZE_SECONDS: Final = Limit("SIZE_SECONDS", 20, "s", "the search for sizes of open dimensions")
 DOCUMENT_BYTES: Final = Limit(
     "DOCUMENT_BYTES", 64 << 20, "bytes", "the table of an OpenVINO binary"
 )
-DOCUMENT_DEPTH: Final = Limit("DOCUMENT_DEPTH", 16, "levels", "nesting in that table")
+DOCUMENT_DEPTH: Final = Limit(
+    "DOCUMENT_DEPTH", 16, "levels", "nesting in the table of an OpenVINO binary"
+)
 RECORD_BYTES: Final = Limit(
     "RECORD_BYTES", 256 << 20, "bytes", "a record of the cache, golden.json, results of a device"
 )
 REMOTE_RECORD_BYTES: Final = Limit(
     "REMOTE_RECORD_BYTES", 64 << 20, "bytes", "a record of a shared cache"
 )
-REMOTE_FILES: Final = Limit("REMOTE_FILES", 10_000, "files", "files of one such record")
+REMOTE_FILES: Final = Limit(
+    "REMOTE_FILES", 10_000, "files", "files of one record of a shared cache"
+)
 REMOTE_ANSWER_SECONDS: Final = Limit(
     "REMOTE_ANSWER_SECONDS",
     120,
     "s",
-    "an answer of a shared cache, all attempts together: so much, and a second for each 256 KiB of"
-    " a file",
+    "all attempts to get one answer of a shared cache, plus a second for each 256 KiB of a file",
 )
 PUSH_SECONDS: Final = Limit(
-    "PUSH_SECONDS", 600, "s", "what a build waits at its end for what is pushed to a shared cache"
+    "PUSH_SECONDS", 600, "s", "the wait at the end of a build for pushes to a shared cache"
 )
 SIGNING_SECONDS: Final = Limit(
     "SIGNING_SECONDS",
     60,
     "s",
-    "the command that prints a signing key, or docker's that has credentials",
+    "the command that prints a signing key, or docker's credential helper",
 )
 TENSOR_RANK: Final = 64
-"""Number of dimensions of a tensor, numpy's own limit."""
+"""Maximum number of dimensions of a tensor, which is numpy's limit."""
 LOG_BYTES: Final = Limit(
     "LOG_BYTES",
     16 << 20,
     "bytes",
-    "what is read of the log that onnxruntime and an SDK write in one call",
+    "the part that is read of the log of onnxruntime and an SDK in one call",
 )
 UNPACKED_BYTES: Final = Limit(
     "UNPACKED_BYTES",
@@ -180,42 +183,42 @@ WORKER_MEMORY: Final = Limit(
     "WORKER_MEMORY",
     1 << 40,
     "bytes",
-    "memory of a worker process and those it starts, mapped files apart; where all of them have"
-    " more than nine tenths of the computer's or the container's, the one that has most is ended",
+    "memory of a worker process and its child processes, without mapped files; if all of them use"
+    " more than nine tenths of the computer's or container's memory, epctx ends the largest one",
 )
 NATIVE_MEMORY: Final = Limit(
     "NATIVE_MEMORY",
     2 << 30,
     "bytes",
-    "memory of a worker process, mapped files apart, while onnx or ONNX Runtime checks a model or"
-    " infers its shapes: so much, and 256 bytes for each of the model without its weights",
+    "memory of a worker process, without mapped files, while onnx or ONNX Runtime checks a model or"
+    " infers its shapes, plus 256 bytes for each byte of the model without its weights",
 )
 NATIVE_SECONDS: Final = Limit(
     "NATIVE_SECONDS",
     60,
     "s",
-    "processor time of that work: so much, and a second for each 64 KiB of the model without its"
-    " weights; it may last eight times as long",
+    "processor time of onnx or ONNX Runtime for this work, plus a second for each 64 KiB of the"
+    " model without its weights; the work may take eight times as long",
 )
 WORKER_LOG: Final = Limit(
     "WORKER_LOG",
     64 << 20,
     "bytes",
-    "a worker process's log; of a longer one the middle is left out",
+    "a worker process's log; the middle of a longer log is left out",
 )
 WORKER_ANSWER: Final = Limit("WORKER_ANSWER", 1 << 30, "bytes", "one answer of a worker process")
 MACHINE_JOB: Final = Limit(
     "MACHINE_JOB", 64 << 20, "bytes", "a job for another machine, or its answer, without files"
 )
 MACHINE_FILES: Final = Limit(
-    "MACHINE_FILES", 100_000, "files", "files that a job for another machine reads, or has made"
+    "MACHINE_FILES", 100_000, "files", "files that a job for another machine reads or writes"
 )
-PROBE_SECONDS: Final = Limit("PROBE_SECONDS", 60, "s", "the look at an EP by `epctx doctor`")
+PROBE_SECONDS: Final = Limit("PROBE_SECONDS", 60, "s", "the check of an EP by `epctx doctor`")
 READ_BINARY_SECONDS: Final = Limit(
     "READ_BINARY_SECONDS",
     120,
     "s",
-    "reading a QNN binary by the SDK's own library, in a process of its own",
+    "reading a QNN binary with the SDK's library, in a separate process",
 )
 
 REMOTE_CONNECT_SECONDS: Final = Limit(
@@ -228,15 +231,15 @@ REMOTE_SECONDS: Final = Limit(
     "REMOTE_SECONDS",
     60,
     "s",
-    "one attempt at a blob of a shared cache or a registry, however steadily its bytes come: so"
-    " much, and a second for each 16 KiB of it",
+    "one attempt to transfer a blob of a shared cache or a registry, plus a second for each 16 KiB"
+    " of the blob",
 )
 REMOTE_ATTEMPTS: Final = Limit(
     "REMOTE_ATTEMPTS",
     4,
     "attempts",
-    "attempts at a blob of a shared cache or a registry; one that brought a mebibyte is not"
-    " counted",
+    "attempts to transfer a blob of a shared cache or a registry; an attempt that transfers a"
+    " mebibyte is not counted",
 )
 REMOTE_WAIT_SECONDS: Final = Limit(
     "REMOTE_WAIT_SECONDS",
@@ -251,11 +254,11 @@ REGISTRY_MANIFEST_BYTES: Final = Limit(
     "REGISTRY_MANIFEST_BYTES",
     4 << 20,
     "bytes",
-    "a manifest of a registry, a list of what refers to one, a token, and docker's configuration",
+    "a manifest of a registry, a list of its referrers, a token, or docker's configuration",
 )
 REGISTRY_FILES: Final = Limit("REGISTRY_FILES", 10_000, "files", "files of one artifact")
 REGISTRY_REFERRERS: Final = Limit(
-    "REGISTRY_REFERRERS", 100, "artifacts", "what refers to one artifact"
+    "REGISTRY_REFERRERS", 100, "artifacts", "artifacts that refer to one artifact"
 )
 REGISTRY_ATTACHED_BYTES: Final = Limit(
     "REGISTRY_ATTACHED_BYTES", 64 << 20, "bytes", "a signature or an attestation of an artifact"
@@ -270,13 +273,13 @@ def check(environment: Mapping[str, str] = os.environ) -> None:
     Raises:
         UsageError: a variable names no limit, or its value is invalid.
     """
-    known = {limit.variable: limit for limit in ALL}
+    limits_by_variable = {limit.variable: limit for limit in ALL}
     for name in environment:
         if name.startswith(PREFIX):
-            if name not in known:
+            if name not in limits_by_variable:
                 raise UsageError(
-                    f"{name} is no limit of epctx",
-                    remedy=did_you_mean(name, sorted(known)),
+                    f"{name} is not a limit of epctx",
+                    remedy=did_you_mean(name, sorted(limits_by_variable)),
                     code=Code.ENVIRONMENT,
                 )
-            _ = known[name].value
+            _ = limits_by_variable[name].value

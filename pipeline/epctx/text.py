@@ -1,7 +1,7 @@
 """Texts for people: sizes and times in words, and the nearest known name for a misspelt name.
 
-A misspelt name is compared with every known name. Many misspelt and many known names would take
-hours, so the effort is bounded, both for one name and for all names of a file.
+A misspelt name is compared with every known name. With many misspelt and many known names, this
+could take hours, so the effort is bounded, both for one name and for all names of a file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 _COMPARED: Final = 10_000_000
-"""Maximum number of compared pairs of characters, which take a second."""
+"""Maximum number of compared pairs of characters; this many comparisons take a second."""
 _REPR: Final = 60
 """Maximum characters of one value in a repr."""
 _LISTED: Final = 50
@@ -30,7 +30,7 @@ _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 class _Effort(Struct):
     """Remaining pairs of characters that may be compared."""
 
-    left: int
+    remaining: int
 
 
 _effort: ContextVar[_Effort | None] = ContextVar("effort", default=None)
@@ -82,8 +82,8 @@ def first_line(error: Exception) -> str:
     """Return the first non-empty line of an error's message; the class name if the message is
     empty.
     """
-    said = (line.strip() for line in str(error).splitlines())
-    return next(filter(None, said), type(error).__name__)
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -91,12 +91,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     the search exceeds the remaining effort (`suggesting`).
     """
     effort = _effort.get() or _Effort(_COMPARED)
-    if not effort.left:
+    if not effort.remaining:
         return None
     known = list(known)
     cost = len(name) * sum(len(candidate) + 1 for candidate in known)
-    effort.left = max(0, effort.left - cost)
-    if not effort.left:
+    effort.remaining = max(0, effort.remaining - cost)
+    if not effort.remaining:
         return None
     by_fold = {candidate.casefold(): candidate for candidate in reversed(known)}
 
@@ -134,8 +134,8 @@ class Brief(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        told = ", ".join(f"{name}={_brief(value)}" for name, value in values if value)
-        return f"{type(self).__name__}({told})"
+        fields = ", ".join(f"{name}={_brief(value)}" for name, value in values if value)
+        return f"{type(self).__name__}({fields})"
 
 
 def _brief(value: object) -> str:
@@ -151,7 +151,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     If the effort is spent (`suggesting`), return neither, since both would go through all names.
     """
     effort = _effort.get()
-    if effort is not None and not effort.left:
+    if effort is not None and not effort.remaining:
         return "correct the name"
     names = sorted(known)
     near = nearest(name, names)

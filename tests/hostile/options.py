@@ -26,7 +26,7 @@ def session(what: str, name: str, value: object, says: str, *, place: str = "gro
 
 
 _FILE = "reads and writes a file"
-_KNOWN = "is no session option that a build can mean"
+_KNOWN = "is not a session option that a build accepts"
 _STATE = "session.moe_expert_counter_state_file"
 session("a file that is read and written", _STATE, "../outside/secret", _FILE)
 session("the same in defaults", _STATE, "../outside/secret", _FILE, place="defaults")

@@ -70,6 +70,6 @@ def test_what_an_ep_keeps_that_cannot_be_asked_is_not_promised() -> None:
     console = Console(width=200, file=io.StringIO())
     console.print(cli_plan._partitions(preview))
     assert isinstance(console.file, io.StringIO)
-    assert "trt: 3 nodes, offered (what it keeps is known after the compile), x -> y" in (
+    assert "trt: 3 nodes, offered (the EP decides in the compile), x -> y" in (
         console.file.getvalue()
     )

@@ -1,7 +1,7 @@
-"""The command line: arguments, calls, rendering; nothing else (design section 10).
+"""The command line: parse arguments, call the API, render results (design section 10).
 
-A new command is a module beside this one and a name in `COMMANDS`. Its parameters and its help are
-those of its function in `api` (`declared`).
+A new command is a module beside this one and a name in `COMMANDS`. It takes its parameters and its
+help from its function in `api` (`declared`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ COMMANDS = (
     *("reproduce", "bisect", "inspect", "diff", "push", "pull", "worker", "run", "report"),
     *("doctor", "env", "explain", "schema", "cache"),
 )
-"""One module each, with `_` behind a word of Python's: its `app`, or its function of its name."""
+"""Each command has a module of its name, followed by `_` for a Python keyword. The module defines
+`app`, or a function of that name."""
 
 
 class _Commands(TyperGroup):
-    """Import the module of a command when the command is used."""
+    """The group of all commands; imports a command's module when the command is used."""
 
     def list_commands(self, ctx: Context) -> list[str]:
         return list(COMMANDS)
@@ -49,11 +50,11 @@ class _Commands(TyperGroup):
         if own is None:
             own = typer.Typer(add_completion=False)
             own.command(cmd_name)(command(getattr(module, cmd_name)))
-        made = typer.main.get_command(own)
-        made.name = cmd_name
-        for each in (made, *getattr(made, "commands", {}).values()):
+        built = typer.main.get_command(own)
+        built.name = cmd_name
+        for each in (built, *getattr(built, "commands", {}).values()):
             _show_no_type([*each.params, each.get_help_option(ctx)])
-        return made
+        return built
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         params = super().get_params(ctx)
@@ -80,12 +81,12 @@ class _Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command line with guarded streams; report wrong arguments like all errors."""
-        given = sys.argv[1:] if args is None else list(args)
+        """Run the command line with guarded streams; report wrong arguments like other errors."""
+        argv = sys.argv[1:] if args is None else list(args)
         with streams.guarded():
             try:
                 code = super().main(
-                    args=arguments.normal(given),
+                    args=arguments.normal(argv),
                     prog_name=prog_name,
                     complete_var=complete_var,
                     standalone_mode=False,
@@ -95,7 +96,7 @@ class _Commands(TyperGroup):
             except Exception as error:
                 if not standalone_mode:
                     raise
-                code = usage.report(error, given, prog_name or "epctx")
+                code = usage.report(error, argv, prog_name or "epctx")
             if standalone_mode:
                 sys.exit(code or 0)
             return code
@@ -112,15 +113,15 @@ app = typer.Typer(
     name="epctx",
     cls=_Commands,
     help="Declarative, reproducible builds of ONNX Runtime EPContext models.",
-    epilog="`epctx env` lists the variables of the environment that set the rest.",
+    epilog="`epctx env` lists the environment variables for all other settings.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _version(context: typer.Context, asked: bool) -> None:
-    if not asked:
+def _version(context: typer.Context, requested: bool) -> None:
+    if not requested:
         return
     typer.echo(f"epctx {__version__}")
     if context.params.get("verbose"):
@@ -138,7 +139,7 @@ def _epctx(
             "-V",
             callback=_version,
             metavar="",
-            help="Print the version; with -v those of what it stands on.",
+            help="Print the version; with -v also the versions of the libraries it uses.",
         ),
     ] = False,
     verbose: Annotated[

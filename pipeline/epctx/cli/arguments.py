@@ -1,4 +1,4 @@
-"""Options of all commands, moved from before a command to behind it."""
+"""Move options that all commands have from before the command to behind it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _VALUED: Final = frozenset({"--format", "--color"})
 
 
 def normal(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with options of all commands moved behind the command.
+    """Return the arguments, with options that all commands have moved behind the command.
 
     `epctx -v --format json build m.yaml` is `epctx build m.yaml -v --format json`.
     """
     moved, rest = _split(arguments)
     if not rest or rest[0].startswith("-"):
-        return list(arguments)  # no command: help, the version
+        return list(arguments)  # without a command: help or the version
     command, rest = rest[:1], rest[1:]
     if command[0] in _WITH_COMMANDS:
         more, rest = _split(rest)
         moved += more
-    if command == ["import"]:  # what begins with a blank is no option
+    if command == ["import"]:  # a word that begins with a blank is not parsed as an option
         rest = [f" {word}" if _QUOTED.match(word) else word for word in rest]
     end = rest.index("--") if "--" in rest else len(rest)
     return [*command, *rest[:end], *moved, *rest[end:]]
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the leading options of all commands, and the rest."""
+    """Return the leading options that all commands have, and the rest."""
     end = 0
     while end < len(arguments) and _is_common(arguments[end]):
         end += 2 if arguments[end] in _VALUED else 1

@@ -1,4 +1,4 @@
-"""`epctx bisect`: the first wrong node of a model, why it is wrong, and what repairs it."""
+"""`epctx bisect`: the first wrong node of a model, the cause, and a repair."""
 
 from __future__ import annotations
 
@@ -18,64 +18,66 @@ from epctx.lockfile import yaml_text
 
 _ENDED: Final = {
     "budget": "the budget is used up: raise --budget",
-    "vanished": "the fault is gone as soon as values are read: the EP computes nodes together",
-    "crashed": "it does not compile, or cannot be run",
+    "vanished": "the fault disappears as soon as values are read: the EP computes nodes together",
+    "crashed": "the model does not compile, or cannot be run",
 }
 
 
 @declared.by(api.bisect)
 def bisect(ui: UI, call: Callable[..., tuple[Bisection, Path]]) -> int:
     with progress.live(ui) as listener:
-        found, page = call(listener=listener)
-    ui.emit(found)
-    took = f"{found.builds} build{'s' * (found.builds != 1)}, {found.seconds:.0f} s"
-    if found.ended == "nothing wrong":
+        result, page = call(listener=listener)
+    ui.emit(result)
+    took = f"{result.builds} build{'s' * (result.builds != 1)}, {result.seconds:.0f} s"
+    if result.ended == "nothing wrong":
         ui.print(Text(f"nothing is wrong: all outputs are within the tolerance ({took})", "green"))
         return 0
-    ui.print(*_words(found, took), Text.assemble(("page: ", "bold"), page.as_posix()))
+    ui.print(*_words(result, took), Text.assemble(("page: ", "bold"), page.as_posix()))
     return VerificationError.exit_code
 
 
-def _words(found: Bisection, took: str) -> Iterator[RenderableType]:
-    if found.readings:
-        yield _readings(found.readings)
-        yield Text(f"on {found.input_set}, {found.nodes} nodes, {took}", "dim")
-    elif found.nodes:
-        yield Text(f"{found.nodes} nodes, {took}", "dim")
-    if found.ended in _ENDED:
-        yield Text(_ENDED[found.ended], "bold red")
-    for each in found.first:
-        which = "wrong node that is known" if found.suspects else "wrong node"
-        said = (
-            f"{found.suspects} before it are not known"
-            if found.suspects
-            else "all it uses is right"
+def _words(result: Bisection, took: str) -> Iterator[RenderableType]:
+    if result.readings:
+        yield _readings(result.readings)
+        yield Text(f"on {result.input_set}, {result.nodes} nodes, {took}", "dim")
+    elif result.nodes:
+        yield Text(f"{result.nodes} nodes, {took}", "dim")
+    if result.ended in _ENDED:
+        yield Text(_ENDED[result.ended], "bold red")
+    for each in result.first:
+        which = "known wrong node" if result.suspects else "wrong node"
+        inputs = (
+            f"{result.suspects} nodes before it were not checked"
+            if result.suspects
+            else "all its inputs are right"
         )
-        who = f"{each.node or each.value!r} ({each.op_type}); {said}"
-        yield Text.assemble((f"first {which}: ", "bold"), who)
-    if found.cause is None:
+        words = f"{each.node or each.value!r} ({each.op_type}); {inputs}"
+        yield Text.assemble((f"first {which}: ", "bold"), words)
+    if result.cause is None:
         return
-    yield Text.assemble(("cause: ", "bold"), f"{found.cause.kind}: {found.cause.why}")
-    for name, (least, greatest) in found.cause.ranges.items():
+    yield Text.assemble(("cause: ", "bold"), f"{result.cause.kind}: {result.cause.why}")
+    for name, (least, greatest) in result.cause.ranges.items():
         yield Text(f"  {name}: {least:.4g} to {greatest:.4g}", "dim")
-    if found.cause.remedy:
-        yield Text(f"  -> {found.cause.remedy}", "cyan")
-    for tried in found.tried:
+    if result.cause.remedy:
+        yield Text(f"  -> {result.cause.remedy}", "cyan")
+    for tried in result.tried:
         yield Text(f"tried: {tried.what}: {tried.failure or 'its numbers pass'}")
-    if found.repair is None:
-        if found.tried:
-            yield Text("nothing that was tried repairs it", "bold red")
+    if result.repair is None:
+        if result.tried:
+            yield Text("none of the tried repairs works", "bold red")
     else:
-        yield Text("this in the manifest repairs it:", "bold green")
-        yield Text(yaml_text.text(found.repair.manifest).rstrip())
+        yield Text("this change of the manifest repairs it:", "bold green")
+        yield Text(yaml_text.text(result.repair.manifest).rstrip())
 
 
 def _readings(readings: tuple[Reading, ...]) -> RenderableType:
-    shown = table("place", "node", "op type", "SQNR", "error", "", right=("place", "SQNR", "error"))
+    readings_table = table(
+        "place", "node", "op type", "SQNR", "error", "", right=("place", "SQNR", "error")
+    )
     for each in readings:
         state = Text("right", "green") if each.passed else Text("WRONG", "bold red")
         sqnr, error = each.comparison.sqnr, each.comparison.max_rel
-        shown.add_row(
+        readings_table.add_row(
             str(each.place),
             Text(each.node or each.value),
             each.op_type,
@@ -83,4 +85,4 @@ def _readings(readings: tuple[Reading, ...]) -> RenderableType:
             Text(each.comparison.problem or ("" if error is None else f"{error:.2g}")),
             state,
         )
-    return shown
+    return readings_table

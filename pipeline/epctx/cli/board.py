@@ -16,11 +16,11 @@ from epctx.engine.events import Event
 from epctx.text import time_words
 
 _SHOWN: Final = 8
-"""Greatest number of running stages to show."""
+"""Maximum number of running stages to show."""
 
 
 class Board(Shown):
-    """Show the running stages, longest first, then the progress. Failures stay on screen."""
+    """Show the running stages, longest first, then the progress. Failures stay on the screen."""
 
     def __init__(self, ui: UI) -> None:
         super().__init__()
@@ -43,16 +43,16 @@ class Board(Shown):
             self._ui.note(line(event))
         if event.state == "running" and not self._shows_any:
             self._shows_any = True
-            self._live.refresh()  # else what is short is over before it is shown
+            self._live.refresh()  # otherwise a short stage ends before it is shown
 
     def __rich__(self) -> RenderableType:
-        standing = self.tally.snapshot()
+        snapshot = self.tally.snapshot()
         table = Table.grid(padding=(0, 1))
-        for each in standing.running[:_SHOWN]:
+        for each in snapshot.running[:_SHOWN]:
             time = Text(time_words(each.seconds), style="dim")
             table.add_row(self._spinner, name(each), time, Text(each.detail or "", style="dim"))
-        more = len(standing.running) - _SHOWN
+        more = len(snapshot.running) - _SHOWN
         if more > 0:
             table.add_row("", f"and {more} more")
-        so_far = Text(", ".join(far(standing)), style="dim")
-        return Group(table, so_far) if standing.running else so_far
+        so_far = Text(", ".join(far(snapshot)), style="dim")
+        return Group(table, so_far) if snapshot.running else so_far

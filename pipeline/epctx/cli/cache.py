@@ -15,7 +15,7 @@ from epctx.commands import cache
 from epctx.error_codes import Code
 from epctx.errors import StorageError
 
-app = Group("Look after the cache of built actions.")
+app = Group("Inspect and maintain the cache of built actions.")
 
 
 @declared.by(cache.cache_info)
@@ -37,16 +37,16 @@ def info(ui: UI, call: Callable[..., Info]) -> None:
 
 @declared.by(cache.cache_gc)
 def gc(ui: UI, call: Callable[..., Collected | Removed], dry_run: bool) -> None:
-    done = call(notify=ui.note)
-    ui.emit(done)
+    removed = call(notify=ui.note)
+    ui.emit(removed)
     verb = "would remove" if dry_run else "removed"
-    words = f"{verb} {done.actions} actions, {done.objects} objects ({decimal(done.size)})"
+    words = f"{verb} {removed.actions} actions, {removed.objects} objects ({decimal(removed.size)})"
     more = (
-        f" of {done.url}"
-        if isinstance(done, Removed)
-        else f", {done.records + done.leftovers} other files"
+        f" of {removed.url}"
+        if isinstance(removed, Removed)
+        else f", {removed.records + removed.leftovers} other files"
     )
-    ui.print(f"{words}{more}; {decimal(done.kept)} stay")
+    ui.print(f"{words}{more}; {decimal(removed.kept)} stay")
 
 
 @declared.by(cache.cache_verify)
@@ -55,9 +55,9 @@ def verify(ui: UI, call: Callable[..., Checked]) -> None:
     ui.emit(report)
     ui.print(f"read {report.objects} objects ({decimal(report.size)}), {report.records} records")
     if report.elsewhere:
-        ui.print(f"files of {report.elsewhere} actions are in the shared cache alone")
+        ui.print(f"files of {report.elsewhere} actions are only in the shared cache")
     if report.incomplete:
-        ui.print(f"{report.incomplete} actions lost files; they will be carried out again")
+        ui.print(f"{report.incomplete} actions have missing files; builds will run them again")
     if report.corrupt:
         raise StorageError(
             f"{len(report.corrupt)} corrupt files",
@@ -65,7 +65,7 @@ def verify(ui: UI, call: Callable[..., Checked]) -> None:
             why=", ".join(report.corrupt[:3]) + (", …" if len(report.corrupt) > 3 else ""),
             remedy="remove them with write access to the cache"
             if report.readonly
-            else "nothing: they were set aside and will be made again; if it happens again, "
+            else "nothing to do: they were set aside and will be made again; if it happens again, "
             "check the disk",
             code=Code.CACHE_CORRUPT,
         )
@@ -104,10 +104,10 @@ def _moved(ui: UI, verb: str, moved: Moved) -> None:
     ui.emit(moved)
     for each in moved.failed[:5]:
         ui.note(each)
-    left = f"; {len(moved.failed)} are not" if moved.failed else ""
+    failures = f"; {len(moved.failed)} failed" if moved.failed else ""
     ui.print(
         f"{verb} {moved.actions} actions, {moved.objects} objects ({decimal(moved.size)}), "
-        f"{moved.url}{left}"
+        f"{moved.url}{failures}"
     )
 
 

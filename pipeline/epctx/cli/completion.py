@@ -1,4 +1,4 @@
-"""Values that a shell completes, besides commands, options and paths."""
+"""Complete values in a shell; Typer completes commands, options and paths."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ def providers(incomplete: str) -> list[str]:
 
 def options(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the options of the EP that `--provider` names, as `KEY=`."""
-    named = ctx.params.get("provider")
+    provider = ctx.params.get("provider")
     try:
-        found = known_providers.find(named) if isinstance(named, str) else None
+        schema = known_providers.find(provider) if isinstance(provider, str) else None
     except EpctxError:
         return []
-    return [f"{name}=" for name in found.properties if name.startswith(incomplete)] if found else []
+    return (
+        [f"{name}=" for name in schema.properties if name.startswith(incomplete)] if schema else []
+    )
 
 
 def schemas(incomplete: str) -> list[str]:
@@ -45,8 +47,8 @@ def variations(incomplete: str) -> list[str]:
 
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete the groups of the manifest that is named before, with targets if it has several."""
-    named = ctx.params.get("manifest") or next(iter(ctx.args), None)  # as far as it was parsed
+    """Complete the groups of the manifest on the command line, with targets if it has several."""
+    named = ctx.params.get("manifest") or next(iter(ctx.args), None)  # if parsed already
     try:
         targets = load.load(Path(named), allow_outside=True).targets if named else ()
     except EpctxError:
@@ -55,5 +57,5 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     built += [(composition.name, t.name) for t in targets for composition in t.compositions]
     labels = [f"{name}@{target}" for name, target in built]
     names = [name for name, _ in built]
-    found = dict.fromkeys(names if len(targets) == 1 else [*names, *labels])
-    return [name for name in found if name.startswith(incomplete)]
+    candidates = dict.fromkeys(names if len(targets) == 1 else [*names, *labels])
+    return [name for name in candidates if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""Rich consoles in which foreign text cannot move the cursor."""
+"""Rich consoles in which text from models and manifests cannot move the cursor."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def console(*, stderr: bool, color: str) -> Console:
         system = "standard"
     return _Console(
         stderr=stderr,
-        # Only a terminal has a cursor: a log that is to be coloured has none.
+        # Only a terminal has a cursor; a log has none, even with colours.
         force_terminal=terminal,
         color_system=None if color == "never" else system,
-        # A log is not a terminal: lines stay whole, so that they can be searched.
+        # The lines of a log are not wrapped, so that they can be searched.
         width=None if terminal else 10_000 if system else 1_000_000,
-        height=None if terminal else 25,  # which is asked for with the width
+        height=None if terminal else 25,  # Rich uses the width only together with a height
         highlight=False,
         markup=False,
         emoji=False,
@@ -45,12 +45,12 @@ def console(*, stderr: bool, color: str) -> Console:
 
 
 def write(console: Console, renderable: RenderableType) -> None:
-    """Print; in a log without the blanks that fill a table's lines."""
+    """Print a renderable; in a log, without the blanks at the ends of a table's lines."""
     if console.is_terminal:
         console.print(renderable)
         return
     with console.capture() as captured:
-        console.print(renderable)  # which shows control characters, but those of its colours
+        console.print(renderable)  # escapes control characters, except colour codes
     lines = captured.get().removesuffix("\n").split("\n")
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
     console.file.flush()

@@ -1,9 +1,9 @@
 """Arguments and options of the command line, made from the signatures of `epctx.api`.
 
-A positional parameter is an argument, a keyword an option. A flag that is on by default becomes
-`--no-…`; a sequence becomes an option that may be repeated; a mapping one that takes NAME=VALUE.
-Functions (listeners) and other objects stay with the command's own code. Help is the parameter's
-entry under `Args` of the docstring, or of `api.build` where that has the same parameter.
+A positional parameter becomes an argument, a keyword an option. A flag that is on by default
+becomes `--no-…`, a sequence an option that may be repeated, a mapping an option that takes
+NAME=VALUE. The command's own code passes functions (listeners) and other objects. The help is the
+parameter's entry under `Args` of the docstring; if it has none, the entry of `api.build`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def by(
 ) -> Callable[[_Command], _Command]:
     """Give a command `command(ui, call, …)` the parameters of a function of `epctx.api`.
 
-    `call` is that function with the values of the command line bound. A parameter that the command
-    itself names gets the value, too.
+    `call` is that function with the values of the command line bound. If the command itself has a
+    parameter of the same name, it also gets the value.
 
     Args:
         without: parameters that the command line does not have.
@@ -52,7 +52,7 @@ def by(
 
 
 class Parameter:
-    """A parameter of an API function, as the command line has it.
+    """A parameter of an API function, converted for the command line.
 
     Attributes:
         own: the parameter of the API function.
@@ -85,10 +85,10 @@ class Parameter:
         return f"--no-{name}" if self._negated else f"--{name}"
 
     def value(self, given: Any) -> Any:
-        """Return the API's value of what the command line gave.
+        """Convert a value from the command line to the API's value.
 
         Raises:
-            UsageError: a NAME=VALUE is written wrongly.
+            UsageError: a NAME=VALUE is malformed.
         """
         if self._negated:
             return not given
@@ -114,11 +114,11 @@ class Parameter:
         if self._values is not None:
             typed: Any = list[str]
         elif kind in _PATHS:
-            path = Path if self._option.parser is None else Any  # else Typer makes a path of it
+            path = Path if self._option.parser is None else Any  # Typer would convert it to a path
             typed = list.__class_getitem__(path) if self._many else path
         elif get_origin(kind) is Sequence:
             inner: Any = get_args(kind)[0]
-            if get_origin(inner) is Literal:  # Typer takes no list of them
+            if get_origin(inner) is Literal:  # Typer does not support lists of literals
                 inner = _enumeration(get_args(inner))
             typed = list.__class_getitem__(inner)
         else:
@@ -147,7 +147,7 @@ def _enumeration(values: Sequence[str]) -> type[Enum]:
 
 
 def parameters(command: Callable[..., object]) -> dict[str, Parameter]:
-    """Return the parameters that a command has from its API function, by name."""
+    """Return the parameters that a command takes from its API function, by name."""
     function, without = getattr(command, _ATTRIBUTE, (None, ()))
     if function is None:
         return {}
@@ -163,16 +163,18 @@ def parameters(command: Callable[..., object]) -> dict[str, Parameter]:
 def evaluated(parameter: inspect.Parameter, function: Callable[..., object]) -> inspect.Parameter:
     """Return a parameter with its annotation as a type.
 
-    Other annotations of the function stay text: types of results may be imported for type checkers
-    alone.
+    Other annotations of the function stay text, since types of results may be imported only for
+    type checkers.
     """
     return parameter.replace(annotation=eval(parameter.annotation, function.__globals__))
 
 
 def bound(command: Callable[..., object], values: dict[str, Any]) -> list[partial[object]]:
-    """Return a command's API function with the values of the command line; they leave `values`.
+    """Bind a command's API function to the values of the command line, and remove these from
+    `values`.
 
-    Empty if the command has none.
+    Returns:
+        The bound function; empty if the command has no API function.
     """
     function, _ = getattr(command, _ATTRIBUTE, (None, ()))
     if function is None:
@@ -212,7 +214,7 @@ def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
     """Return the values of a repeated option NAME=VALUE, by name.
 
     Raises:
-        UsageError: one is not written so, or a name is given twice.
+        UsageError: a text is not NAME=VALUE, or a name is given twice.
     """
     values: dict[str, str] = {}
     for text in texts or ():
@@ -268,7 +270,7 @@ def _duration(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """Return the bytes of a size like `10GB`. Raises UsageError."""
+    """Parse a size like `10GB` into bytes. Raises UsageError."""
     value = bytes_of(text)
     if value is None:
         raise _wrong(f"{text!r} is not a size", "10GB or 500MiB")
@@ -276,7 +278,7 @@ def size(text: str) -> int:
 
 
 def age(text: str) -> float:
-    """Return the seconds of an age like `30d`. Raises UsageError."""
+    """Parse an age like `30d` into seconds. Raises UsageError."""
     match = _AGE.fullmatch(text.strip())
     if match is None:
         raise _wrong(f"{text!r} is not an age", "30d, 12h or 2w")
@@ -284,7 +286,7 @@ def age(text: str) -> float:
 
 
 def place(text: str) -> Path | str:
-    """Return a reference to a registry as text, anything else as a path."""
+    """Return a registry reference as text, and any other text as a path."""
     return text if text.startswith("oci://") else Path(text)
 
 

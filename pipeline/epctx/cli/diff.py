@@ -18,7 +18,7 @@ from epctx.errors import LockError
 from epctx.text import size_words
 
 _SHOWN = 20
-"""Number of differences to list for each area without -v."""
+"""Maximum number of differences to list per area without `-v`."""
 _STYLES = {"toolchain": "magenta", "host": "magenta", "source": "magenta", "setting": "magenta"}
 
 
@@ -33,40 +33,40 @@ def diff(
         bool, typer.Option("--exit-code", help="Fail, with exit code 8, if anything differs.")
     ] = False,
 ) -> None:
-    found = call()
-    ui.emit(found)
-    ui.print(*_lines(found, every=bool(ui.verbose)))
-    if exit_code and not found.same:
+    comparison = call()
+    ui.emit(comparison)
+    ui.print(*_lines(comparison, every=bool(ui.verbose)))
+    if exit_code and not comparison.same:
         raise LockError(
             f"{old.as_posix()} and {new.as_posix()} differ",
-            remedy="see what differs above; without --exit-code that is no failure",
+            remedy="see the differences above; without --exit-code they are not a failure",
             code=Code.BUILDS_DIFFER,
         )
 
 
-def _lines(found: Comparison, *, every: bool) -> Iterator[Text]:
-    areas = dict.fromkeys(each.area for each in found.differences)
+def _lines(comparison: Comparison, *, every: bool) -> Iterator[Text]:
+    areas = dict.fromkeys(each.area for each in comparison.differences)
     causes = [area for area in areas if area in _STYLES]
     for area in causes:
-        yield from _area(found, area, every=every)
-    if found.files:
+        yield from _area(comparison, area, every=every)
+    if comparison.files:
         yield Text("file", style="bold")
-        for file in found.files if every else found.files[:_SHOWN]:
+        for file in comparison.files if every else comparison.files[:_SHOWN]:
             yield _file(file)
-        yield from _more(len(found.files), every=every)
+        yield from _more(len(comparison.files), every=every)
     for area in (area for area in areas if area not in _STYLES):
-        yield from _area(found, area, every=every)
-    for words in found.not_compared:
+        yield from _area(comparison, area, every=every)
+    for words in comparison.not_compared:
         yield Text.assemble(("not compared: ", "yellow"), words)
-    yield _verdict(found)
+    yield _verdict(comparison)
 
 
-def _area(found: Comparison, area: str, *, every: bool) -> Iterator[Text]:
-    told = [each for each in found.differences if each.area == area]
+def _area(comparison: Comparison, area: str, *, every: bool) -> Iterator[Text]:
+    differences = [each for each in comparison.differences if each.area == area]
     yield Text(area, style=f"bold {_STYLES.get(area, '')}".strip())
-    for each in told if every else told[:_SHOWN]:
+    for each in differences if every else differences[:_SHOWN]:
         yield Text.assemble((f"  {each.where}: ", "bold"), each.what)
-    yield from _more(len(told), every=every)
+    yield from _more(len(differences), every=every)
 
 
 def _more(count: int, *, every: bool) -> Iterator[Text]:
@@ -82,18 +82,21 @@ def _file(file: ChangedFile) -> Text:
     elif file.difference is not None:
         what = file.difference
     elif file.old.size != file.new.size:
-        what = f"{file.old.size:,} bytes are {file.new.size:,}"
+        what = f"{file.old.size:,} bytes are now {file.new.size:,}"
     else:
         what = f"has other content of the same size, {file.old.size:,} bytes"
     return Text.assemble((f"  {file.file}: ", "bold"), what)
 
 
-def _verdict(found: Comparison) -> Text:
-    if found.same:
-        return Text(f"nothing differs, {_files(found.same_files)} compared", style="bold green")
+def _verdict(comparison: Comparison) -> Text:
+    if comparison.same:
+        return Text(
+            f"nothing differs, {_files(comparison.same_files)} compared", style="bold green"
+        )
+    count = len(comparison.files)
     return Text(
-        f"{_files(len(found.files))} of {len(found.files) + found.same_files} "
-        f"differ{'s' * (len(found.files) == 1)}, and {len(found.differences)} facts about them",
+        f"{_files(count)} of {count + comparison.same_files} "
+        f"differ{'s' * (count == 1)}, and {len(comparison.differences)} facts about them",
         style="bold",
     )
 

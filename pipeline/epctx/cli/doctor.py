@@ -21,28 +21,28 @@ STYLES = {"ready": "green", "no device": "yellow", "not installed": "dim", "brok
 
 @declared.by(api.doctor)
 def doctor(ui: UI, call: Callable[..., Diagnosis]) -> int:
-    found = call()
-    ui.emit(found)
-    ui.print(*_page(found, every=bool(ui.verbose)))
-    for problem in found.problems:
+    diagnosis = call()
+    ui.emit(diagnosis)
+    ui.print(*_page(diagnosis, every=bool(ui.verbose)))
+    for problem in diagnosis.problems:
         ui.put(shown(EpctxError.of(problem)), stderr=True)
-    return found.problems[0].exit_code if found.problems else 0
+    return diagnosis.problems[0].exit_code if diagnosis.problems else 0
 
 
-def _page(found: Diagnosis, *, every: bool) -> Iterator[RenderableType]:
-    host = found.host
-    hidden = f"the devices of {', '.join(found.hidden)} (EPCTX_HIDE_DEVICES)"
+def _page(diagnosis: Diagnosis, *, every: bool) -> Iterator[RenderableType]:
+    host = diagnosis.host
+    hidden = f"the devices of {', '.join(diagnosis.hidden)} (EPCTX_HIDE_DEVICES)"
     yield facts_table(
         {
             "host": f"{host.system}, {host.machine}, {host.cores} cores, {decimal(host.memory)}",
             "Python": host.python,
             "packages": ", ".join(f"{name} {version}" for name, version in host.packages.items()),
-            "cache": _cache(found.cache),
-            **({"hidden": hidden} if found.hidden else {}),
+            "cache": _cache(diagnosis.cache),
+            **({"hidden": hidden} if diagnosis.hidden else {}),
         }
     )
-    absent = [each for each in found.providers if not each.package]
-    for each in found.providers:
+    absent = [each for each in diagnosis.providers if not each.package]
+    for each in diagnosis.providers:
         if every or each not in absent:
             yield _provider(each)
     if absent and not every:

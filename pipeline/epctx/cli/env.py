@@ -1,4 +1,4 @@
-"""`epctx env`: the variables of the environment that epctx reads."""
+"""`epctx env`: the environment variables that epctx reads."""
 
 from __future__ import annotations
 

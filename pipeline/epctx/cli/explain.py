@@ -1,4 +1,4 @@
-"""`epctx explain`: what an error means, and what to do about it."""
+"""`epctx explain`: the meaning of an error, and its remedy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def explain(
         str | None,
         typer.Argument(
             metavar="CODE",
-            help="As errors show it, E0312; none: list all.",
+            help="Code of an error, such as E0312; all codes are listed if omitted.",
             autocompletion=completion.codes,
         ),
     ] = None,
 ) -> None:
     """Print the cause of an error, an example and the remedy; without a code, list all errors.
 
-    The first two digits of a code are the exit code. A pipe gets plain Markdown.
+    The first two digits of a code are the exit code. The output to a pipe is plain Markdown.
     """
     if code is None:
         listed = list(pages.everything())

@@ -1,7 +1,7 @@
-"""Problems as GitHub shows them: at their line in the manifest, in the checks of a change.
+"""Annotate problems on GitHub, at their line in the manifest.
 
-A workflow command is a line that the runner finds on stdout or stderr. Ours go to stderr, since
-stdout is for results (docs.github.com, "Workflow commands for GitHub Actions").
+A workflow command is a line on stdout or stderr that the runner obeys. epctx writes annotations to
+stderr, since stdout is for results (docs.github.com, "Workflow commands for GitHub Actions").
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def annotate(problems: Iterable[Problem]) -> None:
 
 
 def _command(problem: Problem) -> str:
-    """Return an annotation, with the runner's own escapes."""
-    given: dict[str, object] = {}
+    """Return the annotation of a problem, with the runner's own escapes."""
+    fields: dict[str, object] = {}
     place = problem.place
     if problem.file is not None and os.path.isfile(problem.file):  # noqa: PTH113 - never raises
-        given["file"] = _in_repository(problem.file)
-        given |= {n: at for n, at in (("line", problem.line), ("col", problem.column)) if at}
+        fields["file"] = _in_repository(problem.file)
+        fields |= {n: at for n, at in (("line", problem.line), ("col", problem.column)) if at}
     else:
         place = place or problem.position
     unnamed = problem.level == "warning" and problem.code is Code.MANIFEST
-    given["title"] = "epctx" if unnamed else f"epctx {problem.code}"
+    fields["title"] = "epctx" if unnamed else f"epctx {problem.code}"
     head = ": ".join(filter(None, (problem.group, place, problem.subject, problem.what)))
     message = f"{head}\n-> {problem.remedy}"
     properties = ",".join(
         f"{key}={_escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}"
-        for key, value in given.items()
+        for key, value in fields.items()
     )
     return f"::{problem.level} {properties}::{_escaped(message)}"
 
@@ -59,7 +59,7 @@ def _escaped(text: str) -> str:
 
 
 def _in_repository(file: str) -> str:
-    """Return the path as GitHub knows it: from the checkout's root, wherever the step runs."""
+    """Return the path as GitHub expects it: relative to the checkout's root."""
     path = Path(file).absolute()
     root = os.environ.get("GITHUB_WORKSPACE")
     if root and path.is_relative_to(root):

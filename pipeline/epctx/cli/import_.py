@@ -11,7 +11,7 @@ from epctx import api
 from epctx.cli import declared
 from epctx.cli.render import UI, Group
 
-app = Group("Write a manifest that builds what another tool was told to build.")
+app = Group("Write a manifest from the command line of another tool.")
 
 
 @app.callback()

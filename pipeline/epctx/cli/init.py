@@ -34,16 +34,16 @@ def init(
     force: bool,
     *,
     example: Annotated[
-        bool, typer.Option("--example", help="Write a small model too, and take that.")
+        bool, typer.Option("--example", help="Also write a small model, and use it.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Ask nothing: take what is proposed.")
+        bool, typer.Option("--yes", "-y", help="Ask nothing, and accept every proposal.")
     ] = False,
 ) -> None:
     if example and models:
         raise UsageError(
             "--example brings its own model",
-            remedy="leave the models away, or it",
+            remedy="name no models, or leave out --example",
             code=Code.COMMAND_LINE,
         )
     if not example and not models:
@@ -77,39 +77,39 @@ def _size(ui: UI, name: str, guess: int) -> int:
         answer = str(typer.prompt(f"Size of {name!r}", default=str(guess), err=True)).strip()
         if answer.isdecimal() and int(answer) > 0:
             return int(answer)
-        ui.note(Text("answer a size of at least 1, or Enter", style="cyan"))
+        ui.note(Text("enter a size of at least 1, or press Enter for the default", style="cyan"))
 
 
 def _provider(ui: UI, options: Mapping[str, str], *, asks: bool) -> str:
-    """Ask for the EP in a terminal; else return the most useful one that is installed."""
-    found = choice.installed()
-    proposed = choice.proposed(found, options)
-    if asks and len(found) > 1:
-        for number, each in enumerate(found, start=1):
+    """Ask for the EP in a terminal; otherwise return the most useful installed EP."""
+    installed = choice.installed()
+    proposed = choice.proposed(installed, options)
+    if asks and len(installed) > 1:
+        for number, each in enumerate(installed, start=1):
             state = each.state if each.builds is not False else "does not compile on this host"
             ui.note(Text.assemble(f"  {number}  ", (each.name, "bold"), f"  {state}"))
-        names = [each.name for each in found]
+        names = [each.name for each in installed]
         return _chosen(ui, names, default=names.index(proposed) if proposed in names else 0)
-    others = ", ".join(each.name for each in found if each.name != proposed)
+    others = ", ".join(each.name for each in installed if each.name != proposed)
     also = f"; also installed: {others}" if others else ""
     ui.note(Text(f"for {proposed}; --provider names another{also}"))
     return proposed
 
 
 def _chosen(ui: UI, names: Sequence[str], *, default: int) -> str:
-    """Ask for one of several names, by its number or its beginning."""
+    """Ask for one of several names, by its number or its first letters."""
     while True:
         answer = str(typer.prompt("Execution provider", default=str(default + 1), err=True)).strip()
         if answer.isdecimal() and 0 < int(answer) <= len(names):
             return names[int(answer) - 1]
-        found = [name for name in names if name.lower().startswith(answer.lower())]
-        if answer and len(found) == 1:
-            return found[0]
-        ui.note(Text(f"answer a number from 1 to {len(names)}, or a name", style="cyan"))
+        matches = [name for name in names if name.lower().startswith(answer.lower())]
+        if answer and len(matches) == 1:
+            return matches[0]
+        ui.note(Text(f"enter a number from 1 to {len(names)}, or a name", style="cyan"))
 
 
 def _left_out(ui: UI, provider: str, given: Mapping[str, str], *, asks: bool) -> dict[str, str]:
-    """Ask for options that a build rarely should do without, or note them if nobody can answer."""
+    """Ask for advised options that are missing; note them if nobody can answer."""
     answers = {}
     for each in choice.left_out(provider, given):
         name = each.options[0]

@@ -1,4 +1,4 @@
-"""`epctx inspect`: an EPContext model or a context binary, in words."""
+"""`epctx inspect`: describe an EPContext model or a context binary."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def inspect(
         bool, typer.Option("--files", help="List every file to ship with it, one a line.")
     ] = False,
 ) -> None:
-    found = call()
+    inspection = call()
     if files:
-        _files(ui, found, file.parent)
+        _files(ui, inspection, file.parent)
         return
-    ui.emit(found)
-    if found.binary is not None:
-        ui.print(*_binary(found.binary))
-    if found.model is not None:
-        ui.print(*_model(found.model))
-    if found.damage is not None:
-        what, why = found.damage
+    ui.emit(inspection)
+    if inspection.binary is not None:
+        ui.print(*_binary(inspection.binary))
+    if inspection.model is not None:
+        ui.print(*_model(inspection.model))
+    if inspection.damage is not None:
+        what, why = inspection.damage
         raise VerificationError(
             "is damaged" if what == file.name else f"{what} is damaged",
             file=file.as_posix(),
@@ -49,15 +49,15 @@ def inspect(
         )
 
 
-def _files(ui: UI, found: Inspection, folder: Path) -> None:
-    ui.emit(found.files)
-    for each in found.files:
+def _files(ui: UI, inspection: Inspection, folder: Path) -> None:
+    ui.emit(inspection.files)
+    for each in inspection.files:
         ui.print(Text((folder / each.name).as_posix(), no_wrap=True, overflow="ignore"))
-    missing = [each for each in found.files if each.problem is not None]
+    missing = [each for each in inspection.files if each.problem is not None]
     if missing:
         raise VerificationError(
             f"needs the {missing[0].kind} '{missing[0].name}', which cannot be shipped",
-            where=found.files[0].name,
+            where=inspection.files[0].name,
             why=missing[0].problem,
             remedy="copy the file to where the model refers to it, or build the model again",
         )
@@ -69,7 +69,7 @@ def _model(model: ModelFile) -> Iterator[RenderableType]:
     opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(model.opsets.items()))
     yield facts_table(
         {
-            "producer": model.producer or "not said",
+            "producer": model.producer or "unknown",
             "format": f"IR version {model.ir_version}; opsets {opsets}",
             "inputs": _edges(model.inputs),
             "outputs": _edges(model.outputs),
@@ -87,7 +87,7 @@ def _model(model: ModelFile) -> Iterator[RenderableType]:
         yield from _binary(binary)
     yield Text("\nto ship", style="bold")
     rows = [(each.name, each.kind, _size(each.size) or each.problem or "") for each in model.files]
-    yield filled(("file", "what", "size"), rows, right=RIGHT)
+    yield filled(("file", "kind", "size"), rows, right=RIGHT)
 
 
 def _node(node: ContextNode) -> dict[str, str]:
@@ -101,7 +101,7 @@ def _node(node: ContextNode) -> dict[str, str]:
 
 def _context(node: ContextNode) -> str:
     if not node.main_context:
-        return "in another node's (main_context 0)"
+        return "that of another node (main_context 0)"
     if node.embedded is not None:
         return f"embedded, {_size(node.embedded)}"
     return node.context or "none"

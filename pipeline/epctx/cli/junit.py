@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 from epctx.verification.findings import CODES, Finding, FolderReport, OutputNumbers, VerifyReport
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold; names in models may have them."""
+"""Characters that XML 1.0 cannot contain; names in models may have them."""
 
 
 def document(report: VerifyReport) -> bytes:
     """Return a suite for each folder, with a test for each finding and each compared output.
 
-    "Not checkable" and "not covered" are skipped tests; the first is a failed one if the report is
-    strict.
+    "Not checkable" and "not covered" are skipped tests; in a strict report, "not checkable" is a
+    failed test.
     """
     root = ElementTree.Element("testsuites", name="epctx verify")
     for folder in report.folders:
@@ -54,24 +54,24 @@ def _of_finding(folder: str, finding: Finding, *, strict: bool) -> ElementTree.E
 def _of_numbers(folder: str, numbers: OutputNumbers) -> ElementTree.Element:
     inputs = f"{numbers.input_set}, {numbers.sessions}, against {numbers.right}"
     case = _case(folder, "numbers", f"{numbers.model}: output {numbers.output} ({inputs})")
-    found = numbers.comparison
+    comparison = numbers.comparison
     measured = (
-        ("max_abs", found.max_abs),
-        ("max_rel", found.max_rel),
-        ("cosine", found.cosine),
-        ("sqnr", found.sqnr),
-        ("gain", found.gain),
-        ("checkable", found.checkable),
+        ("max_abs", comparison.max_abs),
+        ("max_rel", comparison.max_rel),
+        ("cosine", comparison.cosine),
+        ("sqnr", comparison.sqnr),
+        ("gain", comparison.gain),
+        ("checkable", comparison.checkable),
     )
     words = ", ".join(f"{name} {value:.6g}" for name, value in measured if value is not None)
-    told = found.problem or words
-    if found.worst is not None:
-        worst = found.worst
-        told += f"; at {list(worst.index)} {worst.actual} where {worst.expected} is expected"
+    text = comparison.problem or words
+    if comparison.worst is not None:
+        worst = comparison.worst
+        text += f"; at {list(worst.index)} {worst.actual} where {worst.expected} is expected"
     if numbers.passed:
-        ElementTree.SubElement(case, "system-out").text = _text(told)
+        ElementTree.SubElement(case, "system-out").text = _text(text)
     else:
-        _verdict(case, "failure", told, "").set("type", CODES["numbers"])
+        _verdict(case, "failure", text, "").set("type", CODES["numbers"])
     return case
 
 

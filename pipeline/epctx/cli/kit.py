@@ -24,7 +24,7 @@ def kit(ui: UI, call: Callable[..., KitReport]) -> None:
     place = f"{report.path.as_posix()}/"
     ui.print(Text.assemble((place, "bold"), f"  {count}, {size_words(report.size)}"))
     for model, why in report.left.items():
-        ui.note(Text(f"{model} cannot be checked there: {why}", style="yellow"))
+        ui.note(Text(f"{model} cannot be checked on the device: {why}", style="yellow"))
     if report.not_packed:
         names = ", ".join(report.not_packed)
-        ui.note(Text(f"not packed, since it is of no group: {names}", style="yellow"))
+        ui.note(Text(f"not packed, since it belongs to no group: {names}", style="yellow"))

@@ -1,4 +1,4 @@
-"""Options of several commands that are no parameters of functions in `epctx.api`."""
+"""Options of several commands that are not parameters of functions in `epctx.api`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from epctx.machines.address import Tls
 
 Sarif = Annotated[
     Path | None,
-    typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF 2.1.0, too."),
+    typer.Option("--sarif", metavar="FILE", help="Also write the findings as SARIF 2.1.0."),
     Written(),
 ]
 TlsCa = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Authority whose certificates other machines show; PEM."),
+    typer.Option(metavar="FILE", help="Certificate of the other machines' authority; PEM."),
     Existing(),
 ]
 TlsCert = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Certificate to show to other machines; PEM."),
+    typer.Option(metavar="FILE", help="Certificate that this machine shows to others; PEM."),
     Existing(),
 ]
 TlsKey = Annotated[
@@ -31,7 +31,8 @@ TlsKey = Annotated[
 Insecure = Annotated[
     bool,
     typer.Option(
-        "--insecure", help="Use no certificates: whoever reaches the scheduler can run code here."
+        "--insecure",
+        help="Use no certificates: anybody who reaches the scheduler can run code here.",
     ),
 ]
 

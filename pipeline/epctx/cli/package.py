@@ -50,18 +50,16 @@ def _show(ui: UI, report: PackageReport, out: Path) -> None:
     place = (out / report.path).as_posix()
     if report.left_out:
         head = ("not in the package: ", "yellow")
-        what = (
-            f"{', '.join(report.left_out)}, composed of its models: copy it from {out.as_posix()}"
-        )
+        what = f"the composition {', '.join(report.left_out)}: copy it from {out.as_posix()}"
         ui.print(Text.assemble(head, f"{what}/{report.build.name}/"))
     ui.print(shown, Text.assemble((f"{place}/", "bold"), f"  {report.state}: {', '.join(words)}"))
 
 
 def _selected_by(variant: PackagedVariant) -> str:
-    """Return the compatibility string, shortened, or the words for a missing one."""
+    """Return the shortened compatibility string; without one, how a variant is selected."""
     if not variant.native:
-        return "epctx.runtime alone: ONNX Runtime has no such EP"
+        return "epctx.runtime only: ONNX Runtime has no such EP"
     text = variant.compatibility
     if text is None:
-        return "its EP alone"
+        return "its EP only"
     return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,4 +1,4 @@
-"""Checks of paths on the command line: a missing one is a usage error (exit 2)."""
+"""Check paths on the command line: a missing path is a usage error (exit code 2)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, err
 
 
 def require(parameters: Sequence[inspect.Parameter], values: Mapping[str, object]) -> None:
-    """Require the marked paths of a command.
+    """Check that the marked paths of a command exist.
 
     Raises:
-        UsageError: one that is marked, or the folder of one, does not exist.
+        UsageError: an input, or the folder of an output, does not exist.
     """
     for parameter in parameters:
-        given = values.get(parameter.name)
-        for path in given if isinstance(given, list) else [given]:
+        value = values.get(parameter.name)
+        for path in value if isinstance(value, list) else [value]:
             for mark in get_args(parameter.annotation):
                 if isinstance(path, Path):
                     _require(path, mark)
@@ -35,7 +35,7 @@ def _require(path: Path, mark: object) -> None:
         raise _absent(path, mark)
     if isinstance(mark, Written) and _is_absent(path.parent):
         what = f"there is no folder {path.parent.as_posix()}"
-        remedy = "make the folder, or write it elsewhere"
+        remedy = "create the folder, or name another path"
         raise UsageError(
             "cannot be written",
             file=path.as_posix(),
@@ -46,7 +46,7 @@ def _require(path: Path, mark: object) -> None:
 
 
 def _is_absent(path: Path) -> bool:
-    """Tell whether nothing is there; a path that cannot be looked at is left to the command."""
+    """Tell whether a path is missing; the command itself reports any other fault of the path."""
     try:
         path.stat()
     except OSError as error:
@@ -58,14 +58,13 @@ def _absent(path: Path, mark: Existing) -> UsageError:
     file = path.as_posix()
     try:
         if path.is_symlink():
-            what = "is a link to what does not exist"
-            return _told(what, file, "correct the link")
-        found = absent(path)
-    except OSError:  # a name that is too long
-        return _told("does not exist", file, mark.otherwise)
-    remedy = mark.otherwise if found.remedy == Existing().otherwise else found.remedy
-    return _told(found.what, file, remedy)
+            return _no_such_path("is a broken link", file, "correct the link")
+        reason = absent(path)
+    except OSError:  # the name is too long
+        return _no_such_path("does not exist", file, mark.otherwise)
+    remedy = mark.otherwise if reason.remedy == Existing().otherwise else reason.remedy
+    return _no_such_path(reason.what, file, remedy)
 
 
-def _told(what: str, file: str, remedy: str) -> UsageError:
+def _no_such_path(what: str, file: str, remedy: str) -> UsageError:
     return UsageError(what, file=file, remedy=remedy, code=Code.NO_SUCH_PATH)

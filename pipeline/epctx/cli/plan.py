@@ -44,25 +44,25 @@ def plan(
     *,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Show each key, and which field of it has changed."),
+        typer.Option("--explain", help="Show each cache key, and which of its fields changed."),
     ] = False,
     partition: Annotated[
         bool,
         typer.Option(
             "--partition",
-            help="Show who takes which node and where models are cut, without compiling.",
+            help="Show which EP takes which node and where models are cut, without compiling.",
         ),
     ] = False,
     shards: Annotated[
         int,
         typer.Option(
-            min=0, metavar="N", help="At most so many jobs in the matrix; 0: one a group."
+            min=0, metavar="N", help="Maximum number of jobs in the matrix; 0: one per group."
         ),
     ] = 0,
     format: Annotated[
         PlanFormat,
         typer.Option(
-            help="Form of the result on stdout; matrix: which group is built where, for CI."
+            help="Form of the result on stdout; matrix: the jobs of a CI matrix, with their hosts."
         ),
     ] = PlanFormat.text,
 ) -> int:
@@ -90,14 +90,13 @@ def show(ui: UI, report: PlanReport, *, explain: bool = False) -> int:
 
 
 def _matrix(ui: UI, planned: Plan, shards: int) -> None:
-    found = matrix.matrix(planned, shards=shards)
-    ui.emit_line(found)
-    if len(found.include) > matrix.MOST_JOBS:
+    jobs = matrix.matrix(planned, shards=shards)
+    ui.emit_line(jobs)
+    if len(jobs.include) > matrix.MOST_JOBS:
         ui.note(
             warning(
-                f"a matrix takes at most 256 jobs on GitHub, 200 on GitLab: these are "
-                f"{len(found.include)}",
-                "add --shards 100: groups that want the same host share a job then",
+                f"the matrix has {len(jobs.include)} jobs; GitHub allows 256, GitLab 200",
+                "add --shards 100, so that groups for the same host share a job",
             )
         )
 
@@ -144,10 +143,10 @@ def _partitions(preview: GroupPreview) -> Tree:
         branch = root.add(f"{model.name}: {model.coverage:.1%} of {model.nodes} nodes on EPs")
         for part in model.partitions:
             nodes = f"{part.nodes} node{'s' if part.nodes != 1 else ''}"
-            offered = ", offered (what it keeps is known after the compile)"
-            said = offered if part.provider in preview.silent else ""
+            offered = ", offered (the EP decides in the compile)"
+            suffix = offered if part.provider in preview.silent else ""
             edges = f"{' '.join(part.inputs)} -> {' '.join(part.outputs)}"
-            branch.add(f"{part.provider}: {nodes}{said}, {edges}")
+            branch.add(f"{part.provider}: {nodes}{suffix}, {edges}")
         count = len(model.declined)
         if count:
             branch.add(f"default EP: {count} node{'s' * (count != 1)}")
@@ -157,7 +156,7 @@ def _partitions(preview: GroupPreview) -> Tree:
 
 
 def _left(preview: GroupPreview, *, every: bool) -> Iterator[Table]:
-    """Render the nodes that EPs left, with reasons: equal ones in one row, or (-v) each."""
+    """Render the nodes that no EP took, with reasons; equal nodes share a row unless `every`."""
     several = len(preview.models) > 1
     rows = [
         (

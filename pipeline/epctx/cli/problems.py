@@ -1,6 +1,6 @@
-"""Problems: the one model of errors, warnings and findings that every form of output renders.
+"""Problems: the common form of errors, warnings and findings, for every kind of output.
 
-`text` is for people, `github` writes annotations and `sarif` a log for code scanning.
+`text` renders a problem for people, `github` as an annotation, `sarif` for code scanning.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from epctx.verification.findings import CODES, VerifyReport
 
 Level = Literal["error", "warning", "note"]
 _SHOWN: Final = 20
-"""Problems of one manifest to list without `-v`."""
+"""Maximum number of problems to list without `-v`."""
 
 
 class Problem(Struct, frozen=True, kw_only=True):
     """One error, warning or finding.
 
     Attributes:
-        what: what is wrong, and why.
-        remedy: what to do.
+        what: the fault and its cause.
+        remedy: what the user can do; empty if nothing.
         subject: key of the manifest, or `policy/check`; empty if there is none.
-        group: `group@target`; empty if the problem is of no group.
-        place: place in words, beyond `file` and `line`; empty if they say it.
-        file: as the user named it; None if the problem is about no file.
-        line: from 1; 0 for the file as a whole.
-        column: from 1; 0 for the line as a whole.
-        level: `warning`: it may be meant; `note`: it could not be checked.
+        group: `group@target`; empty if the problem belongs to no group.
+        place: place in words; empty if `file` and `line` are the place.
+        file: path as the user named it; None if the problem is not about a file.
+        line: line in the file, from 1; 0 for the whole file.
+        column: column in the line, from 1; 0 for the whole line.
+        level: `warning` for a possible mistake, `note` for a check that could not run.
     """
 
     code: Code
@@ -61,7 +61,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 def of_violations(violations: Iterable[Violation], level: Level = "error") -> list[Problem]:
-    """Return what is wrong, or looks as if, in manifests."""
+    """Return violations of manifests, or warnings, as problems."""
     return [
         Problem(
             code=each.code,
@@ -78,7 +78,7 @@ def of_violations(violations: Iterable[Violation], level: Level = "error") -> li
 
 
 def of_error(error: EpctxError) -> list[Problem]:
-    """Return an error; of a manifest each violation."""
+    """Return an error as a problem; an invalid manifest gives one for each violation."""
     if isinstance(error, InvalidManifest):
         return of_violations(error.violations)
     problem = _of_failure(error.failure)
@@ -140,10 +140,10 @@ def _of_failure(failure: Failure) -> Problem:
 
 
 def texts(problems: Sequence[Problem], *, every: bool) -> Iterator[Text]:
-    """Yield a text for each problem; of many the first, and a count.
+    """Yield a text for each of the first problems, then the number of the others.
 
     Args:
-        every: show all of them.
+        every: yield all problems.
     """
     shown = problems if every else problems[:_SHOWN]
     yield from map(text, shown)
@@ -153,7 +153,7 @@ def texts(problems: Sequence[Problem], *, every: bool) -> Iterator[Text]:
 
 
 def text(problem: Problem) -> Text:
-    """Return a problem for people: where and what, then what to do."""
+    """Return the text of a problem for people: place, fault, then remedy."""
     style = "bold red" if problem.level == "error" else "yellow"
     unnamed = problem.level == "warning" and problem.code is Code.MANIFEST
     head = f"{problem.level}: " if unnamed else f"{problem.level}[{problem.code}]: "

@@ -15,7 +15,7 @@ from epctx.cli.standing import Shown, count, heartbeat, line
 from epctx.engine.events import Event
 
 SILENCE: Final = 30.0
-"""Seconds after which a log is told what runs: a CI system takes a silent job for a dead one."""
+"""Seconds of silence after which a log gets a line. CI systems end jobs that write nothing."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ class _Log(Shown):
     def __init__(self, ui: UI) -> None:
         super().__init__()
         self._ui = ui
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
@@ -70,8 +70,8 @@ class _Log(Shown):
         every = bool(self._ui.verbose) and event.state != "done"
         if every or event.state in ("waiting", "notice"):
             self._say(line(event))
-        elif event.state not in ("running", "done") and event.group not in self._told:
-            self._told.add(event.group)
+        elif event.state not in ("running", "done") and event.group not in self._reported:
+            self._reported.add(event.group)
             self._say(line(event).append(count(self.tally.snapshot()), "not bold default"))
 
     def _say(self, line: Text) -> None:

@@ -1,4 +1,4 @@
-"""`epctx pull`: a package out of a registry."""
+"""`epctx pull`: fetch a package from a registry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pull(ui: UI, call: Callable[..., PullReport], folder: Path) -> None:
     ui.emit(report)
     if report.not_on_windows is not None:
         what = f"this package cannot be pulled on Windows: {report.not_on_windows}"
-        ui.note(warning(what, "rename the files, and push the package anew"))
+        ui.note(warning(what, "rename the files, and push the package again"))
     words = [f"{report.files} files", size_words(report.size)]
     words += [f"with {', '.join(report.attached)}"] if report.attached else []
     ui.print(

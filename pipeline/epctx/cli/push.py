@@ -1,4 +1,4 @@
-"""`epctx push`: a package into a registry."""
+"""`epctx push`: send a package to a registry."""
 
 from __future__ import annotations
 

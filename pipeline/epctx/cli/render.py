@@ -55,16 +55,15 @@ FormatOption = Annotated[
     Format,
     typer.Option(
         "--format",
-        help="Form of the result on stdout; json is alone there; jsonl: events, too, a line each.",
+        help="Form of the result on stdout; json: one document; jsonl: a line for each event, "
+        "then one for the result.",
     ),
 ]
 VerboseOption = Annotated[
     int,
-    typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Say more."),
+    typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Print more."),
 ]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", metavar="", help="Say nothing but errors.")
-]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print errors only.")]
 ColorOption = Annotated[Color, typer.Option("--color", help="When to colour the output.")]
 
 
@@ -98,7 +97,7 @@ class UI:
 
     @functools.cached_property
     def err(self) -> Console:
-        """Console for all else that people read."""
+        """Console for progress, notes and errors."""
         return console(stderr=True, color=self._color)
 
     @property
@@ -108,17 +107,17 @@ class UI:
 
     @property
     def asks(self) -> bool:
-        """Tell whether there is somebody to answer a question."""
+        """Tell whether somebody can answer a question."""
         return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
 
     def reserve_stdout(self) -> None:
-        """Reserve stdout for results: output of an EP's libraries, also at the process's end, goes
-        to stderr.
+        """Reserve stdout for results. Output of an EP's libraries goes to stderr, even at the end
+        of the process.
         """
         try:
             if sys.stdout.fileno() != 1:
                 return
-        except (OSError, ValueError, AttributeError):  # a test's or a notebook's stdout
+        except (OSError, ValueError, AttributeError):  # stdout of a test or a notebook
             return
         sys.stdout.flush()
         own = os.dup(1)
@@ -137,45 +136,45 @@ class UI:
     def emit(self, result: object) -> None:
         """Print a result for programs (structs, mappings, paths); nothing in text form.
 
-        A command prints one document: its result, with what is wrong in it, or else the error.
+        A command prints one document: its result, which includes its failures, or the error.
         """
         if self.json:
             self._emitted = True
             self._write({"result": result} if self.lines else result)
 
     def emit_line(self, result: object) -> None:
-        """Print a result for programs, bare and in one line, as CI systems take an output."""
+        """Print a result for programs in one line, which CI systems can read as an output."""
         self._emitted = True
         sys.stdout.write(f"{line(result)}\n")
         sys.stdout.flush()
 
     def event(self, event: object) -> None:
-        """Print what happens, in the form of JSON lines alone, with the seconds since the start."""
+        """Print an event as a JSON line, with the seconds since the start."""
         seconds = round(time.monotonic() - self._started, 3)
         self._write({"event": event, "seconds": seconds})
 
     def note(self, *renderables: RenderableType) -> None:
-        """Say something beside the result, on stderr; nothing when quiet."""
+        """Print a note on stderr; nothing when quiet."""
         if not self.quiet:
             self.put(*renderables, stderr=True)
 
     def waiting(self) -> None:
-        """Say that the command waits for a build that holds the outputs."""
-        self.note(Text("waiting, a build holds the outputs", style="yellow"))
+        """Print that the command waits for a build that holds the outputs."""
+        self.note(Text("waiting for a build that holds the outputs", style="yellow"))
 
     def listener(self, event: Event) -> None:
         """Print an event of a plan as a note."""
         self.note(f"{event.group}: {event.detail}")
 
     def warn(self, what: str, remedy: str) -> None:
-        """Say what is no error, and may be a mistake."""
+        """Print a warning about a possible mistake."""
         self.note(warning(what, remedy))
 
     def error(self, error: EpctxError, *, annotate: bool = True) -> None:
-        """Report an error on stderr, and as JSON on stdout where that has no result yet.
+        """Report an error on stderr, and as JSON on stdout if no result was printed there.
 
         Args:
-            annotate: annotate it for GitHub.
+            annotate: also annotate the error for GitHub.
         """
         if annotate:
             github.annotate(problems.of_error(error))
@@ -190,13 +189,13 @@ class UI:
         for each in renderables:
             write(self.err if stderr else self.out, each)
 
-    def _write(self, told: object) -> None:
-        sys.stdout.write(f"{(line if self.lines else document)(told)}\n")
+    def _write(self, result: object) -> None:
+        sys.stdout.write(f"{(line if self.lines else document)(result)}\n")
         sys.stdout.flush()
 
 
 def document(result: object) -> str:
-    """Return a result as JSON for programs: sorted keys, a line each."""
+    """Return a result as indented JSON with sorted keys."""
     return msgspec.json.format(line(result), indent=2)
 
 
@@ -209,43 +208,43 @@ def line(result: object) -> str:
 
 
 def shown(error: EpctxError, *, every: bool = False) -> Text:
-    """Return an error for people; of a manifest every violation, or the first of many."""
+    """Return the text of an error; an invalid manifest gives its violations, or the first ones."""
     return Text("\n").join(problems.texts(problems.of_error(error), every=every))
 
 
 def warning(what: str, remedy: str) -> Text:
-    """Return the text of a warning: no error, and maybe a mistake."""
+    """Return the text of a warning about a possible mistake."""
     return Text.assemble(("warning: ", "yellow"), what, (f"\n  -> {remedy}", "cyan"))
 
 
 def table(*headings: str, right: Collection[str] = ()) -> Table:
-    """Return a table with these columns, some set to the right, and a line below its head."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    """Return a table with these columns, some of them right-aligned, and a line below its head."""
+    result = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
         justify: JustifyMethod = "right" if heading in right else "left"
-        made.add_column(heading, justify=justify, overflow="fold")
-    return made
+        result.add_column(heading, justify=justify, overflow="fold")
+    return result
 
 
 def filled(
     headings: Sequence[str], rows: Sequence[Sequence[RenderableType]], *, right: Collection[str]
 ) -> Table:
     """Return a table without the columns that are empty in every row."""
-    told = [number for number in range(len(headings)) if any(row[number] for row in rows)]
-    made = table(*(headings[number] for number in told), right=right)
+    columns = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    result = table(*(headings[number] for number in columns), right=right)
     for row in rows:
-        made.add_row(*(row[number] for number in told))
-    return made
+        result.add_row(*(row[number] for number in columns))
+    return result
 
 
 def facts_table(facts: Mapping[str, str]) -> Table:
-    """Return facts by name, a line each, indented."""
-    made = Table.grid(padding=(0, 2))
-    made.add_column(no_wrap=True)
-    made.add_column(overflow="fold")
+    """Return an indented table with one named fact per line."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, words in facts.items():
-        made.add_row(Text(f"  {name}", style="dim"), Text(words))
-    return made
+        grid.add_row(Text(f"  {name}", style="dim"), Text(words))
+    return grid
 
 
 def _fields(error: EpctxError) -> dict[str, object]:
@@ -265,9 +264,9 @@ def _encode(value: object) -> object:
 def command(function: Callable[..., int | None]) -> Callable[..., None]:
     """Make a Typer command of `function(ui, ...)`, which returns its exit code; None means 0.
 
-    Adds the common options, and the parameters that `declared.by` names. A function that has a
-    `format` of its own keeps it. This is the one place where an error becomes an exit code. No
-    traceback reaches the user: an unexpected one is written to a file that the message names.
+    The command gets the common options, and the parameters that `declared.by` names. A function
+    keeps its own `format` option. Only here does an error become an exit code. The user sees no
+    traceback: that of an unexpected error is written to a file that the message names.
     """
     parameters = {each.name: each for each in _signature(function)}
     own = inspect.signature(function).parameters
@@ -309,7 +308,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def _signature(function: Callable[..., object]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a command: of its API function, its own, the common ones."""
+    """Yield the parameters of a command: those of its API function, its own, the common ones."""
     shown = declared.parameters(function)
     yield from (each.shown for each in shown.values())
     own = inspect.signature(function).parameters
@@ -355,7 +354,7 @@ def _ended_as_by_its_user() -> Iterator[None]:
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # a notebook's or a test's: who has the main thread has the signals
+        yield  # in a notebook or a test, the owner of the main thread handles signals
         return
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

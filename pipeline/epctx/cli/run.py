@@ -1,4 +1,4 @@
-"""`epctx run`: run a model, and tell what comes out."""
+"""`epctx run`: run a model, and describe its outputs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def run(
             "--provider",
             metavar="NAME[,KEY=VALUE]...",
             autocompletion=completion.providers,
-            help="An EP with its options, in priority order; else those that the model's nodes "
-            "are for.",
+            help="An EP with its options; may be repeated, in priority order. The EPs of the "
+            "model's EPContext nodes if omitted.",
         ),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="An option of the one --provider."),
+        typer.Option("--option", metavar="KEY=VALUE", help="An option of the only --provider."),
     ] = None,
 ) -> None:
     ui.reserve_stdout()
@@ -63,7 +63,7 @@ def _providers(
     if options and len(named) > 1:
         raise UsageError(
             f"--option with {len(named)} EPs",
-            remedy='write each EP\'s own behind its name: --provider "NAME,KEY=VALUE"',
+            remedy='write the options of each EP behind its name: --provider "NAME,KEY=VALUE"',
             code=Code.COMMAND_LINE,
         )
     named[0][1].update(pairs(options, "--option"))
@@ -102,11 +102,11 @@ def _outputs(outputs: Iterable[OutputReport]) -> Table:
     for out in outputs:
         name = out.name if not out.not_finite else f"{out.name} ({out.not_finite} not finite)"
         shape = ", ".join(map(str, out.shape))
-        found = (out.least, out.mean, out.greatest)
+        values = (out.least, out.mean, out.greatest)
         shown.add_row(
             Text(name),
             Text(f"{out.kind}[{shape}]"),
-            *(Text("" if number is None else f"{number:.6g}") for number in found),
+            *(Text("" if number is None else f"{number:.6g}") for number in values),
         )
     return shown
 

@@ -1,7 +1,7 @@
 """Problems as SARIF 2.1.0, which code scanning and editors show at their lines.
 
-The rules are the codes of errors, each with its page as help. Paths are relative to the root of the
-checkout, `SRCROOT`, where they lie in it.
+The rules are the error codes, each with its page as help. Paths inside the checkout are relative to
+its root, `SRCROOT`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BASE: Final = "SRCROOT"
 
 
 def document(problems: Sequence[Problem]) -> bytes:
-    """Return a log of one run, with the rules that its results are of."""
+    """Return a log of one run, with the rules of its results."""
     codes = sorted({each.code for each in problems})
     run = {
         "tool": {

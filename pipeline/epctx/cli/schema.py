@@ -18,14 +18,14 @@ def schema(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="manifest, lock, report, providers/NAME; none: list all.",
+            help="manifest, lock, report, providers/NAME; all names are listed if omitted.",
             autocompletion=completion.schemas,
         ),
     ] = None,
 ) -> None:
     """Print a schema, for editors and for other tools; without a name, list them."""
     if name is not None:
-        # Not through the console: the text is for a file, whatever the terminal's width.
+        # The console would wrap lines at the terminal's width, but the text is for a file.
         typer.echo(schemas.text(name), nl=False)
         return
     ui.emit(schemas.names())

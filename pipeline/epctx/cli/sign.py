@@ -1,4 +1,4 @@
-"""`epctx sign`: sign a package, or what a build wrote."""
+"""`epctx sign`: sign a package, or the outputs of a build."""
 
 from __future__ import annotations
 

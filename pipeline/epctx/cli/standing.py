@@ -22,10 +22,10 @@ STATE_STYLES = {
 
 
 class Shown:
-    """Listener of a build that shows nothing.
+    """Listener of a build that counts events and shows nothing.
 
     Attributes:
-        tally: what is known of it.
+        tally: progress of the build.
     """
 
     def __init__(self) -> None:
@@ -46,16 +46,16 @@ def name(running: Running) -> str:
     return f"{running.group}{subject}: {running.stage}"
 
 
-def far(standing: Snapshot) -> Iterator[str]:
+def far(snapshot: Snapshot) -> Iterator[str]:
     """Yield the progress of a build in words."""
-    if standing.groups is not None and standing.groups > 1:
-        yield f"{standing.done} of {standing.groups} groups"
-    for state, count in standing.states.items():
-        if standing.groups is None or state in ("failed", "skipped"):
+    if snapshot.groups is not None and snapshot.groups > 1:
+        yield f"{snapshot.done} of {snapshot.groups} groups"
+    for state, count in snapshot.states.items():
+        if snapshot.groups is None or state in ("failed", "skipped"):
             yield f"{count} {state}"
-    yield time_words(standing.seconds)
-    if standing.left is not None:
-        yield f"about {_roughly(standing.left)} left"
+    yield time_words(snapshot.seconds)
+    if snapshot.left is not None:
+        yield f"about {_roughly(snapshot.left)} left"
 
 
 def _roughly(seconds: float) -> str:
@@ -65,16 +65,16 @@ def _roughly(seconds: float) -> str:
     return time_words(60 * minutes) if minutes >= 60 else f"{minutes} min"
 
 
-def count(standing: Snapshot) -> str:
+def count(snapshot: Snapshot) -> str:
     """Return the progress to append to a group's line; empty if the build has one group."""
-    return f" ({', '.join(far(standing))})" if (standing.groups or 0) > 1 else ""
+    return f" ({', '.join(far(snapshot))})" if (snapshot.groups or 0) > 1 else ""
 
 
-def heartbeat(standing: Snapshot) -> Text:
-    """Return the line that says what runs, for a log that was silent for long."""
-    text = f"still at work: {', '.join(far(standing))}"
-    if standing.running:
-        slowest, *others = standing.running
+def heartbeat(snapshot: Snapshot) -> Text:
+    """Return a line with the running stages, for a log after a long silence."""
+    text = f"still at work: {', '.join(far(snapshot))}"
+    if snapshot.running:
+        slowest, *others = snapshot.running
         detail = f", {slowest.detail}" if slowest.detail else ""
         more = f"; and {len(others)} more" if others else ""
         text += f"; {name(slowest)} for {time_words(slowest.seconds)}{detail}{more}"
@@ -82,7 +82,7 @@ def heartbeat(standing: Snapshot) -> Text:
 
 
 def line(event: Event) -> Text:
-    """Return an event in one line."""
+    """Return the line of an event."""
     if event.state == "running":
         subject = f"{event.subject}: " if event.subject else ""
         detail = f", {event.detail}" if event.detail else ""
@@ -93,7 +93,7 @@ def line(event: Event) -> Text:
     if event.state == "notice":
         return Text(f"{event.group}: {event.detail}", style="yellow")
     if event.state == "verified" and event.detail and not event.detail.startswith("on "):
-        unrun, _, _ = event.detail.partition(":")  # why is told once, at the end
+        unrun, _, _ = event.detail.partition(":")  # the reason is printed once, at the end
         return Text(f"{event.group}: built, {unrun}", style="yellow")
     text = Text(f"{event.group}: {event.state}", style=STATE_STYLES[event.state])
     if event.state == "verified" and event.detail:

@@ -1,6 +1,6 @@
-"""Summary of a step on the page of a GitHub workflow run: tables in Markdown.
+"""Summary of a step for the page of a GitHub workflow run: tables in Markdown.
 
-GitHub shows what a step appends to the file `GITHUB_STEP_SUMMARY`, up to 1 MiB a step
+GitHub shows the text that a step appends to the file `GITHUB_STEP_SUMMARY`, up to 1 MiB per step
 (docs.github.com, "Workflow commands for GitHub Actions", "Adding a job summary").
 """
 
@@ -24,13 +24,13 @@ from epctx.verification.findings import CODES, TOLD, Outcome, VerifyReport
 
 _VARIABLE: Final = "GITHUB_STEP_SUMMARY"
 _MOST: Final = 1 << 20
-"""Bytes: of a step that appends more GitHub shows nothing."""
+"""Maximum bytes. If a step appends more, GitHub shows nothing of it."""
 _ROWS: Final = 200
-"""Rows of a table that are shown."""
+"""Maximum rows of a table."""
 _CELL: Final = 500
-"""Characters of a cell that are shown."""
+"""Maximum characters of a cell."""
 _MARKS: Final = re.compile(r"([!-/:-@\[-`{-~])")
-"""ASCII punctuation: a backslash makes a character of it, whatever it means in Markdown."""
+"""ASCII punctuation. A backslash before it removes its meaning in Markdown."""
 
 
 def wanted() -> bool:
@@ -39,13 +39,13 @@ def wanted() -> bool:
 
 
 def build(report: BuildReport) -> None:
-    """Append a build: a row a group, then what failed and why."""
+    """Append a build: one row per group, then the failures with their reasons."""
     if wanted():
         _append(_built(report))
 
 
 def verify(report: VerifyReport) -> None:
-    """Append a verification: a row a folder, then what failed."""
+    """Append a verification: one row per folder, then the failed checks."""
     if wanted():
         _append(_verified(report))
 
@@ -70,8 +70,8 @@ def _built(report: BuildReport) -> Iterator[str]:
             yield f"\n{escaped(f'{group.group}@{group.target}: {group.verify.unrun}')}\n"
 
 
-def _reason(told: Failure) -> str:
-    return shortened(": ".join(part for part in (told.where, told.what, told.why) if part))
+def _reason(failure: Failure) -> str:
+    return shortened(": ".join(part for part in (failure.where, failure.what, failure.why) if part))
 
 
 def _verified(report: VerifyReport) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _verified(report: VerifyReport) -> Iterator[str]:
     rows = []
     for folder in report.folders:
         counts = Counter((finding.policy, finding.outcome) for finding in folder.findings)
-        told = (
+        cells = (
             ", ".join(
                 f"{counts[policy, outcome]} {outcome}"
                 for outcome in get_args(Outcome)
@@ -87,7 +87,7 @@ def _verified(report: VerifyReport) -> Iterator[str]:
             )
             for policy in TOLD
         )
-        rows.append((folder.folder, *told))
+        rows.append((folder.folder, *cells))
     yield from _table(("folder", *TOLD), rows)
     failed = [
         (folder.folder, CODES[finding.policy], finding.subject, finding.message, finding.remedy)
@@ -105,11 +105,11 @@ def _title(name: str, words: str) -> str:
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield a table without empty columns, cut after its first rows."""
-    told = [number for number in range(len(headings)) if any(row[number] for row in rows)]
-    yield _line(headings[number] for number in told)
-    yield _line("---" for _ in told).replace("\\", "")
+    columns = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    yield _line(headings[number] for number in columns)
+    yield _line("---" for _ in columns).replace("\\", "")
     for row in rows[:_ROWS]:
-        yield _line(row[number] for number in told)
+        yield _line(row[number] for number in columns)
     yield f"\nand {len(rows) - _ROWS} more\n" if len(rows) > _ROWS else ""
 
 
@@ -118,7 +118,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text in one line of Markdown, with marks and HTML escaped."""
+    """Return a text as one line of Markdown, with marks and HTML escaped."""
     short = text if len(text) <= _CELL else f"{text[:_CELL]} …"
     return _MARKS.sub(r"\\\1", visible(" ".join(short.split())))
 

@@ -1,8 +1,8 @@
 """Escape CI workflow commands in output, and report failed writes.
 
-GitHub's runner takes lines that begin in a certain way for commands, and names of models reach
-lines in many ways: so each line is checked where it leaves. A stream that cannot be written does
-not end a command half way: the command ends as it would have, and the failed write is reported.
+GitHub's runner treats some lines as commands, and names of models appear in many lines. So each
+line is checked when it is written. A stream that cannot be written does not stop a command: the
+command finishes, and then the failed write is reported.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Final, TextIO, cast
 from epctx.errors import StorageError
 
 _COMMAND: Final = re.compile(r"^\s*::|##\[", re.MULTILINE)
-"""Commands of GitHub's runner: `::` begins a line, `##[` is anywhere in it."""
+"""Commands of GitHub's runner: `::` at the beginning of a line, `##[` anywhere in it."""
 _BEGUN: Final = re.compile(r"[\s:]*")
 """A line that may yet become a command."""
 _UNSEEN: Final = re.compile(
     r"[\x0b\x0c\x1c-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """Characters that end a line for some readers, hide or reverse text, or are invalid. Escape
-sequences are left: they are colours of our own, others do not get here (`visible.visible`)."""
+sequences are allowed: these are epctx's colours, since `visible.visible` escapes all others."""
 _KEPT: Final = 64 << 10
-"""Characters of what could not be said that are kept, from the end."""
+"""Maximum characters to keep of the text that could not be written, from its end."""
 
 
 ESCAPING: Final = "epctx.escaping"
-"""Error handler for characters that an encoding lacks: JSON's escapes, which JSON keeps."""
+"""Error handler that writes characters outside the encoding as JSON escapes; JSON stays valid."""
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
@@ -54,10 +54,10 @@ class Stream(io.TextIOBase):
     What is escaped is escaped as in JSON: who reads a result as JSON reads the same.
 
     Attributes:
-        inner: where it goes.
-        failure: why that cannot be written; from then on nothing is.
-        lost: the end of what was not written.
-        used: something was written.
+        inner: the stream that gets the text.
+        failure: error of the first failed write; nothing is written after it.
+        lost: end of the text that was not written.
+        used: True if something was written.
     """
 
     encoding = "utf-8"
@@ -65,7 +65,7 @@ class Stream(io.TextIOBase):
 
     def __init__(self, inner: TextIO) -> None:
         if isinstance(inner, io.TextIOWrapper):
-            inner.reconfigure(errors=ESCAPING)  # what its encoding does not have
+            inner.reconfigure(errors=ESCAPING)  # for characters outside its encoding
         self.encoding = inner.encoding or self.encoding
         self.inner = inner
         self.failure: OSError | None = None
@@ -74,12 +74,12 @@ class Stream(io.TextIOBase):
         self._line = ""
 
     def write(self, text: str) -> int:
-        """Write it, without commands."""
+        """Write text, with commands escaped."""
         self.write_raw(self._inert(text))
         return len(text)
 
     def write_raw(self, text: str) -> None:
-        """Write what is meant as a command."""
+        """Write text as it is, such as a command."""
         self._try(lambda: self.inner.write(text))
         if self.failure is not None:
             self.lost = (self.lost + text)[-_KEPT:]
@@ -98,17 +98,17 @@ class Stream(io.TextIOBase):
         return self.inner.fileno()
 
     def _inert(self, text: str) -> str:
-        """Return the text with escapes; it may continue a line that was begun before."""
-        seen = _UNSEEN.sub(lambda found: _escaped(found[0]), text)
+        """Return the text with escapes; the text may continue the current line."""
+        escaped = _UNSEEN.sub(lambda match: _escaped(match[0]), text)
         if not self.isatty():
-            seen = seen.replace("\r", _escaped("\r"))  # on a terminal it moves a cursor of our own
-        begun = len(self._line)
-        shown = _COMMAND.sub(
-            lambda found: found[0][:-1] + _escaped(found[0][-1]), self._line + seen
+            escaped = escaped.replace("\r", _escaped("\r"))  # a live view on a terminal needs it
+        start = len(self._line)
+        result = _COMMAND.sub(
+            lambda match: match[0][:-1] + _escaped(match[0][-1]), self._line + escaped
         )
-        last = shown.rpartition("\n")[2]
+        last = result.rpartition("\n")[2]
         self._line = last if _BEGUN.fullmatch(last) else f"x{last[-2:]}"
-        return shown[begun:]
+        return result[start:]
 
     def _try(self, write: Callable[[], object]) -> None:
         if self.failure is not None:
@@ -117,7 +117,7 @@ class Stream(io.TextIOBase):
             write()
         except OSError as error:
             self.failure = error
-            with contextlib.suppress(OSError, ValueError):  # what is held back goes nowhere, too
+            with contextlib.suppress(OSError, ValueError):  # discard buffered text as well
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self.inner.fileno())
 
 
@@ -126,21 +126,21 @@ def _escaped(character: str) -> str:
 
 
 def colours_forced(color: str) -> bool:
-    """Tell whether a log gets colours: `--color` is `always`, or the environment says so."""
+    """Tell whether a log gets colours: `--color` is `always`, or `FORCE_COLOR` is set."""
     return color == "always" or bool(os.environ.get("FORCE_COLOR"))
 
 
 def open_closed() -> None:
-    """Take the places of streams that were closed before this process began (`>&-`).
+    """Reopen standard streams that were closed before this process began (`>&-`).
 
-    Else the next file that is opened gets the number of one, and what is printed. A null device
-    opened the wrong way round is written to like a full disk: with an error, in the same places.
+    Otherwise the next opened file would get the number of a closed stream, and the printed text.
+    The null device is opened in the wrong direction, so that a write fails as on a full disk.
     """
     for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, flags)  # gets the lowest number that is free: this one
+            os.open(os.devnull, flags)  # gets the lowest free number, which is this one
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", 1, encoding="utf-8", closefd=False)
@@ -151,7 +151,7 @@ def guarded() -> Iterator[None]:
     """Make stdout and stderr `Stream`s while a command runs; then report failed writes.
 
     Raises:
-        SystemExit: stdout cannot be written, and the command did not fail: that is its failure.
+        SystemExit: the command exits, or it succeeded and stdout cannot be written.
     """
     before = sys.stdout, sys.stderr
     out, err = Stream(sys.stdout), Stream(sys.stderr)
@@ -162,7 +162,7 @@ def guarded() -> Iterator[None]:
         try:
             yield
         except SystemExit as ended:
-            # Not kept: what it holds by its traceback would stay until garbage is collected.
+            # Not kept as an exception: its traceback would hold objects until a garbage collection.
             code, exits = ended.code, True
         code = _end(out, err, code)
     finally:
@@ -178,7 +178,8 @@ def _end(out: Stream, err: Stream, code: object) -> object:
             "cannot be written",
             where="stdout",
             why=out.failure.strerror,
-            remedy="give it a place with room and run the command again; what it made is there",
+            remedy="redirect it to a disk with free space, and run the command again; "
+            "its files are written",
         )
         err.write(f"error[{error.code}]: {error.head}\n  -> {error.remedy}\n")
         code = code or error.exit_code

@@ -1,4 +1,4 @@
-"""A build's report for people: a row a group, unchecked items, and the places of outputs."""
+"""Print a build's report: a row per group, unchecked items, and the paths of outputs."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ RIGHT = (
 )
 
 MOST_KINDS = 3
-"""How many kinds of ops on the default EP, with their reasons, to list without `-v`."""
+"""Maximum kinds of ops on the default EP, with their reasons, to list without `-v`."""
 
 
 def summary(ui: UI, report: BuildReport, out: Path) -> None:
-    """Print what was built and verified; with -v also what happened to each model."""
+    """Print the groups with their checks; with -v also the details of each model."""
     if ui.json or ui.quiet:
         return
     if not ui.verbose and nothing_done(report):
@@ -65,7 +65,7 @@ def _rows(report: BuildReport) -> Table:
 
 
 def cells(report: BuildReport) -> tuple[tuple[str, ...], list[list[RenderableType]]]:
-    """Return the headings of the table, and a row a group."""
+    """Return the headings of the table, and one row per group."""
     headings = ("group", "state", *RIGHT)
     rows = [_row(group) for group in report.groups]
     for row, group in zip(rows, report.groups, strict=True):
@@ -79,7 +79,7 @@ def nothing_done(report: BuildReport) -> bool:
 
 
 def nothing(report: BuildReport, out: Path) -> list[str]:
-    """Return the lines for a build that had nothing to do; one of them is what is not checked."""
+    """Return the lines for a build that had nothing to do, with the first unchecked item."""
     count, unchecked = len(report.groups), [str(text) for text in _unchecked(report.groups)]
     if unchecked:
         verified = [(_label(group), group.verify) for group in report.groups if group.verify]
@@ -95,18 +95,20 @@ def nothing(report: BuildReport, out: Path) -> list[str]:
 
 
 def failures(report: BuildReport) -> Iterator[EpctxError]:
-    """Return the failures in manifest order, equal failures of several groups once."""
+    """Yield the failures in manifest order, equal failures of several groups once."""
     failed = ((_label(group), group.failure) for group in report.groups)
     return distinct((label, failure) for label, failure in failed if failure is not None)
 
 
 def distinct(failed: Iterable[tuple[str, Failure]]) -> Iterator[EpctxError]:
-    """Yield the failures of groups, by `GROUP@TARGET`, as errors: equal ones once."""
+    """Yield the failures of groups as errors, equal failures once; `failed` has GROUP@TARGET and
+    failure.
+    """
     groups: dict[Failure, list[str]] = {}
     for label, failure in failed:
         groups.setdefault(failure, []).append(label)
-    for told, labels in groups.items():
-        yield EpctxError.of(dataclasses.replace(told, group=", ".join(labels)))
+    for each, labels in groups.items():
+        yield EpctxError.of(dataclasses.replace(each, group=", ".join(labels)))
 
 
 def _label(group: GroupReport) -> str:
@@ -144,7 +146,7 @@ def _error(group: GroupReport) -> Text:
 
 
 def _stayed(groups: Iterable[GroupReport]) -> Iterator[Text]:
-    """Yield the ops that EPs left to the default EP, with reasons; equal ones of groups once."""
+    """Yield the ops on the default EP, with reasons; equal lines of several groups once."""
     alike: dict[str, list[str]] = {}
     for group in groups:
         kinds = Counter(
@@ -154,27 +156,27 @@ def _stayed(groups: Iterable[GroupReport]) -> Iterator[Text]:
             if node.reasons
         )
         most = kinds.most_common(MOST_KINDS)
-        told = [
+        texts = [
             f"{count} {op} ({'; '.join(f'{ep}: {why}' for ep, why in reasons)})"
             for (op, reasons), count in most
         ]
         rest = kinds.total() - sum(count for _, count in most)
-        if told:
+        if texts:
             more = f" and {rest} more, see -v" if rest else ""
-            alike.setdefault(", ".join(told) + more, []).append(_label(group))
+            alike.setdefault(", ".join(texts) + more, []).append(_label(group))
     for what, labels in alike.items():
         yield Text.assemble(("on the default EP: ", "yellow"), (f"{_few(labels)}: ", "bold"), what)
 
 
 def _quantized(groups: Iterable[GroupReport]) -> Iterator[Text]:
-    """Yield avoidable losses of quantized models; equal ones of several models once."""
+    """Yield avoidable losses of quantized models; equal losses of several models once."""
     alike: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for model in group.models:
-            for told in (
+            for warning in (
                 sections.quantize_warnings(model.quantized) if model.quantized is not None else ()
             ):
-                alike.setdefault((told.what, told.remedy), []).append(
+                alike.setdefault((warning.what, warning.remedy), []).append(
                     f"{_label(group)}/{model.name}"
                 )
     for (what, remedy), places in alike.items():
@@ -183,7 +185,7 @@ def _quantized(groups: Iterable[GroupReport]) -> Iterator[Text]:
 
 
 def _guessed(groups: Iterable[GroupReport]) -> Iterator[Text]:
-    """Yield the sizes that `epctx init` guessed; a failed group has them in its error."""
+    """Yield the sizes that `epctx init` guessed; the error of a failed group names its own."""
     places: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for model, sizes in group.guessed.items() if group.failure is None else ():
@@ -210,14 +212,17 @@ def _few(places: Sequence[str]) -> str:
 
 def _remote(report: BuildReport) -> Iterator[Text]:
     """Yield the use of the shared cache, if there was any."""
-    told = report.remote
-    if told is not None:
-        head = (f"shared cache {told.url}".rstrip() + ": ", "yellow" if told.refused else "bold")
-        yield Text.assemble(head, figures.remote_words(told))
+    remote = report.remote
+    if remote is not None:
+        head = (
+            f"shared cache {remote.url}".rstrip() + ": ",
+            "yellow" if remote.refused else "bold",
+        )
+        yield Text.assemble(head, figures.remote_words(remote))
 
 
 def _unchecked(groups: Iterable[GroupReport], *, notes: bool = False) -> Iterator[Text]:
-    """List unchecked items with their reasons, or notes; a reason of several groups once."""
+    """Yield unchecked items with their reasons, or notes; equal reasons of several groups once."""
     subjects: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for finding in group.verify.findings if group.verify is not None else ():
@@ -245,8 +250,10 @@ def _release(report: BuildReport, out: Path) -> Iterator[Text]:
     if count:
         size = size_words(sum(file.size for group in report.groups for file in group.golden))
         yield Text(f"golden inputs and outputs in {count} group{'s' * (count != 1)}, {size}")
-    made = report.release
-    for file in (made.archive, made.attestation, made.signature) if made is not None else ():
+    release = report.release
+    for file in (
+        (release.archive, release.attestation, release.signature) if release is not None else ()
+    ):
         if file is not None:
             place = (out / file.name).as_posix()
             yield Text.assemble(
@@ -265,14 +272,14 @@ def _details(group: GroupReport) -> Iterator[Text]:
         elif finding.check in ("coverage", "determinism") and finding.outcome == "pass":
             yield Text(f"  {finding.subject}: {finding.check}: {finding.message}")
     for each in group.verify.numbers if group.verify is not None else ():
-        found = each.comparison
+        comparison = each.comparison
         numbers = (
-            ("abs", found.max_abs),
-            ("rel", found.max_rel),
-            ("cosine", found.cosine),
-            ("SQNR", found.sqnr),
-            ("gain", found.gain),
-            ("could have failed", found.checkable),
+            ("abs", comparison.max_abs),
+            ("rel", comparison.max_rel),
+            ("cosine", comparison.cosine),
+            ("SQNR", comparison.sqnr),
+            ("gain", comparison.gain),
+            ("could have failed", comparison.checkable),
         )
         words = ", ".join(f"{name} {n:.6g}" for name, n in numbers if n is not None)
         yield Text(

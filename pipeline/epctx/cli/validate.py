@@ -1,4 +1,4 @@
-"""`epctx validate`: schema, rules, and the headers of the models that are there."""
+"""`epctx validate`: check schema, rules, and the headers of existing models."""
 
 from __future__ import annotations
 
@@ -31,35 +31,37 @@ def validate(
         typer.Argument(
             metavar="[MANIFEST]",
             show_default=False,
-            help="The manifests; else epctx.yaml, or the only one in manifests/.",
+            help="The manifests; if omitted epctx.yaml, or the only manifest in manifests/.",
         ),
         STARTER,
     ] = None,
     if_manifest: Annotated[
         bool,
-        typer.Option("--if-manifest", help="Pass over files that are no manifest of epctx."),
+        typer.Option("--if-manifest", help="Skip files that are not manifests of epctx."),
     ] = False,
     sarif: Sarif = None,
 ) -> int:
     named = manifests or [located(None)]
     chosen = [path for path in named if not if_manifest or reader.is_manifest(path)]
-    found = [_validate(path, call) for path in chosen]
-    ui.emit([_fields(each) for each in found])
-    for each in found:
+    validations = [_validate(path, call) for path in chosen]
+    ui.emit([_fields(each) for each in validations])
+    for each in validations:
         _print(ui, each)
-    every = problems.of_violations(each for one in found for each in one.violations)
-    every += problems.of_violations((each for one in found for each in one.warnings), "warning")
+    every = problems.of_violations(each for one in validations for each in one.violations)
+    every += problems.of_violations(
+        (each for one in validations for each in one.warnings), "warning"
+    )
     if sarif is not None:
         atomic.replace(sarif, log.document(every))
     github.annotate(every)
-    return next((each.exit_code for each in found if each.exit_code), 0)
+    return next((each.exit_code for each in validations if each.exit_code), 0)
 
 
 def _validate(path: Path, call: Callable[..., Validation]) -> Validation:
     try:
         return call(manifest=path)
     except ManifestError as error:
-        told = Violation(
+        violation = Violation(
             file=path.as_posix(),
             line=0,
             column=0,
@@ -68,30 +70,30 @@ def _validate(path: Path, call: Callable[..., Validation]) -> Validation:
             remedy=error.remedy,
             code=error.code,
         )
-        return Validation(manifest=path, violations=(told,), exit_code=error.exit_code)
+        return Validation(manifest=path, violations=(violation,), exit_code=error.exit_code)
 
 
-def _fields(found: Validation) -> dict[str, object]:
+def _fields(validation: Validation) -> dict[str, object]:
     return {
-        "manifest": found.manifest,
-        "ok": not found.violations,
-        "violations": found.violations,
-        "warnings": found.warnings,
+        "manifest": validation.manifest,
+        "ok": not validation.violations,
+        "violations": validation.violations,
+        "warnings": validation.warnings,
     }
 
 
-def _print(ui: UI, found: Validation) -> None:
+def _print(ui: UI, validation: Validation) -> None:
     if ui.json:
         return
-    if found.violations or found.warnings:
-        _print_problems(ui, found)
-    if not found.violations:
-        count = len(found.warnings)
+    if validation.violations or validation.warnings:
+        _print_problems(ui, validation)
+    if not validation.violations:
+        count = len(validation.warnings)
         more = f", {count} warning{'s' * (count != 1)}" if count else ""
-        ui.print(Text(f"{found.manifest.as_posix()}: ok{more}", style="green"))
+        ui.print(Text(f"{validation.manifest.as_posix()}: ok{more}", style="green"))
 
 
-def _print_problems(ui: UI, found: Validation) -> None:
+def _print_problems(ui: UI, validation: Validation) -> None:
     every = bool(ui.verbose)
-    ui.put(*problems.texts(problems.of_violations(found.violations), every=every))
-    ui.print(*problems.texts(problems.of_violations(found.warnings, "warning"), every=every))
+    ui.put(*problems.texts(problems.of_violations(validation.violations), every=every))
+    ui.print(*problems.texts(problems.of_violations(validation.warnings, "warning"), every=every))

@@ -1,4 +1,4 @@
-"""`epctx verify`: what was built, against its sums, the op's schema, its EPs and its sources."""
+"""`epctx verify`: check outputs against checksums, the op's schema, EPs and source models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def verify(
     *,
     junit: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the result as JUnit XML, too."),
+        typer.Option(metavar="FILE", help="Also write the result as JUnit XML."),
         Written(),
     ] = None,
     sarif: Sarif = None,
@@ -86,8 +86,8 @@ def _folder(report: FolderReport, *, every: bool) -> Text:
         findings = [f for f in report.findings if f.policy == policy]
         if findings:
             lines.append(_policy(policy, findings))
-    told = [f for f in report.findings if every or f.outcome == "fail" or f.is_note]
-    lines += [_finding(finding) for finding in _merged(told)]
+    listed = [f for f in report.findings if every or f.outcome == "fail" or f.is_note]
+    lines += [_finding(finding) for finding in _merged(listed)]
     return Text("\n").join(lines)
 
 
@@ -107,24 +107,24 @@ def _merged(findings: list[Finding]) -> list[Finding]:
     merged: dict[tuple[str, str, str, str], Finding] = {}
     for finding in findings:
         key = (finding.check, finding.outcome, finding.message, finding.remedy)
-        known = merged.get(key)
-        if known is None:
+        earlier = merged.get(key)
+        if earlier is None:
             merged[key] = finding
         else:
-            subject = f"{known.subject}, {finding.subject}"
-            merged[key] = replace(known, subject=subject)
+            subject = f"{earlier.subject}, {finding.subject}"
+            merged[key] = replace(earlier, subject=subject)
     return list(merged.values())
 
 
 def _unchecked(folders: Iterable[FolderReport]) -> Iterator[Text]:
-    """Render what was not checked: each reason once, with all entries that it is said of."""
-    found: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
+    """Render unchecked items: each reason once, with the first items that it applies to."""
+    groups: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
     for folder in folders:
         for each in folder.findings:
             if each.outcome in ("not checkable", "not covered"):
-                same = found.setdefault((each.policy, each.check, each.message, each.remedy), [])
+                same = groups.setdefault((each.policy, each.check, each.message, each.remedy), [])
                 same.append((f"{folder.folder}/{each.subject}".removesuffix("/."), each))
-    for same in found.values():
+    for same in groups.values():
         places = [place for place, _ in same]
         more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
         yield _finding(replace(same[0][1], subject=", ".join(places[:_NAMED]) + more))

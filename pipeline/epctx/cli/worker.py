@@ -1,4 +1,4 @@
-"""`epctx worker`: carry out what builds on other machines ask for."""
+"""`epctx worker`: run jobs of builds on other machines."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ _Change = Callable[[Node], Node]
 
 
 def lists(model: Node) -> dict[str, Node]:
-    """Dimensions of a model that list several sizes."""
+    """Dimensions of a model that have a list of sizes."""
     dimensions = model.get("dimensions")
-    found = dimensions.mapping.items() if dimensions is not None else ()
-    return {name: node for name, node in found if node.kind == "list"}
+    entries = dimensions.mapping.items() if dimensions is not None else ()
+    return {name: node for name, node in entries if node.kind == "list"}
 
 
 def rows(model: Node) -> list[dict[str, Node]]:
-    """Sizes of each bucket: the i-th of every list. Empty if the lists differ in length."""
+    """Sizes of each bucket: the i-th size of every list. Empty if the lists differ in length."""
     listed = lists(model)
     if len({len(node.items) for node in listed.values()}) != 1:
         return []
@@ -51,8 +51,8 @@ def name(model: str, node: Node, row: Mapping[str, Node]) -> str:
 
 
 def _letter(dimension: str) -> str:
-    found = _LETTER.search(dimension)
-    return found[0] if found is not None else "d"
+    match = _LETTER.search(dimension)
+    return match[0] if match is not None else "d"
 
 
 def _digits(size: Node) -> str:
@@ -63,11 +63,11 @@ def _digits(size: Node) -> str:
 def names(root: Node) -> dict[str, tuple[str, ...]]:
     """Bucket names of each model that has buckets."""
     models = root.get("models")
-    found = {
+    bucket_names = {
         model: tuple(name(model, node, row) for row in rows(node))
         for model, node in (models.mapping.items() if models is not None else ())
     }
-    return {model: buckets for model, buckets in found.items() if buckets}
+    return {model: buckets for model, buckets in bucket_names.items() if buckets}
 
 
 def expand(root: Node) -> Node:
@@ -75,12 +75,14 @@ def expand(root: Node) -> Node:
 
     Models whose lists differ in length stay unchanged.
     """
-    of = names(root)
-    if not of:
+    bucket_names = names(root)
+    if not bucket_names:
         return root
 
     def listed(node: Node) -> Node:
-        return replace(node, value=tuple(b for item in node.items for b in _item(item, of)))
+        return replace(
+            node, value=tuple(b for item in node.items for b in _item(item, bucket_names))
+        )
 
     def group(node: Node) -> Node:
         node = _under(node, "models", listed)
@@ -125,11 +127,13 @@ def _models(models: Node) -> Node:
     children: dict[str, Node] = {}
     marks: dict[str, Mark] = {}
     for model, node in models.mapping.items():
-        made = {name(model, node, row): _bucket(model, node, row) for row in rows(node)}
-        children |= {key: child for key, child in made.items() if key not in models.mapping}
-        if not made:
+        model_buckets = {name(model, node, row): _bucket(model, node, row) for row in rows(node)}
+        children |= {
+            key: child for key, child in model_buckets.items() if key not in models.mapping
+        }
+        if not model_buckets:
             children[model] = node
-        marks |= dict.fromkeys((model, *made), models.keys.get(model, node.mark))
+        marks |= dict.fromkeys((model, *model_buckets), models.keys.get(model, node.mark))
     return replace(models, value=children, keys=marks)
 
 
@@ -137,40 +141,42 @@ def _bucket(model: str, node: Node, row: Mapping[str, Node]) -> Node:
     dimensions = node.mapping["dimensions"]
     own = {key: child for key, child in node.mapping.items() if key != PATTERN}
     own["dimensions"] = replace(dimensions, value={**dimensions.mapping, **row})
-    said = {"model": _text(model, node), "sizes": replace(dimensions, value=dict(row))}
-    return replace(node, value={**own, BUCKET: replace(node, value=said)})
+    origin = {"model": _text(model, node), "sizes": replace(dimensions, value=dict(row))}
+    return replace(node, value={**own, BUCKET: replace(node, value=origin)})
 
 
 def shared(group: Node, models: Node | None, entries: Mapping[str, Node]) -> Node:
-    """Let the buckets of each model share, in a sharing group with the model's name.
+    """Put the buckets of each model into a sharing group with the model's name.
 
-    This is the default if an EP of the group can share, or if the group has no EP: then the models
-    share their common weights. The group's own settings take precedence: a sharing group of that
-    name (null for none), one that names a bucket, or `sharing_groups: {}`.
+    This is the default if an EP of the group can share. It is also the default if the group has no
+    EP: then the models share their common weights. The group's own settings take precedence: a
+    sharing group of that name (null for none), one that names a bucket, or `sharing_groups: {}`.
 
     Args:
         models: expanded `models` of the manifest.
         entries: entries of `execution_providers`, by alias.
     """
     listed = group.get("models")
-    found: dict[str, list[Node]] = {}
+    buckets_of: dict[str, list[Node]] = {}
     for item in listed.items if listed is not None and models is not None else ():
         of = models.get(item.string or "", BUCKET, "model") if models is not None else None
         if of is not None:
-            found.setdefault(of.text, []).append(item)
-    if not found:
+            buckets_of.setdefault(of.text, []).append(item)
+    if not buckets_of:
         return group
     sharing = group.get("sharing_groups")
-    said = sharing.mapping if sharing is not None else {}
-    taken = {item.string for members in said.values() for item in members.items}
+    own_groups = sharing.mapping if sharing is not None else {}
+    taken = {item.string for members in own_groups.values() for item in members.items}
     added = {
         model: Node(value=tuple(items), mark=items[0].mark, path=items[0].path)
-        for model, items in found.items()
-        if len(items) > 1 and model not in said and taken.isdisjoint(item.string for item in items)
+        for model, items in buckets_of.items()
+        if len(items) > 1
+        and model not in own_groups
+        and taken.isdisjoint(item.string for item in items)
     }
-    if not added or (sharing is not None and not said) or not _may_share(group, entries):
+    if not added or (sharing is not None and not own_groups) or not _may_share(group, entries):
         return group
-    whole = replace(sharing or group, value={**said, **added})
+    whole = replace(sharing or group, value={**own_groups, **added})
     return replace(group, value={**group.mapping, "sharing_groups": whole})
 
 

@@ -1,4 +1,4 @@
-"""Folder of onnxruntime-genai's model builder, as far as epctx needs it."""
+"""Read the parts of a folder of onnxruntime-genai's model builder that epctx needs."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class Sizes(Struct, frozen=True, kw_only=True):
 
     def of(self, model: ModelSource, inputs: Mapping[str, InputSpec]) -> Sizes:
         """Replace names by the sizes that a manifest fixes."""
-        known: dict[str, int] = dict(model.dimensions)
+        sizes: dict[str, int] = dict(model.dimensions)
         for name, shape in model.shapes.items():
             declared = inputs[name].shape if name in inputs else ()
-            known.update((d, n) for d, n in zip(declared, shape, strict=False) if type(d) is str)
+            sizes.update((d, n) for d, n in zip(declared, shape, strict=False) if type(d) is str)
 
         def size(dim: Dim) -> Dim:
-            return known.get(dim, dim) if isinstance(dim, str) else dim
+            return sizes.get(dim, dim) if isinstance(dim, str) else dim
 
         return Sizes(
             batch=size(self.batch),
@@ -135,7 +135,7 @@ class GenaiFolder(Struct, frozen=True, kw_only=True):
         )
 
     def require(self) -> None:
-        """Make sure that the model has the inputs of a decoder with a cache. Raises ModelError."""
+        """Require the inputs of a decoder with a cache. Raises ModelError."""
         first = self.names.past_key_names.replace("%d", "0")
         wanted = {self.names.input_ids: 2, self.names.attention_mask: 2, first: 4}
         for name, rank in wanted.items():
@@ -198,7 +198,7 @@ def _config(path: Path) -> Mapping[str, Any]:
         return msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = f"it is larger than {LARGEST:,} bytes" if large else str(error)
-        what = f"is no {GENAI_CONFIG}"
+        what = f"is not a valid {GENAI_CONFIG}"
         raise ModelError(what, file=path.as_posix(), why=why, remedy=_MAKE) from error
 
 
@@ -207,16 +207,16 @@ def _settings(config: Mapping[str, Any], path: Path) -> _Model:
     parts = [part for part in _PARTS if isinstance(model, dict) and part in model]
     if parts:
         raise ModelError(
-            f"is of a model of several parts: {', '.join(parts)}",
+            f"describes a model of several parts: {', '.join(parts)}",
             file=path.as_posix(),
-            why="prefill and decode are made of a decoder alone",
+            why="prefill and decode can only be made from a decoder",
             remedy="name its ONNX models one by one: `epctx init MODEL.onnx…`",
         )
     try:
         return msgspec.convert(config, _Config).model
     except msgspec.ValidationError as error:
         raise ModelError(
-            "is not of one decoder",
+            "does not describe a decoder",
             file=path.as_posix(),
             why=str(error),
             remedy=_MAKE,

@@ -1,4 +1,4 @@
-"""Load a file into the manifest's types, or report all of its faults."""
+"""Load a file into the manifest's types, or report all faults of the file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ Settings: TypeAlias = dict[str, Plain]
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 _COMPARED = 2
-"""Number of samples for comparing a quantized model; two show whether outputs depend on inputs."""
+"""Number of samples on which a quantized model is compared. With two samples, epctx can see whether
+outputs depend on inputs."""
 _EXACT = 2**53
 """Largest range in which every whole number is exact as a float."""
 
@@ -58,18 +59,18 @@ def load(path: Path, *, allow_outside: bool = False) -> Manifest:
         ProviderUnavailable: an installed provider's option schema cannot be used.
     """
     read = document.read(path)
-    found = violations(read, allow_outside=allow_outside)
-    if found:
-        raise InvalidManifest(found)
+    faults = violations(read, allow_outside=allow_outside)
+    if faults:
+        raise InvalidManifest(faults)
     return parse(read)
 
 
 def violations(
     read: Document, *, allow_outside: bool = False, partial: bool = False
 ) -> tuple[Violation, ...]:
-    """Every violation of a manifest that was read, in the file's order; raises as `load` does.
+    """Return every violation of a manifest, in the file's order; raises as `load` does.
 
-    For a file of another known kind, this is the only violation.
+    If the file is of another known kind, that is the only violation.
 
     Args:
         read: document of the manifest.
@@ -84,13 +85,13 @@ def violations(
             )
         )
     with suggesting():
-        found = schema.validate(read)
-        broken = read.broken | {p.node for p in found if p.node is not None}
-        found = [problem for problem in found if problem.node not in read.broken]
-        found += rules.check_size(buckets.expand(read.root)) or rules.check(
+        faults = schema.validate(read)
+        broken = read.broken | {p.node for p in faults if p.node is not None}
+        faults = [problem for problem in faults if problem.node not in read.broken]
+        faults += rules.check_size(buckets.expand(read.root)) or rules.check(
             read, broken, allow_outside=allow_outside, partial=partial
         )
-    unique = dict.fromkeys([*read.violations, *problems.violations(found, file=read.file)])
+    unique = dict.fromkeys([*read.violations, *problems.violations(faults, file=read.file)])
     return tuple(sorted(unique, key=lambda violation: (violation.line, violation.column)))
 
 
@@ -132,7 +133,7 @@ def seconds(duration: str) -> float:
     """
     match = _DURATION.fullmatch(duration)
     if match is None or not duration:
-        raise ValueError(f"{duration!r} is no duration")
+        raise ValueError(f"{duration!r} is not a duration")
     hours, minutes, rest = (int(part or 0) for part in match.groups())
     return float(hours * 3600 + minutes * 60 + rest)
 
@@ -258,7 +259,7 @@ def _group_settings(name: str, node: Node, places: Places) -> Settings:
         key: list(names(members)) for key, members in present(node.get("sharing_groups")).items()
     }
     settings["session_options"] = {
-        # ONNX Runtime only reads decimal numbers: 0x1 would be neither 0 nor 1.
+        # ONNX Runtime reads only decimal numbers: 0x1 would be neither 0 nor 1.
         key: str(value.value)
         for key, value in present(node.get("session_options")).items()
     }
@@ -294,8 +295,8 @@ def _quantize(quantize: Settings, node: Node, places: Places) -> None:
 
 def _files(patterns: Node, places: Places) -> list[Plain]:
     """Files that match a list of patterns, each once, in the order of the patterns."""
-    found = (path.as_posix() for text in names(patterns) for path in places.files(text))
-    return [*dict.fromkeys(found)]
+    paths = (path.as_posix() for text in names(patterns) for path in places.files(text))
+    return [*dict.fromkeys(paths)]
 
 
 def _with_samples(group: ModelGroup) -> ModelGroup:
@@ -330,7 +331,7 @@ def _section(settings: Settings, key: str) -> Settings:
     """Mapping under a key, created if missing."""
     section = settings.setdefault(key, {})
     if not isinstance(section, dict):
-        raise TypeError(f"{key} is no mapping")
+        raise TypeError(f"{key} is not a mapping")
     return section
 
 

@@ -45,12 +45,12 @@ class TargetTree(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def groups_of(self) -> Mapping[str, Sequence[str]]:
         """Names of the groups that build each model, in the groups' order."""
-        found: dict[str, list[str]] = {}
+        group_names: dict[str, list[str]] = {}
         for group in self.groups:
             listed = group.node.get("models")
             for model in dict.fromkeys(names(listed)) if listed is not None else ():
-                found.setdefault(model, []).append(group.name)
-        return found
+                group_names.setdefault(model, []).append(group.name)
+        return group_names
 
 
 @lru_cache(maxsize=2)  # called by every rule
@@ -67,8 +67,8 @@ def targets(root: Node) -> tuple[TargetTree, ...]:
 @lru_cache(maxsize=2)
 def without_target(root: Node) -> TargetTree:
     """Groups that no target builds."""
-    in_some = {group.name for target in targets(root) for group in target.groups}
-    names = tuple(name for name in _groups(root) if name not in in_some)
+    built_groups = {group.name for target in targets(root) for group in target.groups}
+    names = tuple(name for name in _groups(root) if name not in built_groups)
     return _tree(root, None, None, names)
 
 
@@ -107,9 +107,9 @@ def _defaults(root: Node) -> Node | None:
 def _tree(root: Node, name: str | None, target: Node | None, chosen: tuple[str, ...]) -> TargetTree:
     changes = target.get("execution_providers") if target is not None else None
     providers = merge([root.get("execution_providers"), changes])
-    groups, defaults, known = [], _defaults(root), _groups(root)
+    groups, defaults, all_groups = [], _defaults(root), _groups(root)
     for group in chosen:
-        own = known[group]
+        own = all_groups[group]
         change = target.get("model_groups", group) if target is not None else None
         layers = [defaults, own, change]
         merged = merge(layer for layer in layers if layer is None or layer.kind == "mapping")

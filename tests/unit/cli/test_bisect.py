@@ -27,7 +27,7 @@ def test_what_was_found_is_told_with_the_lines_to_paste(
     ran = run(FOUND, monkeypatch, tmp_path)
     assert ran.exit_code == 7
     for words in (
-        "first wrong node: '<n2>' (MatMul); all it uses is right",
+        "first wrong node: '<n2>' (MatMul); all its inputs are right",
         "cause: fp16 overflow: too large",
         "tried: a node: its numbers pass",
         "model_groups:\n  g:\n    partition:\n      exclude:\n        nodes:\n          - n2\n",
@@ -40,7 +40,7 @@ def test_what_was_found_is_told_with_the_lines_to_paste(
     ("ended", "words"),
     [
         ("budget", "the budget is used up: raise --budget"),
-        ("vanished", "the fault is gone as soon as values are read"),
+        ("vanished", "the fault disappears as soon as values are read"),
     ],
 )
 def test_a_search_without_an_end_says_why(
@@ -51,7 +51,7 @@ def test_a_search_without_an_end_says_why(
     assert (
         ran.exit_code == 7
         and words in ran.stdout
-        and "first wrong node that is known: '<n2>' (MatMul); 5 before it are not" in ran.stdout
+        and "first known wrong node: '<n2>' (MatMul); 5 nodes before it were not" in ran.stdout
     )
 
 

@@ -137,7 +137,7 @@ def test_verify_names_what_is_corrupt_and_it_is_gone_then(tmp_path: Path) -> Non
     assert "check the disk" in " ".join(result.stderr.split())
     again = run("verify")
     assert again.exit_code == 0
-    assert "1 actions lost files" in again.stdout
+    assert "1 actions have missing files" in again.stdout
     assert there(key)
 
 

@@ -24,7 +24,7 @@ def test_a_variable_that_nobody_reads_is_a_warning(monkeypatch: pytest.MonkeyPat
     result = runner.invoke(app, ["schema"])
     assert result.exit_code == 0
     assert result.stderr == (
-        "warning: EPCTX_HIDE_DEVICE is no variable of epctx\n"
+        "warning: EPCTX_HIDE_DEVICE is not a variable of epctx\n"
         '  -> did you mean "EPCTX_HIDE_DEVICES"? (`epctx env` lists them)\n'
     )
     assert runner.invoke(app, ["schema", "-q"]).stderr == ""

@@ -153,7 +153,7 @@ def test_sizes_are_asked_for_and_guesses_are_listed(monkeypatch: pytest.MonkeyPa
     onnx.save(model, "a.onnx")
     monkeypatch.setattr(UI, "asks", True)
     result = runner.invoke(app, ["init", "a.onnx", *REFERENCE], input="none\n7\n")
-    assert "Size of 'batch' [1]" in result.stderr and "at least 1, or Enter" in result.stderr
+    assert "Size of 'batch' [1]" in result.stderr and "at least 1, or press Enter" in result.stderr
     text = Path("epctx.yaml").read_text(encoding="utf-8")
     assert "dimensions: {batch: 7}" in text and "guessed" not in text
     guess = [*REFERENCE, "--yes", "--force"]

@@ -71,7 +71,7 @@ def refusal(folder: Path) -> str:
 
 def test_a_model_of_several_parts(folder: Path) -> None:
     text = refusal(edited(folder, vision={"filename": "vision.onnx"}))
-    assert "is of a model of several parts: vision" in text
+    assert "describes a model of several parts: vision" in text
 
 
 def test_a_configuration_of_no_decoder(folder: Path) -> None:
@@ -80,9 +80,9 @@ def test_a_configuration_of_no_decoder(folder: Path) -> None:
 
 def test_a_configuration_that_is_no_json(folder: Path) -> None:
     (folder / GENAI_CONFIG).write_text("{", encoding="utf-8")
-    assert "is no genai_config.json" in refusal(folder)
+    assert "is not a valid genai_config.json" in refusal(folder)
     (folder / GENAI_CONFIG).write_bytes(b"[1]")
-    assert "is no genai_config.json" in refusal(folder)
+    assert "is not a valid genai_config.json" in refusal(folder)
     (folder / GENAI_CONFIG).unlink()
     assert "cannot be read" in refusal(folder)
 

@@ -1,8 +1,7 @@
-"""Build the tree of a YAML document from parser events, and enforce the limits meanwhile.
+"""Build the tree of a YAML document from parser events, and enforce the limits at each event.
 
-Keys are always text (`60:` is "60"), and `<<` merges are supported. Scalars are text, numbers,
-true, false and null only. The depth is limited, and so is the number of values after aliases are
-expanded.
+Keys are always text (`60:` is "60"), and `<<` merges are supported. Scalars are only text, numbers,
+true, false and null. The depth is limited, as is the number of values after aliases are expanded.
 """
 
 from __future__ import annotations
@@ -93,7 +92,8 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    self._stop(_mark(event), "a second document starts", "keep one manifest a file")
+                    remedy = "write one manifest per file"
+                    self._stop(_mark(event), "a second document starts", remedy)
             elif isinstance(event, yaml.NodeEvent):
                 self._node(event)
             elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
@@ -203,7 +203,8 @@ class _Builder:
         sources = node.items if node.kind == "list" else (node,)
         if any(source.kind != "mapping" for source in sources):
             remedy = "merge with an alias of a mapping: `<<: *name`"
-            self._report(node.mark, (*parent.path, "<<"), "merges what is no mapping", remedy)
+            what = "merges a value that is not a mapping"
+            self._report(node.mark, (*parent.path, "<<"), what, remedy)
         parent.merged.extend(source for source in sources if source.kind == "mapping")
 
     def _key(self, parent: _Open, event: yaml.NodeEvent, mark: Mark) -> None:
@@ -251,7 +252,7 @@ class _Builder:
         except ValueError:
             problem = f"has the tag {quoted(event.tag or '')}", "remove the tag"
         if isinstance(value, float) and not math.isfinite(value):
-            problem = f"is {text}, which is no finite number", "write a finite number"
+            problem = f"is {text}, which is not a finite number", "write a finite number"
         node = Node(value=value, mark=mark, path=path, text=text, quoted=quotes)
         if problem is not None:
             self.broken.add(node)
@@ -284,15 +285,15 @@ def _mark(event: yaml.Event) -> Mark:
 
 def _syntax(error: yaml.MarkedYAMLError, rest: str) -> tuple[str, str]:
     """Explain a syntax error, with a remedy; `rest` is the line from the error on."""
-    problem = error.problem or "it is no YAML"
+    problem = error.problem or "it is not valid YAML"
     if rest.startswith("\t"):
         return "is indented with a tab", "indent with spaces"
     if rest[:1] in ("@", "`", "%") and "cannot start" in problem:
         return f"a value cannot start with {rest[0]}", "put the value in quotes"
     if "mapping values" in problem:
         return (
-            "a colon stands where no key can be",
-            'check the indentation; put a value that holds ": " in quotes',
+            "a colon stands where no key is allowed",
+            'check the indentation; put a value that contains ": " in quotes',
         )
     if not rest and error.context_mark is not None:
         at, end = error.context_mark, error.problem_mark
@@ -300,4 +301,5 @@ def _syntax(error: yaml.MarkedYAMLError, rest: str) -> tuple[str, str]:
             return "the file ends before a bracket is closed", "close it"
         return f"the file ends before what was opened in line {at.line + 1} is closed", "close it"
     context = f"{error.context}, " if error.context else ""
-    return f"is no YAML: {context}{problem}", "check indentation, brackets and quotes before it"
+    what = f"is not valid YAML: {context}{problem}"
+    return what, "check indentation, brackets and quotes before it"

@@ -69,7 +69,7 @@ class _Kind(Struct, frozen=True, kw_only=True):
 
 
 def refuse_content(root: Node, path: Path) -> tuple[str, str] | None:
-    """Message and remedy for a known document that is no manifest; None for others.
+    """Message and remedy for a known document that is not a manifest; None for others.
 
     Args:
         root: root of the document.
@@ -82,7 +82,7 @@ def refuse_content(root: Node, path: Path) -> tuple[str, str] | None:
 
 
 def refuse_folder(path: Path) -> tuple[str, str]:
-    """Refuse a folder given as a manifest, with a remedy."""
+    """Message and remedy for a folder that is given as a manifest."""
     shown = path.as_posix()
     check = f"`epctx verify {shown}` checks it; name the manifest that it was built from"
     if (path / "manifest.json").is_file():
@@ -94,13 +94,15 @@ def refuse_folder(path: Path) -> tuple[str, str]:
         return what, f"{check}; `epctx report {shown}` makes the page of its build"
     if (path / GENAI_CONFIG).is_file():
         return "is a folder of onnxruntime-genai", f"write a manifest: `epctx init {shown}`"
-    found = [each for each in sorted(path.glob("*.yaml")) if not each.name.endswith(LOCK_SUFFIX)]
-    named = ", ".join(each.as_posix() for each in found[:_LISTED])
-    return "is a folder", f"name a file: {named}" if named else "name a YAML file"
+    manifests = [
+        each for each in sorted(path.glob("*.yaml")) if not each.name.endswith(LOCK_SUFFIX)
+    ]
+    listed = ", ".join(each.as_posix() for each in manifests[:_LISTED])
+    return "is a folder", f"name a file: {listed}" if listed else "name a YAML file"
 
 
 def refuse_model(path: Path) -> tuple[str, str]:
-    """Refuse a model file given as a manifest, with a remedy."""
+    """Message and remedy for a model file that is given as a manifest."""
     shown = path.as_posix()
     if path.stem.endswith("_ctx"):
         remedy = (
@@ -114,7 +116,7 @@ def _lock(path: Path) -> str:
     own = path.with_name(path.name.removesuffix(LOCK_SUFFIX) + ".yaml")
     named = f"name the manifest: {own.as_posix()}" if own.is_file() else "name its manifest"
     verify = f"`epctx verify DIR --lock {path.as_posix()}`"
-    return f"{named}; {verify} holds outputs to the lock, `epctx diff` compares two"
+    return f"{named}; {verify} checks outputs against the lock, `epctx diff` compares two"
 
 
 def _report(path: Path) -> str:
@@ -147,14 +149,14 @@ _KINDS: Final = (
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """File that could be read as YAML.
+    """Parsed YAML file.
 
     Attributes:
         file: path as the user gave it, with `/`.
         path: absolute path.
         sha256: SHA-256 of its bytes, in hex.
-        violations: parts that JSON cannot express: duplicate keys, tags, infinite numbers.
-        broken: nodes with such violations; their intended values are unknown.
+        violations: faults that JSON cannot express: duplicate keys, tags, infinite numbers.
+        broken: nodes with such faults; their intended values are unknown.
     """
 
     file: str
@@ -177,7 +179,7 @@ def read(path: Path) -> Document:
             data = stream.read(limits.MANIFEST_BYTES.value + 1)
     except FileNotFoundError:
         raise ManifestError(
-            "there is no such file",
+            "does not exist",
             file=path.as_posix(),
             remedy="check the path, or write a starter manifest with `epctx init`",
             code=Code.MANIFEST_UNREADABLE,
@@ -217,7 +219,7 @@ def parse(data: bytes, *, file: str, path: Path) -> Document:
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise _refusal(file, 0, 0, "is not UTF-8, but UTF-16", "save it as UTF-8") from None
         if b"\0" in data:
-            raise _refusal(file, 0, 0, "is no text", "name a YAML file") from None
+            raise _refusal(file, 0, 0, "is not a text file", "name a YAML file") from None
         raise _refusal(file, line, column, "is not UTF-8", "save the file as UTF-8") from None
     tree = build.build(text, file=file)
     return Document(

@@ -79,10 +79,10 @@ class Node(Struct, frozen=True, kw_only=True, eq=False):
         """Descendant under `keys`; None if there is none."""
         node = self
         for key in keys:
-            found = node.value.get(key) if isinstance(node.value, dict) else None
-            if found is None:
+            child = node.value.get(key) if isinstance(node.value, dict) else None
+            if child is None:
                 return None
-            node = found
+            node = child
         return node
 
     def at(self, path: str) -> Node:
@@ -140,7 +140,7 @@ def quoted(text: str, limit: int = 60) -> str:
 
 
 MAX_DIGITS = 300
-"""Most characters of a number; a longer scalar is text."""
+"""Maximum characters of a number; a longer scalar is text."""
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEAN = {
@@ -192,7 +192,7 @@ def convert(text: str, tag: str) -> Scalar:
     if kind is float and type(value) is int:
         value = float(value)
     if kind is None or type(value) is not kind:
-        raise ValueError(f"{text!r} is no {tag}")
+        raise ValueError(f"{text!r} is not a {tag}")
     return value
 
 
@@ -227,7 +227,7 @@ def of_kind(code: Code, problems: Iterable[Problem]) -> Iterator[Problem]:
 
 
 def refusal(reason: str) -> tuple[str, str]:
-    """Message and remedy for a key that epctx sets itself; the reason may be "why; what to do"."""
+    """Message and remedy for a key that epctx sets itself; `reason` is "why" or "why; remedy"."""
     why, _, remedy = reason.partition("; ")
     return f"is refused: {why}", remedy or "remove it"
 

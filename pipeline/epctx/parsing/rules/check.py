@@ -42,7 +42,7 @@ def _name(name: Node | None) -> Iterator[Problem]:
     for ending in BESIDE if text is not None else ():
         if name is not None and text is not None and fold(text).endswith(ending):
             other = quoted(text[: -len(ending)])
-            what = f"ends with {ending}: its outputs would lie where a manifest {other} has its own"
+            what = f"ends with {ending}: a manifest named {other} would write to the same paths"
             yield at(name, what, "choose another name")
 
 
@@ -63,11 +63,11 @@ def _guessed(models: Node | None) -> Iterator[Problem]:
     for model in models.mapping.values() if models is not None else ():
         guessed = model.get("guessed")
         sizes = [node for key in ("dimensions", "shapes") if (node := model.get(key)) is not None]
-        known = {name for node in sizes for name in node.mapping}
+        sized = {name for node in sizes for name in node.mapping}
         for item in guessed.items if guessed is not None else ():
-            if item.string is not None and item.string not in known:
+            if item.string is not None and item.string not in sized:
                 what = f"neither `dimensions` nor `shapes` of the model has {quoted(item.string)}"
-                yield at(item, what, f"remove it, or {did_you_mean(item.string, known)}")
+                yield at(item, what, f"remove it, or {did_you_mean(item.string, sized)}")
 
 
 _REFERENCE = (("reference", "path"), ("reference", "external_data_dir"))
@@ -115,7 +115,7 @@ def _targets(root: Node) -> Iterator[Problem]:
                 wrong.append(at_key(changed, group, what, remedy, Code.NO_SUCH_NAME))
         yield from wrong
         if not wrong and groups.mapping and not precedence.built(root, target):
-            remedy = "remove the target, or leave it a group"
+            remedy = "remove the target, or let it build a group"
             yield at_key(targets, name, "builds no group", remedy)
 
 
@@ -133,9 +133,9 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 def check_buckets(root: Node, broken: frozenset[Node]) -> Iterator[Problem]:
     """Find problems in the buckets of a manifest before it is expanded."""
     models = root.get("models")
-    known = models.mapping if models is not None else {}
-    first_of = dict.fromkeys(known, "a model")
-    for model, node in known.items():
+    models_by_name = models.mapping if models is not None else {}
+    first_of = dict.fromkeys(models_by_name, "a model")
+    for model, node in models_by_name.items():
         listed, pattern = buckets.lists(node), node.get(buckets.PATTERN)
         if broken.intersection((*listed.values(), *([pattern] if pattern else ()))):
             continue
@@ -163,7 +163,7 @@ def _lengths(listed: Mapping[str, Node]) -> Iterator[Problem]:
         own, others = len(node.items), len(listed[first].items)
         if own != others:
             what = f"lists {own} size{'s' * (own != 1)}, and {first} lists {others}"
-            yield at(node, what, "list as many in each: a bucket has the i-th size of every list")
+            yield at(node, what, "list equally many: a bucket has the i-th size of every list")
 
 
 def _pattern(pattern: Node | None, listed: Mapping[str, Node]) -> Iterator[Problem]:
@@ -177,7 +177,7 @@ def _pattern(pattern: Node | None, listed: Mapping[str, Node]) -> Iterator[Probl
     for each in _PLACEHOLDER.findall(pattern.string):
         if each not in known:
             choices = ", ".join(f"{{{name}}}" for name in known)
-            yield at(pattern, f"names {quoted(each)}, of which there is no list", f"use {choices}")
+            yield at(pattern, f"names {quoted(each)}, which has no list", f"use {choices}")
 
 
 def _wrong(name: str, first_of: Mapping[str, str], *, again: bool) -> tuple[str, str] | None:
@@ -188,13 +188,13 @@ def _wrong(name: str, first_of: Mapping[str, str], *, again: bool) -> tuple[str,
     if wrong is not None:
         return f"makes a model {quoted(name)}, which {wrong}", f"correct `{buckets.PATTERN}`"
     if name in first_of:
-        what = f"makes a model {name}, as {first_of[name]} is called already"
+        what = f"makes a model {name}, but {first_of[name]} has that name already"
         return what, f"rename one of them, or write another `{buckets.PATTERN}`"
     return None
 
 
 def check_size(root: Node) -> list[Problem]:
-    """Find whether all groups together have too many values."""
+    """Find a problem if all groups together have too many values."""
     most, size = limits.MANIFEST_VALUES.value, resolved_values(root)
     if size <= most:
         return []
@@ -203,8 +203,8 @@ def check_size(root: Node) -> list[Problem]:
         Problem(
             mark=node.mark,
             path=node.path,
-            what=f"groups and compositions as they are built for all targets have {size:,} values, "
-            f"more than {most:,}",
+            what=f"the groups and compositions of all targets have {size:,} values together, more "
+            f"than {most:,}",
             remedy=f"build fewer groups for fewer targets; {limits.MANIFEST_VALUES.remedy}",
         )
     ]
@@ -214,13 +214,15 @@ def resolved_values(root: Node) -> int:
     """Count the values of groups and compositions, once per target that builds them."""
     defaults, composed = values(root.get("defaults")), values(root.get("compose"))
     groups = root.get("model_groups")
-    of = {name: defaults + values(g) for name, g in (groups.mapping if groups else {}).items()}
+    values_of = {
+        name: defaults + values(g) for name, g in (groups.mapping if groups else {}).items()
+    }
     targets = root.get("targets")
-    whole = composed + sum(of.values())
+    whole = composed + sum(values_of.values())
     if targets is None:
         return whole
     return sum(
-        values(target) + whole - sum(of[name] for name in _left_out(target, of))
+        values(target) + whole - sum(values_of[name] for name in _left_out(target, values_of))
         for target in targets.mapping.values()
     )
 
@@ -243,12 +245,12 @@ def values(node: Node | None) -> int:
 def doubts(root: Node) -> list[Problem]:
     """Find warnings in a valid manifest, without reading any other file."""
     trees = (*precedence.targets(root), precedence.without_target(root))
-    found = [
+    problems = [
         *_unused(root, "models", trees),
         *_unused(root, "execution_providers", trees),
         *(problem for tree in trees for problem in _advice(tree)),
     ]
-    return list({(problem.mark, problem.what): problem for problem in found}.values())
+    return list({(problem.mark, problem.what): problem for problem in problems}.values())
 
 
 def _unused(root: Node, key: str, trees: tuple[TargetTree, ...]) -> Iterator[Problem]:
@@ -268,7 +270,7 @@ def _listed(tree: TargetTree, key: str) -> Iterator[str]:
 
 
 def _advice(tree: TargetTree) -> Iterator[Problem]:
-    """Find advised options that the EPs of groups do not have."""
+    """Find advised options that are missing from the EPs of groups."""
     for alias in dict.fromkeys(_listed(tree, "execution_providers")):
         entry = tree.providers[alias]
         schema = schema_of(entry)
@@ -304,21 +306,21 @@ def check(
 
 
 def _resolved(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Problem]:
-    """Find problems per target, each reported once; names the targets unless all have it."""
+    """Find problems per target, each once; a message names the targets unless all are affected."""
     trees = precedence.targets(root)
-    asked: dict[str | None, list[str]] = {}
-    found: dict[tuple[object, ...], tuple[Problem, str | None, list[str]]] = {}
+    targets_of: dict[str | None, list[str]] = {}
+    problems_by_key: dict[tuple[object, ...], tuple[Problem, str | None, list[str]]] = {}
     for tree in (*trees, precedence.without_target(root)):
         for subject, problems in _checks(root, tree, broken, places):
-            asked.setdefault(subject, []).append(tree.name or "")
+            targets_of.setdefault(subject, []).append(tree.name or "")
             for problem in problems:
                 key = (problem.mark, problem.path, problem.what)
-                _, _, names = found.setdefault(key, (problem, subject, []))
+                _, _, names = problems_by_key.setdefault(key, (problem, subject, []))
                 if names[-1:] != [tree.name or ""]:
                     names.append(tree.name or "")
-    for problem, subject, names in found.values():
-        told = problem.path[:2] == ("targets", *names[:1]) and len(names) == 1
-        if len(names) < len(asked[subject]) and not told:
+    for problem, subject, names in problems_by_key.values():
+        named_in_path = problem.path[:2] == ("targets", *names[:1]) and len(names) == 1
+        if len(names) < len(targets_of[subject]) and not named_in_path:
             where = "target" if len(names) == 1 else "targets"
             yield replace(problem, what=f"{problem.what} (for {where} {', '.join(names)})")
         else:
@@ -328,7 +330,7 @@ def _resolved(root: Node, broken: frozenset[Node], places: Places) -> Iterator[P
 def _checks(
     root: Node, tree: TargetTree, broken: frozenset[Node], places: Places
 ) -> Iterator[tuple[str | None, list[Problem]]]:
-    """Problems of the target's EPs (subject None), and of each of its groups."""
+    """Yield the problems of the target's EPs (subject None), then those of each of its groups."""
     if tree.name is not None:
         entries = (options.check(entry, places) for entry in tree.providers.values())
         yield None, [problem for problems in entries for problem in problems]

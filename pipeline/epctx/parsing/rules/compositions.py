@@ -1,4 +1,4 @@
-"""Rules on compositions: references of their parts, and limits of one session.
+"""Rules on compositions: names that their parts refer to, and limits of one session.
 
 Names and types inside the models are checked when the models are joined (`graph.wiring`).
 """
@@ -25,18 +25,20 @@ def model_of(name: str, part: Node) -> str:
 
 def group_of(name: str, part: Node, tree: TargetTree) -> str | None:
     """Return the group of a target that builds a part's model; None without a unique group."""
-    having = tree.groups_of.get(model_of(name, part), ())
+    builders = tree.groups_of.get(model_of(name, part), ())
     group = part.get("group")
     if group is not None:
-        return group.string if group.string in having else None
-    return having[0] if len(having) == 1 else None
+        return group.string if group.string in builders else None
+    return builders[0] if len(builders) == 1 else None
 
 
 def is_built(composition: Node, tree: TargetTree) -> bool:
     """Tell whether a target builds every part."""
     parts = composition.get("parts")
-    found = parts.mapping if parts is not None else {}
-    return bool(found) and all(group_of(name, part, tree) for name, part in found.items())
+    parts_by_name = parts.mapping if parts is not None else {}
+    return bool(parts_by_name) and all(
+        group_of(name, part, tree) for name, part in parts_by_name.items()
+    )
 
 
 def check(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Problem]:
@@ -55,7 +57,7 @@ def check(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Probl
         yield from settings.check(node, places)
         built = [tree for tree in trees if is_built(node, tree)]
         if not problems and not built:
-            what = "is built for no target: none builds all of its parts"
+            what = "is never built: no target builds all of its parts"
             yield at_key(compose, name, what, "build the parts' groups for one target")
         for tree in built:
             yield from _session(node, parts, tree)
@@ -73,30 +75,38 @@ def _folders(compose: Node, root: Node) -> Iterator[Problem]:
 
 def _models(parts: Node, root: Node, trees: Sequence[TargetTree]) -> Iterator[Problem]:
     models = root.get("models")
-    known = models.mapping if models is not None else {}
+    models_by_name = models.mapping if models is not None else {}
     for name, part in parts.mapping.items():
         wanted, group = model_of(name, part), part.get("group")
         place = part.get("model")
-        if wanted not in known:
-            of = [b for b, m in known.items() if (n := m.get(BUCKET, "model")) and n.text == wanted]
-            remedy = f"name a bucket: {', '.join(of)}" if of else did_you_mean(wanted, known)
+        if wanted not in models_by_name:
+            bucket_names = [
+                b
+                for b, m in models_by_name.items()
+                if (n := m.get(BUCKET, "model")) and n.text == wanted
+            ]
+            remedy = (
+                f"name a bucket: {', '.join(bucket_names)}"
+                if bucket_names
+                else did_you_mean(wanted, models_by_name)
+            )
             if place is not None:
                 yield at(place, f"there is no model {quoted(wanted)}", remedy)
             else:
-                what = f"there is no model {quoted(wanted)}, for which the part is named"
-                yield at_key(parts, name, what, f"{remedy}; or name the part's `model`")
+                what = f"there is no model {quoted(wanted)}, which the part's name refers to"
+                yield at_key(parts, name, what, f"{remedy}; or set the part's `model`")
             continue
-        having = list(dict.fromkeys(g for tree in trees for g in tree.groups_of.get(wanted, ())))
-        if group is not None and group.string is not None and group.string not in having:
+        builders = list(dict.fromkeys(g for tree in trees for g in tree.groups_of.get(wanted, ())))
+        if group is not None and group.string is not None and group.string not in builders:
             what = f"group {quoted(group.string)} does not build {wanted}"
-            remedy = f"name one that does: {', '.join(having)}" if having else ""
+            remedy = f"name one that does: {', '.join(builders)}" if builders else ""
             yield at(group, what, remedy or f"list {wanted} in a group")
-        elif group is None and not having:
+        elif group is None and not builders:
             what = f"no model group builds {wanted}"
             yield at_key(parts, name, what, "list it in the models of a group")
         elif group is None and any(len(tree.groups_of.get(wanted, ())) > 1 for tree in trees):
-            what = f"several groups build {wanted}: {', '.join(having)}"
-            yield at_key(parts, name, what, f"say which: group: {having[0]}")
+            what = f"several groups build {wanted}: {', '.join(builders)}"
+            yield at_key(parts, name, what, f"choose one, as in `group: {builders[0]}`")
 
 
 def _inputs(parts: Node) -> Iterator[Problem]:
@@ -114,7 +124,7 @@ def _origin(
     if source is not None and outer is not None:
         yield at(origin, "has two origins: a part, and the caller", "remove `part` or `input`")
     elif source is None and outer is None and origin.get("output") is not None:
-        yield at(origin, "names an output, but no part", "add the `part` that makes it")
+        yield at(origin, "names an output, but no part", "add the `part` that computes it")
     elif source is not None and source.string is not None and source.string not in before:
         if source.string in parts:
             what = f"{quoted(source.string)} does not run before {own}"
@@ -127,13 +137,13 @@ def _origin(
 def _outputs(node: Node, parts: Node) -> Iterator[Problem]:
     first_of: dict[tuple[str, str], str] = {}
     for name, output in present(node.get("outputs")).items():
-        part, made = output.get("part"), output.get("output")
-        if part is None or part.string is None or made is None or made.string is None:
+        part, output_name = output.get("part"), output.get("output")
+        if part is None or part.string is None or output_name is None or output_name.string is None:
             continue
         if part.string not in parts.mapping:
             what = f"there is no part {quoted(part.string)}"
             yield at(part, what, did_you_mean(part.string, parts.mapping))
-        first = first_of.setdefault((part.string, made.string), name)
+        first = first_of.setdefault((part.string, output_name.string), name)
         if first != name:
             yield at(output, f"is output {quoted(first)} already", "remove one of them")
 
@@ -159,5 +169,5 @@ def _session(node: Node, parts: Node, tree: TargetTree) -> Iterator[Problem]:
                 yield at_key(parts, name, what, f"build the parts with one of them{other}")
         embed = group.get("embed_mode")
         if wanted is not None and wanted.value == 0 and embed is not None and embed.value == 1:
-            what = f"asks for context binaries as files, and the group of {name} embeds its own"
+            what = f"asks for context binaries as files, but the group of {name} embeds its own"
             yield at(wanted, what, "write embed_mode: 0 in that group, or remove it here")

@@ -31,8 +31,8 @@ class Scope(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def unbroken(self, key: str) -> Node | None:
         """List of the group; None if the schema refused it."""
-        found = self.node.get(key)
-        return found if found is not None and found not in self.broken else None
+        node = self.node.get(key)
+        return node if node is not None and node not in self.broken else None
 
     @cached_property
     def models(self) -> list[str]:
@@ -87,7 +87,7 @@ def references(listed: Node | None, known: Mapping[str, Node], word: str) -> Ite
 def _providers_given(scope: Scope) -> Iterator[Problem]:
     if scope.node.get("execution_providers") is None and scope.node.kind == "mapping":
         remedy = "name them here or in `defaults`; `execution_providers: []` leaves all to the CPU"
-        yield at(scope.node, "says no execution_providers", remedy, Code.MISSING_KEY)
+        yield at(scope.node, "has no execution_providers", remedy, Code.MISSING_KEY)
     coverage = scope.node.get("partition", "require_coverage")
     listed = scope.unbroken("execution_providers")
     wanted = coverage is not None and isinstance(coverage.value, int | float) and coverage.value > 0
@@ -101,19 +101,19 @@ def _sharing(scope: Scope) -> Iterator[Problem]:
     sharing, known = scope.sharing, scope.unbroken("models")
     for name, members in sharing.items():
         if len(members.items) < 2:
-            what, remedy = "names one model, and sharing is between several", "name another, too"
+            what, remedy = "names one model, but sharing needs several", "name another model"
             yield at(members, what, remedy)
         for item in members.items:
             if item.string is None:
                 continue
             if known is not None and item.string not in scope.models:
                 remedy = did_you_mean(item.string, scope.models)
-                what = f"{quoted(item.string)} is no model of group {scope.name}"
-                yield at(item, what, f"{remedy}; sharing is between models of one group")
+                what = f"{quoted(item.string)} is not a model of group {scope.name}"
+                yield at(item, what, f"{remedy}; only models of one group can share")
             first = first_of.setdefault(item.string, name)
             if first != name:
                 what = f"{item.string} is in sharing group {quoted(first)} already"
-                yield at(item, what, "a model shares in one group: remove it from one")
+                yield at(item, what, "remove it from one: a model can be in one sharing group")
     embed = scope.node.get("embed_mode")
     if sharing and embed is not None and embed.value == 1 and not isinstance(embed.value, bool):
         what = "must be 0 where models share a context: an embedded context cannot be shared"
@@ -124,7 +124,7 @@ def _sharing(scope: Scope) -> Iterator[Problem]:
 def _sharing_provider(scope: Scope) -> Iterator[Problem]:
     listed, groups = scope.unbroken("execution_providers"), scope.node.get("sharing_groups")
     if not scope.sharing or groups is None or listed is None or not listed.items:
-        return  # models of the default EP share their common weights
+        return  # without an EP, the models share their common weights
     if len(scope.entries) == len(listed.items) and not any(
         providers.can_share(entry) for _, entry in scope.entries
     ):
@@ -133,8 +133,8 @@ def _sharing_provider(scope: Scope) -> Iterator[Problem]:
         yield at_key(scope.node, "sharing_groups", f"{named} cannot share a context", remedy)
     for _, entry in scope.entries:
         for option, why in providers.unshared_lists(entry):
-            what = f"is a list, and models of group {scope.name} share a context: {why}"
-            remedy = "remove sharing_groups, or make a target of each"
+            what = f"is a list, but models of group {scope.name} share a context: {why}"
+            remedy = "remove sharing_groups, or make a target for each"
             yield at(option, what, remedy)
 
 
@@ -144,27 +144,27 @@ def _pieces(scope: Scope) -> Iterator[Problem]:
         return
     wanted = present(pieces)
     if len(wanted) != 1:
-        remedy = "write one of max_memory, count and at; null takes one of a base away"
-        yield at(pieces, f"says {' and '.join(wanted) or 'nothing'} of where to cut", remedy)
+        remedy = "set exactly one of max_memory, count and at; null removes an inherited one"
+        yield at(pieces, f"sets {' and '.join(wanted) or 'nothing'} for the cuts", remedy)
     listed = scope.unbroken("execution_providers")
     if listed is not None and not listed.items:
         remedy = "name an EP in execution_providers, or write pieces: null"
         yield at(pieces, f"group {scope.name} has no EP that could compile a piece", remedy)
     for item, entry in scope.entries:
         for option, why in providers.unshared_lists(entry):
-            what = f"is a list, and the models of group {scope.name} are cut into pieces: {why}"
-            yield at(option, what, "remove partition.pieces, or make a target of each")
+            what = f"is a list, but the models of group {scope.name} are cut into pieces: {why}"
+            yield at(option, what, "remove partition.pieces, or make a target for each")
         if "max_memory" in wanted and not _measured(entry):
             what = f"the memory that a compile on {item.text} takes was not measured"
-            yield at(wanted["max_memory"], what, "write `count` or `at` in its place")
+            yield at(wanted["max_memory"], what, "write `count` or `at` instead")
     numbers = scope.node.get("verify", "numbers")
     if numbers is not None and numbers.string == "generating":
-        what = f"the models of group {scope.name} are compiled in pieces, and their files are run"
+        what = f"must be full: of the pieces of group {scope.name}, only the files can be run"
         yield at(numbers, what, "write numbers: full")
     for model in scope.models:
         before, _, number = model.rpartition("_")
         if before in scope.models and number.isdecimal():
-            what = f"{quoted(model)} is what a piece of {quoted(before)} is called"
+            what = f"{quoted(model)} is also the name of a piece of {quoted(before)}"
             clash = f"give {quoted(model)} another key in `models`, or write pieces: null"
             yield at(pieces, what, clash, Code.OUTPUT_CLASH)
 
@@ -221,11 +221,11 @@ def _prefix(scope: Scope) -> Iterator[Problem]:
 def _outputs(scope: Scope) -> Iterator[Problem]:
     """Find files of the group with equal names, ignoring case (design section 6)."""
     first_of: dict[str, tuple[str, str]] = {fold(SUMS): (SUMS, "the list of checksums")}
-    told: set[Node] = set()
+    reported: set[Node] = set()
     for name, node, origin in _files(scope):
         first = first_of.setdefault(fold(name), (name, origin))
-        if first != (name, origin) and node not in told:
-            told.add(node)
+        if first != (name, origin) and node not in reported:
+            reported.add(node)
             same = "as" if first[0] == name else f"which some systems take for {first[0]}, as"
             what = f"{origin} is written to {name}, {same} {first[1]}"
             yield at(node, what, "rename one of them")
@@ -252,7 +252,7 @@ def _files(scope: Scope) -> Iterator[tuple[str, Node, str]]:
     file = scope.node.get("external_initializers", "file")
     for members in scope.sharing.values() if file is None or file.kind == "null" else ():
         for first in names(members)[:1]:
-            yield data_file(first), members, f"what models share with {first}"
+            yield data_file(first), members, f"the weights that models share with {first}"
     if file is not None and file.string and file not in scope.broken:
         for model in models.values() if MODEL in file.string else list(models.values())[:1]:
             yield file.string.replace(MODEL, model), file, f"the initializer file of {model}"

@@ -109,7 +109,7 @@ def check(entry: Node, places: Places) -> Iterator[Problem]:
     if provider is None or provider.string is None:
         return
     if provider.string == DEFAULT_EP:
-        what = f"{DEFAULT_EP} is the default EP, which is always the last"
+        what = f"{DEFAULT_EP} is the default EP, which is always last"
         yield at(provider, what, "remove the entry; `execution_providers: []` leaves all to it")
         return
     schema = schema_of(entry)
@@ -187,8 +187,9 @@ def _plain(node: Node) -> OptionValue:
 
 def _unknown_provider(node: Node, name: str) -> Problem:
     if name in providers.WITHOUT_EPCONTEXT:
-        remedy = f"name one that has: {', '.join(providers.known())}"
-        return at(node, f"{name} has no EPContext: nothing is compiled for it ahead", remedy)
+        remedy = f"name an EP that does: {', '.join(providers.known())}"
+        what = f"{name} writes no EPContext models: it compiles in the session"
+        return at(node, what, remedy)
     near = _nearest_provider(name)
     if near is not None:
         what = f"there is no provider {quoted(name)}"
@@ -202,13 +203,13 @@ def _unknown_provider(node: Node, name: str) -> Problem:
 
 
 def _nearest_provider(name: str) -> str | None:
-    """Compare names without "ExecutionProvider", which makes all names similar."""
-    known = {_short(provider): provider for provider in providers.known()}
-    near = nearest(_short(name), known)
+    """Nearest known provider; compares names without "ExecutionProvider", which all names share."""
+    providers_by_name = {_short(provider): provider for provider in providers.known()}
+    near = nearest(_short(name), providers_by_name)
     if near is not None:
-        return known[near]
+        return providers_by_name[near]
 
-    whole = difflib.get_close_matches(name, known.values(), n=1, cutoff=0.9)
+    whole = difflib.get_close_matches(name, providers_by_name.values(), n=1, cutoff=0.9)
     return whole[0] if whole else None
 
 
@@ -261,10 +262,10 @@ def _chosen(node: Node, option: str, schema: OptionSchema | None) -> Node:
     if isinstance(node.value, tuple):
         return replace(node, value=tuple(_chosen(item, option, schema) for item in node.items))
     text = (node.string or "").casefold()
-    found = {v for name, v in choices.items() if f" {name.casefold()}".endswith(f" {text}")}
-    if len(found) != 1 or not any(map(str.isalpha, text)):  # "888" is a number, not a name
+    values = {v for name, v in choices.items() if f" {name.casefold()}".endswith(f" {text}")}
+    if len(values) != 1 or not any(map(str.isalpha, text)):  # "888" is a number, not a name
         return node
-    (value,) = found
+    (value,) = values
     return replace(node, value=value, text=value)
 
 

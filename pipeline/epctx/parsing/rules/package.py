@@ -1,4 +1,4 @@
-"""Rules on `package`: existing names and files, no clashes in variants, demands of genai."""
+"""Rules on `package`: names and files exist, variants have no clashes, genai's needs are met."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def _groups(package: Node, root: Node, trees: tuple[TargetTree, ...]) -> Iterato
 
 
 def _components(package: Node, root: Node, trees: tuple[TargetTree, ...]) -> Iterator[Problem]:
-    """A model called as another's component is: `<group>.<model>`, where several groups hold it."""
+    """Find a model whose name is also the component name of another model.
+
+    A model that several groups hold has a component `<group>.<model>` for each.
+    """
     holders: dict[str, dict[str, None]] = {}
     for tree in trees:
         for layered in _packaged(package, tree):
@@ -59,7 +62,7 @@ def _components(package: Node, root: Node, trees: tuple[TargetTree, ...]) -> Ite
     for model, groups in holders.items():
         for name in (f"{holder}.{model}" for holder in groups if len(groups) > 1):
             if models is not None and len(holders.get(name, ())) == 1:
-                what = f"is what the package calls {model}, which {' and '.join(groups)} hold"
+                what = f"is also the package's name for {model}, which {' and '.join(groups)} hold"
                 yield at_key(models, name, what, "rename one of them")
 
 
@@ -88,18 +91,18 @@ def _no_asset(path: Path) -> tuple[str, str] | None:
     if not path.is_dir():
         return "does not exist", check
     try:
-        held = sorted(listing.below(path))
+        entries = sorted(listing.below(path))
     except OSError as error:
         return f"cannot be read ({error.strerror})", check
-    for each in held:
+    for each in entries:
         inner = each.relative_to(path).as_posix()
         if each.is_symlink():
             return f"holds the link {inner}", "put the file itself there"
         if not unicodedata.is_normalized("NFC", inner):
             return f"holds {quoted(inner)}, which is not in Unicode's form NFC", "rename it"
         if "\n" in inner or "\\" in inner:
-            return f"holds {quoted(inner)}, which no package can name", "rename it"
-    if not any(each.is_file() for each in held):
+            return f"holds {quoted(inner)}, which a package cannot contain", "rename it"
+    if not any(each.is_file() for each in entries):
         return "is a folder without a file", check
     return None
 
@@ -131,7 +134,7 @@ def _files(
             )
             origin = group.outputs(scope).get(fold(name))
             if origin is not None:
-                what = f"is where {origin} goes, in group {layered.name}"
+                what = f"is the file of {origin}, in group {layered.name}"
                 problem = at_key(files, name, what, "choose another name")
             if problem is not None:
                 yield problem
@@ -156,10 +159,12 @@ def _genai(package: Node, trees: tuple[TargetTree, ...], places: Places) -> Iter
     genai, files = package.get("genai"), package.get("files")
     if genai is None or genai.kind != "mapping":
         return
-    held = dict.fromkeys(g.name for tree in trees for g in _packaged(package, tree))
-    if len(held) > 1:
-        what = f"needs one group, and {', '.join(held)} are packaged: genai reads one component"
-        yield at_key(package, "genai", what, "name the one in `package.groups`")
+    group_names = dict.fromkeys(g.name for tree in trees for g in _packaged(package, tree))
+    if len(group_names) > 1:
+        what = (
+            f"needs one group, but {', '.join(group_names)} are packaged: genai reads one component"
+        )
+        yield at_key(package, "genai", what, "name one group in `package.groups`")
     config = files.get(GENAI_CONFIG) if files is not None else None
     source = genai.get("source")
     if source is not None and source.string is not None:
@@ -179,7 +184,7 @@ def _genai(package: Node, trees: tuple[TargetTree, ...], places: Places) -> Iter
 def _source(node: Node, places: Places) -> Iterator[Problem]:
     wrong, config = places.problem(node.text), places.absolute(node.text) / GENAI_CONFIG
     if wrong is None and not config.is_file() and not places.lacks(config):
-        what = f"{quoted(node.text)} is no folder with a {GENAI_CONFIG}"
+        what = f"{quoted(node.text)} is not a folder with a {GENAI_CONFIG}"
         wrong = what, "name one that onnxruntime-genai's model builder wrote"
     if wrong is not None:
         yield at(node, *wrong)
@@ -200,9 +205,9 @@ def _configs(
             continue  # reported with the other files
         try:
             large = path.stat().st_size > _LARGEST
-            found = None if large else json.loads(path.read_text(encoding="utf-8"))
+            config = None if large else json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            yield at(node, f"{quoted(text)} is no JSON: {error}", "repair it")
+            yield at(node, f"{quoted(text)} is not valid JSON: {error}", "repair it")
             continue
-        if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
-            yield at(node, f"{quoted(text)} is no genai_config.json", 'it must have a "model"')
+        if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
+            yield at(node, f'{quoted(text)} has no "model"', "name a genai_config.json")

@@ -41,11 +41,11 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _inside(self) -> dict[Path, bool]:
-        """Cache: whether each resolved folder lies in the manifest's folder."""
+        """Cache: for each folder, True if it resolves to a path in the manifest's folder."""
         return {}
 
     def _leads_inside(self, path: Path) -> bool:
-        """Tell whether a path stays in the manifest's folder; asks each folder once.
+        """Tell whether a path stays in the manifest's folder; each folder is resolved once.
 
         Raises:
             OSError, RuntimeError, ValueError: the path cannot be resolved.
@@ -60,7 +60,7 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
         return path.resolve().is_relative_to(self._resolved)
 
     def lacks(self, path: Path) -> bool:
-        """Tell whether a file that may be missing is missing."""
+        """Tell whether a file is missing and may be."""
         return self.partial and not path.exists()
 
     def absolute(self, text: str) -> Path:
@@ -71,8 +71,8 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
         """Files that match a pattern, sorted; the path itself if `pattern` has no wildcard."""
         if not _GLOB.search(pattern):
             return (self.absolute(pattern),)
-        found = glob.glob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207 - takes absolute ones
-        paths = sorted((self.absolute(text) for text in found), key=Path.as_posix)
+        matches = glob.glob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207 - takes absolute ones
+        paths = sorted((self.absolute(text) for text in matches), key=Path.as_posix)
         return tuple(path for path in paths if path.is_file())
 
     def problem(self, text: str) -> tuple[str, str] | None:
@@ -93,10 +93,10 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
             inside = self._leads_inside(path)
         except UnicodeEncodeError:
             encoding = sys.getfilesystemencoding()
-            what = f"cannot be named where file names are {encoding}"
+            what = f"cannot be encoded: file names are {encoding} here"
             return what, "set the environment variable PYTHONUTF8=1, or another locale"
         except (OSError, RuntimeError, ValueError):
-            return "cannot be followed, it loops or is too long", "check the links in it"
+            return "cannot be followed: it loops or is too long", "check its links"
         if not inside:
             return "leads out of the manifest's folder", remedy
         return None
@@ -166,7 +166,7 @@ def _quantize(quantize: Node, places: Places) -> Iterator[Problem]:
                 what = "has no effect: without samples only weights are quantized, in blocks"
                 yield at_key(quantize, key, what, f"remove {key}, or give `calibration`")
     elif random is not None and generated and files is not None and files.items:
-        what = "samples are generated, and there are files"
+        what = "is true, but there are files"
         yield at(random, what, "remove `random`, or `files`")
     elif not generated and (files is None or not files.items):
         what = "there are no samples to calibrate with"
@@ -178,7 +178,7 @@ def _quantize(quantize: Node, places: Places) -> Iterator[Problem]:
     yield from _files(files, places)
     weights = quantize.get("weights")
     if weights is not None and weights.value == "uint8" and _are_int8(quantize.get("activations")):
-        what = "is uint8, and activations are int8: onnxruntime has no such pair"
+        what = "is uint8, but activations are int8: onnxruntime does not support this pair"
         yield at(weights, what, "write int8, or leave one of them out")
     overrides = quantize.get("overrides")
     for override in overrides.mapping.values() if overrides is not None else ():
@@ -200,12 +200,12 @@ def _file(node: Node, pattern: str, places: Places) -> Iterator[Problem]:
     if wrong is not None:
         yield at(node, *wrong)
         return
-    found = places.files(pattern)
-    if not found and not places.partial:
+    paths = places.files(pattern)
+    if not paths and not places.partial:
         yield at(node, "matches no file", "check the pattern; it is relative to the manifest")
-    for path in found:
+    for path in paths:
         if path.suffix.lower() not in FILES:
-            what = f"{quoted(path.name)} is no .npz or .pb file"
+            what = f"{quoted(path.name)} is not a .npz or .pb file"
             yield at(
                 node, what, "save the inputs with numpy.savez, or as ONNX TensorProto .pb files"
             )

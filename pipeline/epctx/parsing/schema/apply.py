@@ -32,14 +32,14 @@ def text(name: str) -> str:
     """Return a schema as text; the manifest's includes all provider options, for editors."""
     if name == "manifest":
         return json.dumps(with_options(providers.known()), indent=2, ensure_ascii=False) + "\n"
-    found = providers.find_schema(name) or providers.text(name.removeprefix("providers/"))
-    if found is None:
+    schema = providers.find_schema(name) or providers.text(name.removeprefix("providers/"))
+    if schema is None:
         raise UsageError(
             f'there is no schema "{name}"',
             remedy=did_you_mean(name, names()),
             code=Code.NO_SUCH_CHOICE,
         )
-    return found
+    return schema
 
 
 def validate(document: Document) -> list[Problem]:
@@ -48,8 +48,8 @@ def validate(document: Document) -> list[Problem]:
 
 
 def problems_of(root: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
-    """Find violations of `schema` in the tree; a value that is wrong twice is reported once."""
-    told: set[object] = set()
+    """Find violations of `schema` in the tree; report each wrong value once."""
+    reported: set[object] = set()
     errors = validator(schema).iter_errors(root.plain())
     for error in sorted(errors, key=lambda error: error.validator != "type"):
         node = root
@@ -57,8 +57,8 @@ def problems_of(root: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
             node = node.items[key] if isinstance(key, int) else node.mapping[key]
         for problem in explain(error, node, schema):
             subject = problem.node or (problem.path, problem.what)
-            if subject not in told:
-                told.add(subject)
+            if subject not in reported:
+                reported.add(subject)
                 yield problem
 
 
@@ -76,7 +76,7 @@ def manifest() -> dict[str, Plain]:
 def _definitions(schema: Mapping[str, Plain]) -> dict[str, dict[str, Plain]]:
     definitions = schema["$defs"]
     if not isinstance(definitions, dict):
-        raise TypeError("$defs is no mapping")
+        raise TypeError("$defs is not a mapping")
     return {name: one for name, one in definitions.items() if isinstance(one, dict)}
 
 
@@ -108,11 +108,11 @@ def with_options(names: Iterable[str]) -> dict[str, Plain]:
     definitions = schema["$defs"]
     conditionals: list[Plain] = []
     for name in names:
-        found = providers.find(name)
-        if found is None or not isinstance(definitions, dict):
+        option_schema = providers.find(name)
+        if option_schema is None or not isinstance(definitions, dict):
             continue
         key = f"options_{name}"
-        definitions[key] = _moved(copy.deepcopy(dict(found.schema)), f"#/$defs/{key}/")
+        definitions[key] = _moved(copy.deepcopy(dict(option_schema.schema)), f"#/$defs/{key}/")
         conditionals.append(_conditional(name, f"#/$defs/{key}"))
     _definitions(schema)["execution_provider"]["allOf"] = conditionals
     return schema

@@ -24,14 +24,14 @@ _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%?", re.ASCII)
 
 
 def value_remedy(node: Node, instead: Mapping[str, Plain]) -> str | None:
-    """Replacement for a value; None if the schema has none."""
-    said = instead.get(node.text, instead.get(node.kind))
+    """Remedy that the schema has for a value; None if it has none."""
+    remedy = instead.get(node.text, instead.get(node.kind))
     shown = node.items[0].text if node.items else node.text
-    return said.replace("{}", shown or "…") if isinstance(said, str) else None
+    return remedy.replace("{}", shown or "…") if isinstance(remedy, str) else None
 
 
 def as_share(node: Node, limit: Plain = 1) -> str | None:
-    """Share that is meant by a number from 10 to 100, if at most 1 is allowed."""
+    """Remedy for a percentage from 10 to 100 where a share of at most 1 is allowed."""
     match = _PERCENT.fullmatch(node.text) if limit == 1 else None
     if match is None or not 10 <= float(match[1]) <= 100:
         return None
@@ -39,7 +39,7 @@ def as_share(node: Node, limit: Plain = 1) -> str | None:
 
 
 def as_unquoted(kinds: Sequence[str], node: Node) -> str | None:
-    """Unquoted spelling of a text that was meant as a number or a boolean."""
+    """Remedy for a text that was meant as a number or a boolean."""
     lowered = node.text.casefold()
     if node.kind != "text":
         return None
@@ -72,7 +72,7 @@ KINDS = {
     "null": "null",
 }
 LONGEST_EXAMPLE = 60
-"""Most characters of an example in a remedy."""
+"""Maximum characters of an example in a remedy."""
 
 
 def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
@@ -128,19 +128,19 @@ def _mapping(value: object) -> Mapping[str, Plain]:
 def _asked(error: ValidationError, schema: Mapping[str, Plain]) -> _Asked:
     """Merge the annotations of all schemas for this value; the outermost wins."""
     at: Plain = _resolved(dict(schema), schema)
-    said = dict(_mapping(at))
+    annotations = dict(_mapping(at))
     for step in error.absolute_schema_path:
         if step in ("properties", "additionalProperties", "items", "propertyNames"):
-            said = {}
+            annotations = {}
         if isinstance(at, list) and isinstance(step, int):
             at = at[step]
         else:
             at = at.get(str(step)) if isinstance(at, dict) else None
         at = _resolved(at, schema)
-        said = {**_mapping(at), **said}
-    note, pattern = _mapping(said.get("x-epctx")), said.get("pattern")
+        annotations = {**_mapping(at), **annotations}
+    note, pattern = _mapping(annotations.get("x-epctx")), annotations.get("pattern")
     expects = note.get("expects")
-    examples, choices = said.get("examples"), said.get("enum")
+    examples, choices = annotations.get("examples"), annotations.get("enum")
     return _Asked(
         expects=expects if isinstance(expects, str) else None,
         example=_short(examples[0]) if isinstance(examples, list) and examples else None,
@@ -170,18 +170,18 @@ def _bad_key(key: str, node: Node, asked: _Asked) -> Problem:
     problem = filenames.problem(key) if asked.expects == filenames.EXPECTS else None
     if problem is not None:
         return at_key(node, key, problem, filenames.remedy(key), Code.WRONG_NAME)
-    what = f"must be {asked.expects}" if asked.expects else "is no name that is allowed here"
+    what = f"must be {asked.expects}" if asked.expects else "is not an allowed name"
     return at_key(node, key, what, "rename it", Code.WRONG_NAME)
 
 
 def _unknown_keys(
     failed: Mapping[str, Plain], node: Node, schema: Mapping[str, Plain]
 ) -> Iterator[Problem]:
-    known, note = list(_mapping(failed.get("properties"))), _mapping(failed.get("x-epctx"))
+    known_keys, note = list(_mapping(failed.get("properties"))), _mapping(failed.get("x-epctx"))
     hints, owned = _mapping(note.get("hints")), _mapping(note.get("owned"))
     for key in node.mapping:
         reason = next((text for name, text in owned.items() if _stands_for(name, key)), None)
-        if key in known:
+        if key in known_keys:
             continue
         if reason is not None:
             yield at_key(node, key, *refusal(str(reason)), Code.OWNED_SETTING)
@@ -189,21 +189,23 @@ def _unknown_keys(
             yield at_key(node, key, "is not a key here", str(hints[key]), Code.UNKNOWN_KEY)
         else:
             what, _, listed = str(note.get("unknown", "unknown key")).partition("; ")
-            remedy = listed if listed and not nearest(key, known) else did_you_mean(key, known)
-            inside = None if nearest(key, known) else _inside(key, failed, schema)
+            remedy = (
+                listed if listed and not nearest(key, known_keys) else did_you_mean(key, known_keys)
+            )
+            inside = None if nearest(key, known_keys) else _inside(key, failed, schema)
             yield at_key(node, key, what, inside or remedy, Code.UNKNOWN_KEY)
 
 
 def _inside(key: str, failed: Mapping[str, Plain], schema: Mapping[str, Plain]) -> str | None:
     """Remedy that names the one or two places, one level deeper, where a key is known."""
     children = _mapping(failed.get("properties"))
-    found = [
+    names = [
         name
         for name, child in children.items()
         if key in _mapping(_mapping(_resolved(child, schema)).get("properties"))
     ]
-    places = " or ".join(f"`{each}`" for each in found)
-    return f"write it in {places}: `{found[-1]}: {{{key}: …}}`" if 0 < len(found) < 3 else None
+    places = " or ".join(f"`{each}`" for each in names)
+    return f"write it in {places}: `{names[-1]}: {{{key}: …}}`" if 0 < len(names) < 3 else None
 
 
 def _stands_for(pattern: str, key: str) -> bool:
@@ -214,9 +216,9 @@ def _stands_for(pattern: str, key: str) -> bool:
 def _missing_keys(
     failed: Mapping[str, Plain], node: Node, schema: Mapping[str, Plain]
 ) -> Iterator[Problem]:
-    known = list(_mapping(failed.get("properties")))
+    known_keys = list(_mapping(failed.get("properties")))
     # A misspelt key is reported once, with "did you mean", and not again as a missing key.
-    misspelt = {nearest(key, known) for key in node.mapping if key not in known}
+    misspelt = {nearest(key, known_keys) for key in node.mapping if key not in known_keys}
     required = failed.get("required")
     for key in required if isinstance(required, list) else ():
         if isinstance(key, str) and key not in node.mapping and key not in misspelt:
@@ -316,7 +318,7 @@ def _listed(values: Sequence[Plain]) -> str:
 
 
 def _kind(kinds: Sequence[str], node: Node, asked: _Asked) -> tuple[str, str]:
-    """Remedy for a value of the wrong kind; YAML's pitfalls get their own remedies."""
+    """Message and remedy for a value of the wrong kind; YAML's pitfalls have their own remedies."""
     words = " or ".join(KINDS[kind] for kind in kinds if kind != "null")
     wanted = asked.expects or (_listed(asked.choices) if asked.choices else words)
     if node.kind == "null" and not node.text:
@@ -328,7 +330,7 @@ def _kind(kinds: Sequence[str], node: Node, asked: _Asked) -> tuple[str, str]:
 
 
 def _quote(kinds: Sequence[str], node: Node, asked: _Asked) -> str | None:
-    """Right spelling of a scalar that was meant as a text, a list or a mapping."""
+    """Remedy for a scalar that was meant as a text, a list or a mapping."""
     if node.kind not in ("text", "number", "boolean"):
         return None
     if "string" in kinds and asked.takes(node.text):

@@ -34,16 +34,16 @@ def schema_root() -> Traversable:
 
 def schema_names() -> list[str]:
     """Names of all schemas, sorted: `manifest`, `providers/QNNExecutionProvider`, ..."""
-    found = []
+    names = []
     for folder, suffix in _SUFFIXES.items():
         place = schema_root() / folder if folder else schema_root()
         prefix = f"{folder}/" if folder else ""
-        found += [
+        names += [
             prefix + entry.name.removesuffix(suffix)
             for entry in place.iterdir()
             if entry.name.endswith(suffix)
         ]
-    return sorted(found)
+    return sorted(names)
 
 
 def find_schema(name: str) -> str | None:
@@ -129,7 +129,7 @@ class Context(Struct, frozen=True, kw_only=True):
     """Properties of a context, measured on the version that `compile_memory` names.
 
     Attributes:
-        most: largest context that a device loads, in bytes.
+        most: size of the largest context that a device loads, in bytes.
         size: bytes per weight, by kind of weight: float, integer or 4-bit.
         seconds: time on one core per billion weights of one model, by kind of weight.
     """
@@ -146,7 +146,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
         provider: ONNX Runtime's name of the EP.
         label: the `[ep]` of `[model]_[ep].bin`; `{option}` is replaced by the option's value.
         can_share: True if the EP can put several models into one context.
-        unshared_lists: options that may be lists, with the reason why lists prevent sharing.
+        unshared_lists: options that may be lists, with the reason why a list prevents sharing.
         owned: options that epctx sets or forbids itself, with the reason.
         at_runtime: options in `owned` that are allowed for a session that runs a model.
         decoders: settings that `epctx init FOLDER` writes for the EP.
@@ -178,8 +178,8 @@ class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def properties(self) -> Mapping[str, Mapping[str, Plain]]:
         """Options by name, each merged with the target of its `$ref`."""
-        found = _mapping(self.schema.get("properties"))
-        return {name: self._resolved(_mapping(option)) for name, option in found.items()}
+        options = _mapping(self.schema.get("properties"))
+        return {name: self._resolved(_mapping(option)) for name, option in options.items()}
 
     @functools.cached_property
     def validation(self) -> Mapping[str, Plain]:
@@ -290,7 +290,7 @@ def compile_memory(names: Iterable[str]) -> CompileMemory | None:
 
 
 def unshared_lists(entry: Node) -> Iterator[tuple[Node, str]]:
-    """Options of the entry that are lists which prevent sharing, each with the reason."""
+    """Options of the entry whose lists prevent sharing, each with the reason."""
     schema, given = schema_of(entry), entry.get("options")
     for name, why in schema.knowledge.unshared_lists.items() if schema is not None else ():
         option = given.get(name) if given is not None else None

@@ -82,8 +82,8 @@ def test_a_quoted_merge_key_is_a_key() -> None:
         ("a: 1\nb: {c: 1, c: 2}\n", 2, "b.c", "is there twice, first in line 2"),
         ("a: !!set {x}\n", 1, "a", 'has the tag "tag:yaml.org,2002:set"'),
         ("a: !!int x\n", 1, "a", 'has the tag "tag:yaml.org,2002:int"'),
-        ("a: .nan\n", 1, "a", "is .nan, which is no finite number"),
-        ("a: {<<: 1}\n", 1, 'a["<<"]', "merges what is no mapping"),
+        ("a: .nan\n", 1, "a", "is .nan, which is not a finite number"),
+        ("a: {<<: 1}\n", 1, 'a["<<"]', "merges a value that is not a mapping"),
         ("a: &a {x: 1}\nb: {<<: *a, <<: *a}\n", 2, 'b["<<"]', "is there twice, first in line 2"),
     ],
 )
@@ -113,12 +113,15 @@ def test_what_is_refused_is_broken() -> None:
         ("a: &x [1]\n*x : 2\n", "a key is a list or a mapping"),
         ("a:\n\tb: 1\n", "is indented with a tab"),
         ("a: `b`\n", "a value cannot start with `"),
-        ("a: b: c\n", "a colon stands where no key can be"),
+        ("a: b: c\n", "a colon stands where no key is allowed"),
         ("a: [b\n", "the file ends before what was opened in line 1 is closed"),
         ("a: '\n", "the file ends before what was opened in line 1 is closed"),
         ("a: 1\nb: [\n", "the file ends before a bracket is closed"),
         ("a: \x00\n", "has the control character U+0000"),
-        ('a: "\\q"\n', "is no YAML: while parsing a quoted scalar, found unknown escape character"),
+        (
+            'a: "\\q"\n',
+            "is not valid YAML: while parsing a quoted scalar, found unknown escape character",
+        ),
     ],
 )
 def test_what_is_no_manifest_at_all(text: str, what: str) -> None:

@@ -39,7 +39,7 @@ def test_what_is_no_file_is_a_manifest_error(tmp_path: Path, name: str, told: st
 
 def test_a_binary_file_is_no_text_whatever_its_first_odd_byte_is(tmp_path: Path) -> None:
     (tmp_path / "m.bin").write_bytes(b"EPCT\0\xff")
-    with pytest.raises(InvalidManifest, match="is no text"):
+    with pytest.raises(InvalidManifest, match="is not a text file"):
         document.read(tmp_path / "m.bin")
 
 

@@ -194,13 +194,13 @@ def test_what_is_right() -> None:
 
 
 def test_a_name_is_there_once() -> None:
-    same = "as a model is called already"
+    same = "but a model has that name already"
     assert problems("a: {dimensions: {s: [8, 16]}}, a_s16: {}") == [
         (f"makes a model a_s16, {same}", Code.OUTPUT_CLASH)
     ]
     ((what, code),) = problems("a: {dimensions: {s: [8, 16]}, bucket_name: x}")
     assert (what, code) == (
-        "makes a model x, as a bucket of a is called already",
+        "makes a model x, but a bucket of a has that name already",
         Code.OUTPUT_CLASH,
     )
 

@@ -115,5 +115,5 @@ def test_a_name_that_this_locale_cannot_say_is_told_as_such(
 
     monkeypatch.setattr(Path, "resolve", resolve)
     what, remedy = Places(folder=tmp_path).problem("m😀.onnx") or ("", "")
-    assert what.startswith("cannot be named where file names are ")
+    assert what.startswith("cannot be encoded: file names are ")
     assert "PYTHONUTF8=1" in remedy
