@@ -61,7 +61,9 @@ def test_a_model_that_cannot_be_run_has_no_table(
     crashed = replace(FOUND, ended="crashed", readings=(), first=(), nodes=31, builds=9)
     ran = run(crashed, monkeypatch, tmp_path)
     assert ran.exit_code == 7
-    assert ran.stdout.startswith("31 nodes, 9 builds, 0 s\nit does not compile, or cannot be run")
+    assert ran.stdout.startswith(
+        "31 nodes, 9 builds, 0 s\nthe model does not compile, or cannot be run"
+    )
     assert "first wrong node" not in ran.stdout and "- n2" in ran.stdout
 
 

@@ -173,10 +173,10 @@ def _pattern(pattern: Node | None, listed: Mapping[str, Node]) -> Iterator[Probl
         what = "has no effect: no dimension of the model lists sizes"
         yield at(pattern, what, "remove it, or write a list in `dimensions`")
         return
-    known = (buckets.MODEL[1:-1], *listed)
+    placeholders = (buckets.MODEL[1:-1], *listed)
     for each in _PLACEHOLDER.findall(pattern.string):
-        if each not in known:
-            choices = ", ".join(f"{{{name}}}" for name in known)
+        if each not in placeholders:
+            choices = ", ".join(f"{{{name}}}" for name in placeholders)
             yield at(pattern, f"names {quoted(each)}, which has no list", f"use {choices}")
 
 
@@ -203,8 +203,8 @@ def check_size(root: Node) -> list[Problem]:
         Problem(
             mark=node.mark,
             path=node.path,
-            what=f"the groups and compositions of all targets have {size:,} values together, more "
-            f"than {most:,}",
+            what=f"the groups and compositions of all targets have {size:,} values, "
+            f"more than {most:,}",
             remedy=f"build fewer groups for fewer targets; {limits.MANIFEST_VALUES.remedy}",
         )
     ]
@@ -256,11 +256,11 @@ def doubts(root: Node) -> list[Problem]:
 def _unused(root: Node, key: str, trees: tuple[TargetTree, ...]) -> Iterator[Problem]:
     """Find entries under `key` that no group lists."""
     used = {name for tree in trees for name in _listed(tree, key)}
-    known = root.get(key)
-    for name in known.mapping if known is not None else ():
-        if known is not None and name not in used:
+    entries = root.get(key)
+    for name in entries.mapping if entries is not None else ():
+        if entries is not None and name not in used:
             remedy = f"list it in `{key}` of a model group, or remove it"
-            yield at_key(known, name, "is used by no model group", remedy)
+            yield at_key(entries, name, "is used by no model group", remedy)
 
 
 def _listed(tree: TargetTree, key: str) -> Iterator[str]:

@@ -98,7 +98,7 @@ def _providers_given(scope: Scope) -> Iterator[Problem]:
 
 def _sharing(scope: Scope) -> Iterator[Problem]:
     first_of: dict[str, str] = {}
-    sharing, known = scope.sharing, scope.unbroken("models")
+    sharing, listed = scope.sharing, scope.unbroken("models")
     for name, members in sharing.items():
         if len(members.items) < 2:
             what, remedy = "names one model, but sharing needs several", "name another model"
@@ -106,7 +106,7 @@ def _sharing(scope: Scope) -> Iterator[Problem]:
         for item in members.items:
             if item.string is None:
                 continue
-            if known is not None and item.string not in scope.models:
+            if listed is not None and item.string not in scope.models:
                 remedy = did_you_mean(item.string, scope.models)
                 what = f"{quoted(item.string)} is not a model of group {scope.name}"
                 yield at(item, what, f"{remedy}; only models of one group can share")

@@ -46,11 +46,11 @@ def converted(entry: Node) -> Node:
     """Options of the entry in the types that the EP expects, without removed options."""
     options = entry.get("options")
     schema = schema_of(entry)
-    known = schema.properties if schema is not None else {}
+    properties = schema.properties if schema is not None else {}
     if options is None:
         return Node(value={}, mark=entry.mark, path=(*entry.path, "options"))
     children = {
-        name: _chosen(_convert(node, known.get(name, _UNKNOWN)), name, schema)
+        name: _chosen(_convert(node, properties.get(name, _UNKNOWN)), name, schema)
         for name, node in present(options).items()
     }
     return replace(options, value=children)
@@ -59,13 +59,13 @@ def converted(entry: Node) -> Node:
 def path_options(entry: Node) -> dict[str, Node]:
     """Options of the entry whose values are paths."""
     schema = schema_of(entry)
-    known = schema.properties if schema is not None else {}
+    properties = schema.properties if schema is not None else {}
     return {
         name: node
         for name, node in converted(entry).mapping.items()
         if node.string is not None
         and (
-            known.get(name, {}).get("format") == "path"
+            properties.get(name, {}).get("format") == "path"
             or (schema is None and name == PLUGIN_LIBRARY)
         )
     }
@@ -77,11 +77,11 @@ def file_options(entry: Node, places: Places) -> dict[str, Node]:
     Only a value that looks like a path counts: `fast` stays a word even if such a file exists.
     """
     schema = schema_of(entry)
-    known = schema.properties if schema is not None else {}
+    properties = schema.properties if schema is not None else {}
     return {
         name: node
         for name, node in converted(entry).mapping.items()
-        if name not in known
+        if name not in properties
         and node.string is not None
         and not {"/", ".", "\\"}.isdisjoint(node.string)
         and places.absolute(node.string).is_file()
@@ -113,8 +113,8 @@ def check(entry: Node, places: Places) -> Iterator[Problem]:
         yield at(provider, what, "remove the entry; `execution_providers: []` leaves all to it")
         return
     schema = schema_of(entry)
-    unknown = allowed is not None and allowed.value is True
-    if schema is None and not unknown:
+    accepts_unknown = allowed is not None and allowed.value is True
+    if schema is None and not accepts_unknown:
         yield _unknown_provider(provider, provider.string)
     options = converted(entry)
     owned = schema.knowledge.owned if schema is not None else {}
@@ -122,8 +122,8 @@ def check(entry: Node, places: Places) -> Iterator[Problem]:
     yield from refused.values()
     if schema is not None:
         kept = {name: node for name, node in options.mapping.items() if name not in refused}
-        known = {**schema.validation, "additionalProperties": True} if unknown else None
-        for problem in problems_of(replace(options, value=kept), known or schema.validation):
+        relaxed = {**schema.validation, "additionalProperties": True} if accepts_unknown else None
+        for problem in problems_of(replace(options, value=kept), relaxed or schema.validation):
             yield _in_words(problem, schema)
     for node in path_options(entry).values():
         wrong = places.problem(node.text)

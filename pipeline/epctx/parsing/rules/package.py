@@ -35,15 +35,15 @@ def check(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Probl
 
 
 def _groups(package: Node, root: Node, trees: tuple[TargetTree, ...]) -> Iterator[Problem]:
-    listed, known = package.get("groups"), root.get("model_groups")
+    listed, defined = package.get("groups"), root.get("model_groups")
     built = {layered.name for tree in trees for layered in tree.groups}
     for item in listed.items if listed is not None else ():
-        if item.string is None or known is None or item.string in built:
+        if item.string is None or defined is None or item.string in built:
             continue
-        if item.string in known.mapping:
+        if item.string in defined.mapping:
             yield at(item, f"no target builds {quoted(item.string)}", "remove it")
         else:
-            remedy = did_you_mean(item.string, known.mapping)
+            remedy = did_you_mean(item.string, defined.mapping)
             yield at(item, f"there is no model group {quoted(item.string)}", remedy)
 
 

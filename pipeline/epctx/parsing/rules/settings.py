@@ -138,11 +138,11 @@ def _passes(level: Node | None) -> Iterator[Problem]:
     if level is None or not level.items:
         return
 
-    known = (*registry.names(), *registry.LEVELS)
+    pass_names = (*registry.names(), *registry.LEVELS)
     for item in level.items:
-        if item.string and item.string not in known:
+        if item.string and item.string not in pass_names:
             what = f"there is no pass {quoted(item.string)}"
-            yield at(item, what, did_you_mean(item.string, known))
+            yield at(item, what, did_you_mean(item.string, pass_names))
 
 
 def _ranges(ranges: Node | None) -> Iterator[Problem]:

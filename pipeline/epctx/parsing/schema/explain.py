@@ -93,12 +93,12 @@ def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> 
     elif keyword == "uniqueItems":
         yield from _repeated(node)
     else:
-        asked = _asked(error, schema)
-        what, remedy = _value(keyword, failed.get(keyword), node, asked)
+        requirements = _asked(error, schema)
+        what, remedy = _value(keyword, failed.get(keyword), node, requirements)
         if not what:
             what, remedy = f"breaks {keyword}: {error.message}", "see `epctx schema` for the rule"
         code = Code.WRONG_TYPE if keyword == "type" else Code.WRONG_VALUE
-        yield at(node, what, value_remedy(node, asked.instead) or remedy, code)
+        yield at(node, what, value_remedy(node, requirements.instead) or remedy, code)
 
 
 class _Asked(Struct, frozen=True, kw_only=True):
