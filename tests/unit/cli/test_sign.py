@@ -25,5 +25,5 @@ def test_a_wrong_key_is_2(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     (tmp_path / "k.pem").touch()
     ran = inside("sign", "f", "--key", "k.pem", cwd=tmp_path)
-    assert ran.returncode == 2 and "k.pem: is no private key in PEM" in ran.stderr
+    assert ran.returncode == 2 and "k.pem: is not a private key in PEM" in ran.stderr
     assert inside("sign", "f", "--key", "none.pem", cwd=tmp_path).returncode == 2
