@@ -10,11 +10,13 @@ import onnxruntime as ort
 import pytest
 
 import epctx
-from epctx.errors import InvalidGraph
+from epctx.errors import InvalidGraph, UsageError
 from epctx.graph.epcontext import read_all
 from epctx.manifest import PartitionSettings
+from epctx.providers import registry
 from epctx.runtime import InferenceSession
-from tests.kit.building import cpu, mlp, normal
+from tests.kit import surface
+from tests.kit.building import cpu, mlp, native, normal
 
 REFERENCE, OPENVINO = "ReferenceExecutionProvider", "OpenVINOExecutionProvider"
 QNN = "QNNExecutionProvider"
@@ -150,6 +152,44 @@ def test_a_model_whose_constants_are_folded_as_it_loads_is_told_how_to_load(
     own.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     (out,) = InferenceSession(tmp_path / on_qnn.name, session_options=own).run(None, {value: X})
     assert out.shape
+
+
+@pytest.mark.needs_device(QNN)
+def test_each_method_has_onnxruntimes_result(on_qnn: Path) -> None:
+    record = "session.record_ep_graph_assignment_info"
+    own = InferenceSession(on_qnn, {record: "1"})
+    theirs = native(on_qnn, QNN, {record: "1"})
+    compared = surface.compare(own, theirs, {"x": X})
+    rest = {*surface.methods(ort.InferenceSession)} - compared
+    assert rest == {"enable_fallback", "set_providers"}
+    assert "ep_compatibility_info." + QNN in own.get_modelmeta().custom_metadata_map
+    assert own.get_providers() == [QNN, "CPUExecutionProvider"]
+
+
+@pytest.mark.needs_device(QNN)
+def test_the_eps_of_a_session_are_replaced(on_qnn: Path) -> None:
+    session = InferenceSession(on_qnn)
+    (before,) = session.run(None, {"x": X})
+    binding = session.io_binding()
+    session.set_providers([(QNN, {"htp_performance_mode": "burst"})])
+    assert session.get_provider_options()[QNN]["htp_performance_mode"] == "burst"
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], before)
+    with pytest.raises(ValueError, match="must be used with the session that created it"):
+        session.run_with_iobinding(binding)
+    with pytest.raises(InvalidGraph, match="the EPs of this session accept"):
+        session.set_providers([REFERENCE])
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], before)
+
+
+@pytest.mark.needs_device(QNN)
+def test_eps_of_the_session_options_are_named_and_cannot_be_replaced() -> None:
+    """They ran the model while `get_providers` named the CPU, and `set_providers` had no effect."""
+    options = ort.SessionOptions()
+    registry.bind(QNN, {}).add_to(options)
+    session = InferenceSession(mlp().SerializeToString(), options)
+    assert session.get_providers() == [QNN, "CPUExecutionProvider"]
+    with pytest.raises(UsageError, match="its session options name them"):
+        session.set_providers(["CPUExecutionProvider"])
 
 
 @pytest.mark.needs_device(QNN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -122,10 +123,14 @@ def cpu(model: onnx.ModelProto | Path) -> ort.InferenceSession:
     return ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
 
 
-def native(path: Path, name: str) -> ort.InferenceSession:
+def native(
+    path: Path, name: str, entries: Mapping[str, str] = MappingProxyType({})
+) -> ort.InferenceSession:
     """A session of onnxruntime with an EP of its own, as an application makes it."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
     provider = registry.bind(name, {})
     provider.add_to(options)
     return ort.InferenceSession(str(path), options, enable_fallback=0)

@@ -152,8 +152,10 @@ def _plain(
             raise failed from error
         raise ModelError.of(error.failure, remedy="see what ONNX Runtime says of it") from error
     selection.require_some(named, builder.nodes, source.where, log)
-    used = tuple(provider.name for provider in named if builder.nodes.get(provider.name))
-    return Loaded(pipeline=pipeline, providers=(*used, DEFAULT_EP), nodes=builder.nodes)
+    used = [provider.name for provider in named if builder.nodes.get(provider.name)]
+    (session,) = pipeline.sessions()  # its EPs may be those of the caller's session options
+    names = (*used, DEFAULT_EP) if named else tuple(session.get_providers())
+    return Loaded(pipeline=pipeline, providers=names, nodes=builder.nodes)
 
 
 def _runs_on_cpu(

@@ -155,7 +155,7 @@ def lent(
 
     if not isinstance(options, ort.SessionOptions):
         given = {**(options or {}), **entries}
-        yield lambda _: _with(ort.SessionOptions(), given)
+        yield lambda _: as_object(given)
         return
 
     def lend(native: bool) -> ort.SessionOptions:
@@ -169,6 +169,14 @@ def lent(
             yield lend
         finally:
             _with(options, before)
+
+
+def as_object(options: NativeOptions) -> ort.SessionOptions:
+    """Return onnxruntime's object: the caller's own, or a new one with the entries of a mapping."""
+    import onnxruntime as ort
+
+    given = isinstance(options, ort.SessionOptions)
+    return options if given else _with(ort.SessionOptions(), options or {})
 
 
 def _with(options: ort.SessionOptions, entries: Mapping[str, str]) -> ort.SessionOptions:

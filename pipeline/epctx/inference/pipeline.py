@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import onnx
 import onnxruntime as ort
@@ -38,6 +39,9 @@ from epctx.inference.values import NodeArg, Value, of_tensor, to_python, to_valu
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, Kernel
 from epctx.providers.contexts import binary_of
+
+_METADATA: Final = ("producer_name", "domain", "model_version", "doc_string", "metadata_props")
+"""Fields of a model that onnxruntime's `ModelMetadata` is made of."""
 
 
 class ModelSource(Struct, frozen=True, kw_only=True):
@@ -240,6 +244,8 @@ class Pipeline:
         outputs: the model's outputs.
         constants: initializers that kernels read or that are outputs, by name.
         runners: the steps.
+        whole: the session that runs the whole model; None if there are several steps.
+        frame: small model with the metadata of a model of several steps; empty for one step.
     """
 
     inputs: tuple[NodeArg, ...]
@@ -247,12 +253,18 @@ class Pipeline:
     outputs: tuple[NodeArg, ...]
     constants: Mapping[str, Value]
     runners: tuple[Runner, ...]
+    whole: ort.InferenceSession | None = None
+    frame: bytes = b""
     _last_use: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for index, runner in enumerate(self.runners):
             self._last_use.update(dict.fromkeys(runner.reads, index))
         self._last_use.update(dict.fromkeys((a.name for a in self.outputs), len(self.runners)))
+
+    def sessions(self) -> list[ort.InferenceSession]:
+        """Return the onnxruntime sessions of the steps. A session may have several steps."""
+        return [each.session for each in self.runners if not isinstance(each, KernelRunner)]
 
     def run(
         self,
@@ -268,6 +280,18 @@ class Pipeline:
                 if self._last_use.get(name, -1) <= index:
                     values.pop(name, None)
         return [values[name] for name in names]
+
+
+def _frame(model: onnx.ModelProto) -> bytes:
+    """Return a small model that onnxruntime loads, with the metadata of `model`."""
+    metadata = {each.name: value for each, value in model.ListFields() if each.name in _METADATA}
+    frame = onnx.ModelProto(ir_version=10, **metadata)
+    frame.opset_import.add(version=21)
+    frame.graph.name, frame.graph.doc_string = model.graph.name, model.graph.doc_string
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [])
+    frame.graph.input.append(value)
+    frame.graph.output.append(value)
+    return bytes(frame.SerializeToString())
 
 
 def _is_numeric_tensor(type_: str) -> bool:
@@ -343,6 +367,7 @@ class PipelineBuilder:
             outputs=tuple(map(NodeArg.of_session, session.get_outputs())),
             constants={},
             runners=(runner,),
+            whole=session,
         )
 
     def parts(
@@ -392,6 +417,7 @@ class PipelineBuilder:
             outputs=tuple(map(NodeArg.of, graph.output)),
             constants=self._constants(graph, single.values()),
             runners=tuple(runners),
+            frame=_frame(model),
         )
 
     def _apart(

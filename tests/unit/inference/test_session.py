@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from epctx.inference.session import Session
 from epctx.manifest import ExternalInitializers
 from epctx.providers.reference import ReferenceExecutionProvider, reader
 from epctx.runtime import InferenceSession, release_shared_contexts
+from tests.kit import surface
 from tests.kit.building import assert_close, build, cpu, mlp, model_of, normal, reference
 
 REFERENCE = "ReferenceExecutionProvider"
@@ -564,3 +566,167 @@ class TestTheApi:
         options.profile_file_prefix = str(tmp_path / "profile")
         InferenceSession(split(tmp_path), session_options=options).run(None, {"x": X})
         assert list(tmp_path.glob("profile*"))
+
+
+def described(model: onnx.ModelProto) -> None:
+    """Fill in all that onnxruntime's ModelMetadata tells."""
+    model.producer_name, model.domain, model.model_version = "someone", "a.b", 7
+    model.doc_string, model.graph.doc_string = "a model", "a graph"
+    helper.set_model_props(model, {"labels": "[1, 2]", "": "x"})
+
+
+class TestOnnxruntimesMethods:
+    """The class has each method of onnxruntime's, with its results, or with a clear error."""
+
+    @pytest.fixture
+    def session(self, tmp_path: Path) -> InferenceSession:
+        return InferenceSession(split(tmp_path))
+
+    @pytest.mark.parametrize("name", surface.methods(ort.InferenceSession))
+    def test_each_has_the_same_name_and_signature(self, name: str) -> None:
+        """This fails if a later onnxruntime has a public method that ours lacks."""
+        own = surface.methods(InferenceSession).get(name)
+        assert own is not None, f"onnxruntime {ort.__version__} has a new method"
+        assert surface.parameters(own) == surface.parameters(getattr(ort.InferenceSession, name))
+        text = inspect.getdoc(own) or ""
+        assert text and not text.startswith("None"), "help() says nothing"
+
+    def test_each_of_a_model_that_onnxruntime_runs_has_onnxruntimes_result(self) -> None:
+        model = mlp(batch=2)
+        described(model)
+        options = ort.SessionOptions()
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        data = model.SerializeToString()
+        own = InferenceSession(data, sess_options=options)
+        theirs = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        compared = surface.compare(own, theirs, {"x": normal((2, 64))})
+        rest = {*surface.methods(ort.InferenceSession)} - compared
+        assert rest == {"enable_fallback", "set_providers"}, "these have tests of their own"
+
+    def test_a_profile_of_a_model_that_onnxruntime_runs(self, tmp_path: Path) -> None:
+        options = ort.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(tmp_path / "profile")
+        session = InferenceSession(mlp().SerializeToString(), options)
+        assert session.get_profiling_start_time_ns() > 0
+        session.run(None, {"x": X})
+        assert [Path(session.end_profiling())] == list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("versioned", [True, False])
+    def test_the_metadata_of_a_model_of_several_steps(
+        self, tmp_path: Path, versioned: bool
+    ) -> None:
+        path = split(tmp_path)
+        compiled, source = onnx.load(path), mlp()
+        for model in (compiled, source):
+            described(model)
+            if not versioned:
+                model.ClearField("model_version")
+        onnx.save(compiled, path)
+        found = surface.fields(InferenceSession(path).get_modelmeta())
+        assert found == surface.fields(cpu(source).get_modelmeta())
+        assert found["custom_metadata_map"] == {"labels": "[1, 2]", "": "x"}
+        assert found["description"] == "a model" and found["graph_description"] == "a graph"
+        assert (found["version"] == 7) is versioned
+
+    def test_the_options_of_a_model_of_several_steps(self, tmp_path: Path) -> None:
+        given: dict[str, Any] = {"driver_version": "4"}
+        entries = {"session.intra_op.allow_spinning": "0"}
+        session = InferenceSession(split(tmp_path), entries, [(REFERENCE, given)])
+        assert session.get_provider_options() == {REFERENCE: given, "CPUExecutionProvider": {}}
+        key = "session.intra_op.allow_spinning"
+        assert session.get_session_options().get_session_config_entry(key) == "0"
+        options = ort.SessionOptions()
+        own = InferenceSession(tmp_path / "out" / "m_ctx.onnx", sess_options=options)
+        assert own.get_session_options() is options
+        own.disable_fallback()
+        with pytest.raises(UsageError, match="both given"):
+            InferenceSession(mlp().SerializeToString(), options, sess_options=options)
+
+    @pytest.mark.parametrize(
+        ("name", "arguments", "remedy"),
+        [
+            ("create_ortvalue_from_shape_and_type", ([1], np.float32, "cpu"), "`onnxruntime.Ort"),
+            ("end_profiling", (), "each step writes a file"),
+            ("get_input_epdevices", (), "`get_providers()`"),
+            ("get_input_memory_infos", (), "on the CPU"),
+            ("get_output_memory_infos", (), "on the CPU"),
+            ("get_profiling_start_time_ns", (), "the file that each step writes"),
+            ("get_provider_graph_assignment_info", (), "`get_node_counts()`"),
+            ("get_tuning_results", (), "are not tuned"),
+            ("io_binding", (), "`run_with_ort_values`"),
+            ("release_captured_graph", (), "no graph is captured"),
+            ("run_with_iobinding", (None,), "`run_with_ort_values`"),
+            ("run_with_ortvaluevector", (None,) * 6, "`run_with_ort_values`"),
+            ("set_ep_dynamic_options", ({},), "`set_providers`"),
+            ("set_tuning_results", ([],), "are not tuned"),
+        ],
+    )
+    def test_what_one_session_answers_is_refused_for_several_steps(
+        self, session: InferenceSession, name: str, arguments: tuple[Any, ...], remedy: str
+    ) -> None:
+        with pytest.raises(UsageError, match=f"`{name}` is for models that one session") as raised:
+            getattr(session, name)(*arguments)
+        assert raised.value.why == f"{REFERENCE} and CPUExecutionProvider run this one in steps"
+        assert remedy in raised.value.remedy
+        assert remedy in str(inspect.getdoc(getattr(InferenceSession, name)))
+
+    def test_a_run_in_another_thread(self, session: InferenceSession) -> None:
+        results, error = surface.by_callback(session, {"x": X})
+        assert_close(results, wanted(mlp()))
+        assert error == ""
+        for names, feeds, text in (
+            (["z"], {"x": X}, "the model has no output 'z'"),
+            (None, {"x": X, "z": X}, "the model has no input 'z'"),
+            (None, {"x": X.astype(np.float64)}, "tensor(double)"),
+            (None, {}, "inputs are missing: x"),
+        ):
+            results, error = surface.by_callback(session, feeds, names)
+            assert results == [] and text in error
+
+    def test_a_run_that_was_asked_for_ends_after_the_session_is_closed(
+        self, session: InferenceSession
+    ) -> None:
+        answers: list[tuple[Any, ...]] = []
+        for _ in range(50):
+            session.run_async(None, {"x": X}, lambda *given: answers.append(given), None)
+        threads = session._threads
+        session.close()
+        threads.shutdown(wait=True)
+        assert [error for _, _, error in answers] == [""] * 50
+        assert_close(answers[-1][0], wanted(mlp()))
+        with pytest.raises(UsageError, match="closed"):
+            session.run_async(None, {"x": X}, print, None)
+
+    def test_the_error_of_a_callback_is_printed(
+        self, session: InferenceSession, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def callback(*_: object) -> None:
+            raise ValueError("oops")
+
+        session.run_async(None, {"x": X}, callback, None)
+        session._threads.shutdown(wait=True)
+        assert "ValueError: oops" in capsys.readouterr().err
+
+    def test_fallback_cannot_be_enabled(self, session: InferenceSession) -> None:
+        with pytest.raises(UsageError, match="cannot be enabled: a session of epctx"):
+            session.enable_fallback()
+
+    def test_other_eps(self, session: InferenceSession) -> None:
+        session.set_providers([REFERENCE], provider_options=[{"driver_version": "5"}])
+        assert session.get_provider_options()[REFERENCE] == {"driver_version": "5"}
+        assert_close(session.run(None, {"x": X}), wanted(mlp()))
+        for providers, error in (
+            ([(REFERENCE, {"source": "other"})], InvalidGraph),
+            (["NoSuchExecutionProvider"], ProviderUnavailable),
+            (["CPUExecutionProvider"], InvalidGraph),
+        ):
+            with pytest.raises(error):
+                session.set_providers(providers)
+            assert session.get_provider_options()[REFERENCE] == {"driver_version": "5"}
+            assert_close(session.run(None, {"x": X}), wanted(mlp()))
+        session.set_providers()
+        assert session.get_provider_options()[REFERENCE] == {}
+        session.close()
+        with pytest.raises(UsageError, match="closed"):
+            session.set_providers()
