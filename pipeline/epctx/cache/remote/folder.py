@@ -109,7 +109,10 @@ class FolderStore:
             for each in entries:
                 name = f"{below}/{each.name}"
                 if is_name(name) and each.is_file(follow_symlinks=False):
-                    status = each.stat(follow_symlinks=False)
+                    try:
+                        status = each.stat(follow_symlinks=False)
+                    except FileNotFoundError:  # another process removed it
+                        continue
                     yield Stored(name=name, size=status.st_size, modified=status.st_mtime)
 
     @contextlib.contextmanager

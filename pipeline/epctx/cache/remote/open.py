@@ -62,7 +62,7 @@ def open_store(url: str, environment: Mapping[str, str] = os.environ) -> Store:
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        port = parts.port
+        _ = parts.port  # raises ValueError
     except ValueError:
         raise _refused("the URL of the shared cache is not valid", _EXAMPLE) from None
     named = parts.netloc if parts.scheme == "file" else url
@@ -72,7 +72,7 @@ def _split(url: str) -> SplitResult:
             "leave out user names, passwords, ?… and #…: credentials are taken from the client's"
             f" own variables (AWS_…, AZURE_…, GOOGLE_…), from {TOKEN_VARIABLE} or from ~/.netrc",
         )
-    if parts.scheme != "file" and not parts.hostname and port is None:
+    if parts.scheme != "file" and not parts.hostname:
         raise _refused("the URL of the shared cache has no host", _EXAMPLE)
     return parts
 

@@ -393,7 +393,7 @@ class _Checking:
                 base = path.rpartition("/")[0]
                 body = self._read(path, Component)
             except Unresolved as error:
-                yield fail("paths", MANIFEST, f"component {name}: {error}", "")
+                yield fail("paths", MANIFEST, f"component {name}: {error}", REBUILD)
                 return
         earlier: dict[tuple[str | None, str | None, str | None], tuple[str, str]] = {}
         for key, variant in body.variants.items():

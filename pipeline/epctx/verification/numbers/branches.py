@@ -48,6 +48,8 @@ _LONGEST: Final = 4096
 """The largest integers that are tried: for any model, and for one in which they may count loops."""
 _CONSTANTS: Final = 16
 """Greatest number of a comparison's constants that are tried."""
+_NUMERIC: Final = frozenset("biuf")
+"""Kinds of numpy's types whose constants are tried."""
 _VALUES: Final = 64
 """Greatest number of values that are tried for an operand of arithmetic."""
 _SAME: Final = frozenset(
@@ -446,7 +448,7 @@ class _Tracer:
                 tensor = attribute.t
             elif attribute.name.startswith("value_"):
                 value = np.atleast_1d(onnx.helper.get_attribute_value(attribute))
-                return list(value.tolist())
+                return list(value.tolist()) if value.dtype.kind in _NUMERIC else None
         elif node.proto.op_type in _SAME:
             source = node.scope.key(node.proto.input[0])
             return None if source is None else self._numbers(source)
@@ -455,6 +457,8 @@ class _Tracer:
         try:
             values = numpy_helper.to_array(tensor, str(self._folder))
         except (OSError, TypeError, ValueError):
+            return None
+        if values.dtype.kind not in _NUMERIC:
             return None
         return list(dict.fromkeys(values.reshape(-1).tolist()))
 

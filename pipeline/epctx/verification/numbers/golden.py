@@ -338,7 +338,7 @@ class GoldenNumbers:
         try:
             record = golden_files.read_record(place)
         except VerificationError as error:
-            yield _finding(f"{FOLDER}/{RECORD}", "fail", str(error.why), _AGAIN)
+            yield _finding(f"{FOLDER}/{RECORD}", "fail", error.why or error.what, _AGAIN)
             return
         for models in sharing_sets(folder):
             for model in models:

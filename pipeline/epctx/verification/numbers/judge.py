@@ -331,9 +331,8 @@ class Judge:
             sum(each.power for each in comparisons),
         )
         wrong = max((each.max_abs or 0.0) for each in comparisons) > (allowed.floor or 0.0)
-        gain = (
-            sum((each.gain or 0.0) * each.power for each in comparisons) / power if wrong else 1.0
-        )
+        weighted = sum((each.gain or 0.0) * each.power for each in comparisons)
+        gain = weighted / power if wrong and power else 1.0
         if allowed.gain_max is None:
             if abs(gain - 1) > tolerances.GAIN:
                 words = f"over all input sets it is {gain:.4g} times what is right"

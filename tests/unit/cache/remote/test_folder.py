@@ -43,6 +43,18 @@ def test_what_was_not_finished_is_no_blob_and_goes_after_a_day(tmp_path: Path) -
     assert new.exists() and not old.exists()
 
 
+def test_a_blob_that_vanishes_does_not_end_the_listing(tmp_path: Path) -> None:
+    store = FolderStore("", tmp_path)
+    for letter in "abc":
+        store.write(f"v1/objects/{letter * 64}", b"x")
+    folder = tmp_path / "v1" / "objects"
+    first, second, third = (entry.name for entry in os.scandir(folder))
+    listing = store.list("v1/")
+    assert next(listing).name == f"v1/objects/{first}"
+    (folder / second).unlink()
+    assert [each.name for each in listing] == [f"v1/objects/{third}"]
+
+
 def test_an_upload_that_fails_leaves_nothing(tmp_path: Path) -> None:
     store = FolderStore("", tmp_path / "share")
     with pytest.raises(StoreError, match="the system says"):

@@ -37,6 +37,7 @@ def test_credentials_in_a_url_are_refused_and_not_told(url: str) -> None:
         ("", "has no host"),
         ("bucket/prefix", "has no host"),
         ("s3:///prefix", "has no host"),
+        ("https://:80/x", "has no host"),
         ("ftp://host/x", "not a shared cache that epctx supports"),
         ("bazel+ftp://host/x", "not a shared cache that epctx supports"),
         ("https://host:port/x", "is not valid"),

@@ -388,6 +388,18 @@ def test_what_no_input_decides_needs_no_input_set(tmp_path: Path, body: str, wor
     assert (first.words(), labels) == (words, [])
 
 
+def test_a_comparison_of_strings_is_left_alone(tmp_path: Path) -> None:
+    model = (
+        f"g (float[1, 4] x, string[1] v) => (float[1, 4] y) {{ {BOTH}"
+        'n = Constant <value_string = "en"> ()  c = Equal (v, n)  y = Where (c, k, h) }'
+    )
+    feeds = {"x": X, "v": np.array(["de"], object)}
+    onnx.save(onnx_text.proto(model, opsets='"" : 19'), tmp_path / "m.onnx")
+    source = ModelSource(name="m", path=tmp_path / "m.onnx")
+    first, labels, every = completed(source, feeds)
+    assert labels == [] and every.unreached == first.unreached
+
+
 def test_an_open_batch_is_tried_at_1(tmp_path: Path) -> None:
     """Exporters guard squeezes by an If; it is dead code where the size is fixed."""
     body = (

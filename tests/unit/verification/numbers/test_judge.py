@@ -42,6 +42,14 @@ def test_large_outputs_are_told_in_order_each_with_its_own_error() -> None:
     assert [type(each) for each in told].index(Finding) == 3, "right after the numbers of y2"
 
 
+def test_an_integer_output_within_its_limit_needs_no_gain() -> None:
+    """Every element is 0 where 1 is right: the results have no power to compare."""
+    whole = judge(asked=Tolerance(max_abs=1))
+    findings = list(whole.judge("set 0", {"y": np.zeros(64, "i1")}, {"y": np.ones(64, "i1")}))
+    findings += whole.summary()
+    assert "fail" not in {each.outcome for each in findings if isinstance(each, Finding)}
+
+
 STOCK: dict[str, np.ndarray] = {
     "a": np.linspace(1, 2, 64, dtype=np.float32),
     "b": np.linspace(1, 2, 64, dtype="f4"),
