@@ -44,6 +44,7 @@ class CompileResult(Struct, frozen=True, kw_only=True):
         models: reports, in which partitions name their EP by its index in the list, as text. They
             have no passes: other passes may lead to the same optimized model.
         unmatched: entries of `partition.exclude` that match nothing, for each model.
+        traces: JSON files that EPs wrote about the compile, by stem.
         cpu: CPU on which a real EP compiled, added by the engine; None if all EPs compile alike
             everywhere.
     """
@@ -51,6 +52,7 @@ class CompileResult(Struct, frozen=True, kw_only=True):
     output: GroupOutput
     models: tuple[ModelReport, ...]
     unmatched: tuple[tuple[Unmatched, ...], ...]
+    traces: Mapping[str, Any] = {}
     cpu: Cpu | None = None
 
 
@@ -197,7 +199,8 @@ class Compile(Action[CompileResult], frozen=True, kw_only=True):
         output = compile.dump(
             compiled, self.folder, external_initializers=self.external_initializers
         )
-        return CompileResult(output=output, models=reports, unmatched=unmatched)
+        traces = {k: v.content for n in self.names for k, v in compiled.traces(n).items()}
+        return CompileResult(output=output, models=reports, unmatched=unmatched, traces=traces)
 
     def _attributed(self, error: EpctxError, optimized: Sequence[OptimizedModel]) -> EpctxError:
         """Return the error of the source or of a third party's pass, if one of them is at fault."""
@@ -295,12 +298,17 @@ class _Reporter:
     ) -> tuple[ModelReport, ...]:
         from epctx.graph.partition.contexts import placement
 
+        def ops(model: str) -> dict[str, tuple[str, ...]]:
+            traces = {} if compiled is None else compiled.traces(model)
+            return {name: made for each in traces.values() for name, made in each.ops.items()}
+
         models = zip(self._optimized, partitioned, self._outlined, strict=True)
         reports = tuple(
             replace(
                 model_report(model, each, self._providers),
                 outline=outline.owned(each.partitions),
                 placement=None if compiled is None else placement(compiled.models[each.name]),
+                ops=ops(each.name),
             )
             for model, each, outline in models
         )

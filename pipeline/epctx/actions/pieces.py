@@ -225,7 +225,10 @@ class Assemble(Action[CompileResult], frozen=True, kw_only=True):
             partition.require(report, self.partition)
             reports.append(report)
         output = compile.dump(group, self.folder, external_initializers=self.external_initializers)
-        return CompileResult(output=output, models=tuple(reports), unmatched=unmatched)
+        traces = {stem: trace for each in self.compiled for stem, trace in each.traces.items()}
+        return CompileResult(
+            output=output, models=tuple(reports), unmatched=unmatched, traces=traces
+        )
 
 
 def _joined(name: str, parts: Sequence[ModelReport], whole: Outline) -> ModelReport:
@@ -249,5 +252,6 @@ def _joined(name: str, parts: Sequence[ModelReport], whole: Outline) -> ModelRep
         partitions=tuple(each for part in parts for each in part.partitions),
         declined=tuple(each for part in parts for each in part.declined),
         outline=replace(whole, owners=tuple(owner.get(node, -1) for node in whole.names)),
+        ops={name: made for part in parts for name, made in part.ops.items()},
         unstable=tuple(dict.fromkeys(each for part in parts for each in part.unstable)),
     )

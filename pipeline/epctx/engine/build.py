@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -499,6 +499,7 @@ def _report(
     planned = _planned(report)
     if ran or build.repaired or not build.memo.has_report(planned, build.place.report):
         _write(build, report, failures)
+        _write_traces(build, groups)
     build.memo.note_report(planned)
     if new is not None and build.plan.whole:
         planned_folders = {(p.target, p.group.name) for p in build.plan.groups}
@@ -557,6 +558,18 @@ def _write(build: BuildContext, report: BuildReport, failures: Sequence[EpctxErr
     except StorageError:
         if not failures:  # else the first failure is reported: its reason may be the same
             raise
+
+
+def _write_traces(build: BuildContext, groups: Sequence[GroupState]) -> None:
+    sessions = ((group.planned.label, each.result) for group in groups for each in group.sessions)
+    traces: dict[str, dict[str, Any]] = {}
+    for label, result in sessions:
+        if result is not None and result.traces:
+            traces.setdefault(label, {}).update(result.traces)
+    if traces:
+        atomic.replace(build.place.traces, codec.encode(traces, indent=2) + b"\n")
+    else:
+        build.place.traces.unlink(missing_ok=True)
 
 
 def _planned(report: BuildReport) -> Digest:

@@ -30,7 +30,7 @@ KIT = "kit.json"
 """Name of the file that makes a folder a kit for devices: it says which models to load, and how."""
 BESIDE = (
     *(".build.json", ".intoto.json", ".kit", ".logs", ".ortpackage", ".record.json"),
-    *(".report.html", ".staging", ".tar"),
+    *(".report.html", ".staging", ".tar", ".traces.json"),
 )
 """Endings of the names of files and folders beside `dist/<name>/`. No manifest's name may have such
 an ending: the outputs of `m.staging` would be where a build of `m` removes everything.

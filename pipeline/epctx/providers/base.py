@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from msgspec import Struct, field
 
@@ -299,6 +299,18 @@ class Boundary(Struct, frozen=True, kw_only=True):
     outputs: tuple[Port, ...]
 
 
+class Trace(Struct, frozen=True, kw_only=True):
+    """An EP's own record of a compile.
+
+    Attributes:
+        content: the EP's JSON file.
+        ops: the EP's operators by the name of the node that they come from.
+    """
+
+    content: Mapping[str, Any]
+    ops: Mapping[str, tuple[str, ...]]
+
+
 class Workspace(ABC):
     """Context shared by the sessions of one session group, in one process."""
 
@@ -327,6 +339,10 @@ class Workspace(ABC):
 
     def left_out(self, model: str) -> Mapping[ir.Node, str | Refusal]:
         """Return the nodes of a compiled model's partitions that stayed on the CPU, and why."""
+        return {}
+
+    def traces(self, model: str) -> Mapping[str, Trace]:
+        """Return the traces of a compiled model, by file stem; empty without such an option."""
         return {}
 
     # Sessions that can run while the workspace is open, before epctx publishes anything. They run

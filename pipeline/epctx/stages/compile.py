@@ -27,6 +27,7 @@ from epctx.providers.base import (
     ExecutionProvider,
     PartitionedModel,
     SessionGroupSpec,
+    Trace,
     Workspace,
 )
 from epctx.stages import partition
@@ -50,6 +51,10 @@ class CompiledGroup(Struct, frozen=True, kw_only=True, eq=False):
     joint: frozenset[str] = frozenset()
     binaries: tuple[ContextBinary, ...]
     workspaces: tuple[Workspace, ...]
+
+    def traces(self, model: str) -> dict[str, Trace]:
+        """Return the traces of a model, by file stem."""
+        return {k: v for each in self.workspaces for k, v in each.traces(model).items()}
 
 
 SessionStarted = Callable[[str, ExecutionProvider], None]

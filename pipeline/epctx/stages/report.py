@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -67,6 +68,8 @@ class ModelReport(Struct, frozen=True, kw_only=True):
         placement: counts of the published model; None if not compiled.
         notes: notes of load on features of the source that ONNX forbids and ONNX Runtime accepts.
         quantized: report of the quantization; None if it was not quantized.
+        ops: operators that EPs made, by name of the node, if their options ask for a trace. ONNX
+            Runtime may have inserted nodes, which `outline` lacks.
         unstable: reasons why its EPs may write other bytes at each build, with remedies.
         pieces: pieces in which it was compiled; none if it was compiled whole.
     """
@@ -81,6 +84,7 @@ class ModelReport(Struct, frozen=True, kw_only=True):
     placement: Placement | None = None
     notes: tuple[str, ...] = ()
     quantized: QuantizeReport | None = None
+    ops: Mapping[str, tuple[str, ...]] = {}
     unstable: tuple[str, ...] = ()
     pieces: tuple[PieceReport, ...] = ()
 

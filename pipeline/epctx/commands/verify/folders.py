@@ -106,11 +106,11 @@ def _of_kind(kind: Kind, kinds: Mapping[Path, Kind]) -> tuple[Path, ...]:
 
 
 def _is_byproduct(path: Path) -> bool:
-    """Tell whether a file is a byproduct of a build: its report, page, record or OS lock."""
+    """Tell whether a file is a byproduct of a build: report, page, traces, record or OS lock."""
     words = path.name.removeprefix(".").split(".")
     for count in range(1, len(words)):
         place = OutputPaths(out=path.parent, name=".".join(words[:count]))
-        if path in (place.report, place.page, place.record, place.lock):
+        if path in (place.report, place.page, place.traces, place.record, place.lock):
             there = place.root.is_dir() or place.package.is_dir()
             return there and path.is_file() and not path.is_symlink()
     return False

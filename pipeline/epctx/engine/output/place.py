@@ -6,6 +6,7 @@
     dist/<name>.staging/old/…              the former outputs during the swap
     dist/<name>.staging/work/…             scratch of the build
     dist/<name>.logs/                      logs of workers that failed
+    dist/<name>.traces.json                traces of the EPs whose options ask for them
     dist/<name>.tar, <name>.intoto.json    files of a release
     dist/.<name>.lock                      the OS lock that a build holds
     dist/.<name>.record.json               record for the next build (engine.output.record)
@@ -56,6 +57,11 @@ class OutputPaths(Struct, frozen=True, kw_only=True):
     def page(self) -> Path:
         """Default path of the page that `epctx report` writes."""
         return self.out / f"{self.name}.report.html"
+
+    @property
+    def traces(self) -> Path:
+        """Traces of the EPs, by group and file stem."""
+        return self.out / f"{self.name}.traces.json"
 
     @property
     def logs(self) -> Path:

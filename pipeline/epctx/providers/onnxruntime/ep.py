@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -21,6 +21,7 @@ from epctx.providers.base import (
     Precision,
     PrefixPlace,
     SharedContexts,
+    Trace,
     Verdict,
 )
 from epctx.providers.onnxruntime import packages, plugins
@@ -164,6 +165,10 @@ class OrtEp(ExecutionProvider):
     def reasons(self, log: str) -> Mapping[str, Refusal]:
         """Return why the EP did not take nodes, by node name, from a verbose log."""
         return {}
+
+    def take_trace(self, nodes: Iterable[ir.Node]) -> Trace | None:
+        """Return the trace of a compile of these nodes, taken from the current folder; or None."""
+        return None
 
     def failed_remedy(self, why: str) -> str | None:
         """Return the remedy for the error of a compile; None if none is known."""

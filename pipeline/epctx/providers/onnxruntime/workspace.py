@@ -32,6 +32,7 @@ from epctx.providers.base import (
     PartitionedModel,
     Port,
     SessionGroupSpec,
+    Trace,
     Workspace,
 )
 from epctx.providers.onnxruntime import exchange, session
@@ -78,6 +79,7 @@ class OrtWorkspace(Workspace):
         self._spec = spec
         self._parts: list[Part] = []
         self._alone: dict[str, Part] = {}
+        self._traces: dict[str, dict[str, Trace]] = {}
         self._sharing = False
         self._stopped = False
         self._closed = False
@@ -244,6 +246,10 @@ class OrtWorkspace(Workspace):
                 reasons.update(self._left_out(part))
         return reasons
 
+    def traces(self, model: str) -> Mapping[str, Trace]:
+        """Return the traces of a model's parts by their stems."""
+        return self._traces.get(model, {})
+
     def _left_out(self, part: Part) -> Mapping[ir.Node, str | Refusal]:
         nodes = part.partition.nodes
         left_nodes = nodes if part.fragment is None else exchange.left_on_cpu(part.fragment, nodes)
@@ -325,6 +331,8 @@ class OrtWorkspace(Workspace):
             remedy = self._provider.failed_remedy(error.why or "")
             error.remedy = remedy or _shape_remedy(partition) or error.remedy
             raise
+        if (trace := self._provider.take_trace(partition.nodes)) is not None:
+            self._traces.setdefault(model, {})[stem] = trace
         fragment = None
         if generated.model is not None:
             fragment = exchange.read_fragment(

@@ -4,18 +4,20 @@ Also: reasons in QNN's verbose log, before the compile, for nodes that QNN does 
 
 onnxruntime-qnn 2.7.0 validates each node. It logs the QNN op for the node, with the types and sizes
 of the op's tensors, then PASSED, or FAILED with a reason. With `enable_framework_op_trace` it also
-writes `qnn_op_trace.json`, but only after the compile: the QNN ops of each node that it took, and
-for other nodes the same reason without op and types.
+writes `qnn_op_trace.json`, but only after the compile: the QNN ops of each node that it took
+(`trace`), and for other nodes the same reason without op and types.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from epctx.errors import CompileError
 from epctx.graph.model import Refusal
-from epctx.providers.base import KnownFault
+from epctx.providers.base import KnownFault, Trace
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -128,6 +130,9 @@ def why_unstable(nodes: Sequence[ir.Node]) -> str | None:
     )
 
 
+TRACE: Final = "qnn_op_trace.json"
+"""File that QNN writes into the current folder, with `enable_framework_op_trace`."""
+_TOKEN: Final = re.compile(r"_token_\d+$")
 _VERDICT: Final = re.compile(
     r"Validation (?:PASSED|FAILED.*\n(?P<nodes>(?:\s*Operator type: .*\n)+)\s*REASON : (?P<why>.*))"
 )
@@ -192,6 +197,30 @@ def refusals(log: str) -> Mapping[str, Refusal]:
             refusal_of.update(dict.fromkeys(_NODE.findall(verdict["nodes"]), refusal))
         before = verdict.end()
     return refusal_of
+
+
+def trace(content: bytes, names: Collection[str | None]) -> Trace:
+    """Read a trace of nodes with these names. QNN's ops also come from nodes that ONNX Runtime
+    inserted; it adds `_token_<number>` to the name of a node whose layout it changed.
+
+    Raises:
+        CompileError: the file is not as QNN 2.7.0 writes it.
+    """
+    ops: dict[str, tuple[str, ...]] = {}
+    try:
+        trace = json.loads(content)
+        for op in (op for graph in trace["subgraph_traces"] for op in graph["op_mappings"]):
+            for name in (each["name"] for each in op["sources"] if each["type"] == "OP"):
+                own = name if name in names else _TOKEN.sub("", name)
+                key = own if own in names else name
+                ops[key] = (*ops.get(key, ()), op["dst_qnn_op_type"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CompileError(
+            f"QNN wrote a {TRACE} of another form",
+            why=f"{type(error).__name__}: {error}",
+            remedy="leave out enable_framework_op_trace, and report it with the QNN version",
+        ) from error
+    return Trace(content=trace, ops=ops)
 
 
 def _refusal(reason: str, trial: str) -> Refusal:

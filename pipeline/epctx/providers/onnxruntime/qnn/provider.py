@@ -27,7 +27,7 @@ import contextlib
 import platform
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -47,6 +47,7 @@ from epctx.providers.base import (
     OnDevice,
     Precision,
     PrefixPlace,
+    Trace,
     Verdict,
 )
 from epctx.providers.onnxruntime import packages, session
@@ -301,6 +302,15 @@ class QNNExecutionProvider(OrtProvider):
         from epctx.providers.onnxruntime import capability
 
         return capability.left_by_log(model, partition, self)
+
+    def take_trace(self, nodes: Iterable[ir.Node]) -> Trace | None:
+        """Read and remove `qnn_op_trace.json`, which QNN writes after each compile."""
+        path = Path(faults.TRACE)
+        if not path.is_file():
+            return None
+        content = path.read_bytes()
+        path.unlink()
+        return faults.trace(content, {node.name for node in nodes})
 
     def abandon(self) -> None:
         """Compile a tiny model as the last of the group, in the current folder.
