@@ -74,6 +74,7 @@ from epctx.verification import device_results as results_of
 from epctx.verification.findings import VerifyReport
 
 if TYPE_CHECKING:
+    from epctx.commands.import_context import ImportReport
     from epctx.commands.kit.command import KitReport
     from epctx.commands.push import PushReport
     from epctx.commands.sign import SignReport
@@ -726,6 +727,46 @@ def import_ep_weight_sharing(
         StorageError: the manifest cannot be written.
     """
     return import_command.write(line, None if manifest is None else Path(manifest), force=force)
+
+
+def import_qnn_context(
+    binary: Annotated[AnyPath, Option(metavar="FILE.bin"), Existing()],
+    out: Annotated[AnyPath | None, Option(name="out", short="o", metavar="DIR"), Written()] = None,
+    *,
+    soc_model: Annotated[str | None, Option(metavar="CHIP")] = None,
+    quantized_io: bool = False,
+    force: bool = False,
+) -> ImportReport:
+    """Write EPContext models around a context binary of Qualcomm AI Hub or QAIRT, and check them.
+
+    Each graph of the binary becomes a model, with its inputs and outputs in the binary's order. The
+    models are checked as `epctx verify` does, and run where this host can. A model that fails is
+    not written.
+
+    Args:
+        binary: the context binary.
+        out: folder for the models and a copy of the binary; if omitted the models are written
+            beside the binary.
+        soc_model: chip that the binary must be for, such as 73 or sm8650.
+        quantized_io: keep quantized inputs and outputs as integers. If omitted they become float32.
+        force: replace the files if they are there.
+
+    Raises:
+        InvalidGraph: the file is not a context binary of QNN, is damaged, or is for another chip.
+        ProviderUnavailable: onnxruntime-qnn is not installed.
+        ManifestError: the chip is not known.
+        UsageError: a file is there already.
+        StorageError: the models cannot be written.
+    """
+    from epctx.commands import import_context
+
+    return import_context.write(
+        Path(binary),
+        None if out is None else Path(out),
+        soc_model=soc_model,
+        quantized=quantized_io,
+        force=force,
+    )
 
 
 def doctor() -> Diagnosis:

@@ -126,8 +126,8 @@ def _binary(binary: BinaryFile) -> Iterator[RenderableType]:
         (
             graph.name,
             "" if graph.weights is None else size_words(graph.weights),
-            "\n".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in graph.inputs),
-            "\n".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in graph.outputs),
+            "\n".join(map(str, graph.inputs)),
+            "\n".join(map(str, graph.outputs)),
             "\n".join(f"{key} {value}" for key, value in graph.properties.items()),
         )
         for graph in info.graphs

@@ -65,6 +65,12 @@ def verify(
     if sarif is not None:
         atomic.replace(sarif, log.document(list(problems.of_verification(report))))
     ui.emit(report)
+    step_summary.verify(report)
+    return show(ui, report)
+
+
+def show(ui: UI, report: VerifyReport) -> int:
+    """Print a report and return the exit code."""
     every = bool(ui.verbose)
     for folder in report.folders:
         if every or _is_checked(folder):
@@ -72,7 +78,6 @@ def verify(
     if not every:
         ui.print(*_unchecked(report.folders))
     ui.print(_summary(report))
-    step_summary.verify(report)
     return 0 if report.passed else VerificationError.exit_code
 
 

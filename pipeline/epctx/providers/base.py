@@ -141,12 +141,25 @@ class OnDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
 # Context binaries.
 
 
-class BinaryTensor(Struct, frozen=True, kw_only=True):
-    """An input or output of a graph in a context binary."""
+class BinaryTensor(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An input or output of a graph in a context binary.
+
+    Attributes:
+        scale: its scale as in ONNX's QuantizeLinear; None if it is not quantized as a whole.
+        zero_point: its zero point, likewise.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    scale: float | None = None
+    zero_point: int | None = None
+
+    def __str__(self) -> str:
+        words = f"{self.name} {self.dtype}{list(self.shape)}"
+        if self.scale is None:
+            return words
+        return f"{words}, scale {self.scale:.6g}, zero point {self.zero_point}"
 
 
 class BinaryGraph(Struct, frozen=True, kw_only=True):
@@ -658,6 +671,20 @@ class ExecutionProvider(ABC):
             ProviderUnavailable: this host cannot read it.
         """
         return None
+
+    def wrap_binary(self, path: Path, *, quantized: bool) -> Mapping[str, ir.Model]:
+        """Return an EPContext model for each graph of a context binary, by the graph's name. The
+        models refer to the binary by its bare name.
+
+        Args:
+            quantized: keep quantized inputs and outputs as integers; else they become float32.
+
+        Raises:
+            InvalidGraph: the binary is broken, is for another chip than the options say, or has
+                values that ONNX does not have.
+            ProviderUnavailable: this host cannot read it.
+        """
+        raise NotImplementedError
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
         """Yield each mismatch between a context binary and a model's EPContext nodes that refer to

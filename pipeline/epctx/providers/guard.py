@@ -19,7 +19,9 @@ from epctx.manifest import Tolerance
 from epctx.providers.base import Capability, ExecutionProvider, Fingerprint, Workspace
 
 _ASKING: Final = frozenset({"fingerprint", "drivers", "unavailable"})
-_READING: Final = frozenset({"load", "recognizes", "inspect_binary", "misfits", "merge_binaries"})
+_READING: Final = frozenset(
+    {"load", "recognizes", "inspect_binary", "wrap_binary", "misfits", "merge_binaries"}
+)
 _TYPES: Final[Mapping[str, type]] = {
     "fingerprint": Fingerprint,
     "get_capability": Capability,

@@ -35,6 +35,18 @@ class _Version(ctypes.Structure):
         return f"{self.major}.{self.minor}.{self.patch}"
 
 
+class _Quantization(ctypes.Structure):
+    """Qnn_QuantizeParams_t, read as a scale and offset; the rest is for other encodings."""
+
+    _fields_ = [
+        ("definition", ctypes.c_uint32),
+        ("encoding", ctypes.c_uint32),
+        ("scale", ctypes.c_float),
+        ("offset", ctypes.c_int32),
+        ("rest", ctypes.c_uint64 * 3),
+    ]
+
+
 class _Tensor(ctypes.Structure):
     """Qnn_Tensor_t: versions 1 and 2 agree in all fields read here."""
 
@@ -45,7 +57,7 @@ class _Tensor(ctypes.Structure):
         ("type", ctypes.c_uint32),
         ("data_format", ctypes.c_uint32),
         ("data_type", ctypes.c_uint32),
-        ("quantization", ctypes.c_uint64 * 5),
+        ("quantization", _Quantization),
         ("rank", ctypes.c_uint32),
         ("dimensions", ctypes.POINTER(ctypes.c_uint32)),
         ("rest", ctypes.c_uint64 * 6),  # version 2 ends here; the union has this size
@@ -234,7 +246,23 @@ def _tensors(tensors: Sequence[_Tensor], count: int) -> Iterator[dict[str, objec
             "name": (tensor.name or b"").decode(errors="replace"),
             "dtype": _DATA_TYPES.get(tensor.data_type, f"{tensor.data_type:#06x}").lower(),
             "shape": [tensor.dimensions[axis] for axis in range(tensor.rank)],
+            **_scale(tensor.quantization),
         }
+
+
+def _scale(quantization: _Quantization) -> dict[str, object]:
+    """Return scale and zero point of a tensor that has one of each. QNN's offset is the negative of
+    ONNX's zero point.
+    """
+    if (quantization.definition, quantization.encoding) != (_DEFINED, _SCALE_OFFSET):
+        return {}
+    return {"scale": quantization.scale, "zero_point": -quantization.offset}
+
+
+_DEFINED: Final = 1
+"""QNN_DEFINITION_DEFINED."""
+_SCALE_OFFSET: Final = 0
+"""QNN_QUANTIZATION_ENCODING_SCALE_OFFSET."""
 
 
 _DATA_TYPES: Final = {

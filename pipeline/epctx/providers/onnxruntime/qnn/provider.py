@@ -404,6 +404,22 @@ class QNNExecutionProvider(OrtProvider):
             stored=content.shared,
         )
 
+    def wrap_binary(self, path: Path, *, quantized: bool) -> Mapping[str, ir.Model]:
+        """Return a model for each graph, as onnxruntime's gen_qnn_ctx_onnx_model.py does."""
+        from epctx.providers.onnxruntime.qnn import wrapper  # it loads onnx_ir
+
+        binary = qnn_binary.read(self._system_library(), path)
+        chips = [each.soc_model for each in binary.contexts if each.soc_model is not None]
+        missing = sorted({*self._options.chips} - {*chips}) if chips else []
+        if missing:
+            raise InvalidGraph(
+                "is for another chip",
+                file=str(path),
+                why=f"it is for soc_model {socs.listed(chips)}, not {socs.listed(missing)}",
+                remedy="compile it for this chip, or name the chip that it is for",
+            )
+        return wrapper.models(binary, path.name, source=self.name, quantized=quantized)
+
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
         """Yield each difference in graphs, inputs, outputs and chips between a binary and the
         nodes.
