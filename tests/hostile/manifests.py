@@ -100,7 +100,7 @@ text("a key of 1 MiB", b"k" * (1 << 20) + b": 1", "m.yaml")
 text("a tag that makes an object", b"name: !!python/object/apply:os.system [id]", "has the tag")
 text("a tag that reads a file", b"name: !include /etc/passwd", "has the tag")
 text("a duplicate key", b"name: a\nname: b\n", "is there twice")
-text("infinity", b"schema_version: .inf", "no finite number")
+text("infinity", b"schema_version: .inf", "not a finite number")
 text("escape sequences", b'"\\e[2Jname": 1', "m.yaml")
 text("a bracket that nobody closes", b"models: {a: [", "m.yaml")
 

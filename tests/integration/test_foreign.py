@@ -100,7 +100,8 @@ def test_models_that_were_bound_to_an_older_binary_are_found(made: Path, tmp_pat
     shutil.copy(made / "qnn" / "sinh_ctx_qnn.bin", tmp_path / "stale")
     code, told = verify(tmp_path / "stale")
     assert code == 7
-    assert "small_ctx.onnx: 'sinh_ctx_qnn.bin': the context binary is not the one of these" in told
+    misfit = "small_ctx.onnx: 'sinh_ctx_qnn.bin': the context binary does not match its models"
+    assert misfit in told
 
 
 KINDS = {"qnn": "SoC       60 (sc8380xp, v73)", VINO_MADE: "OpenVINO context binary"}

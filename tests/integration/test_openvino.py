@@ -173,7 +173,7 @@ REFUSED = {
         "load_config has properties of NPU, but device_type is CPU",
     ),
     "no JSON": ({"load_config": "{bad"}, ManifestError, "is not an OpenVINO configuration"),
-    "no object of objects": ({"load_config": '{"CPU": 1}'}, ManifestError, "no object of objects"),
+    "no object of objects": ({"load_config": '{"CPU": 1}'}, ManifestError, "object of objects"),
     "its own cache": (
         {"load_config": '{"CPU": {"CACHE_DIR": "x"}}'},
         ManifestError,

@@ -406,4 +406,4 @@ def test_sequences_between_the_parts_of_a_composition_are_told(tmp_path: Path) -
     model.graph.initializer.append(numpy_helper.from_array(np.array([2, 4]), "shape"))
     onnx.save(model, tmp_path / "m.onnx")
     told = [f.message for f in composed(tmp_path).findings if f.outcome == "not checkable"]
-    assert any("output 's' of first is no tensor" in message for message in told), told
+    assert any("output 's' of first is not a tensor" in message for message in told), told

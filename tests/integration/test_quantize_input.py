@@ -321,8 +321,8 @@ def ranges_of(document: Document) -> dict[str, object]:
     ("edit", "why"),
     [
         (lambda d: ranges_of(d).update(r0=[float("nan"), 1]), "JSON is malformed"),
-        (lambda d: ranges_of(d).update(r0=[5, -5]), "[5.0, -5.0] of 'r0' is no range"),
-        (lambda d: ranges_of(d).update(r0=[0, 1e300]), "[0.0, 1e+300] of 'r0' is no range"),
+        (lambda d: ranges_of(d).update(r0=[5, -5]), "[5.0, -5.0] of 'r0' is not a float32"),
+        (lambda d: ranges_of(d).update(r0=[0, 1e300]), "[0.0, 1e+300] of 'r0' is not a float32"),
         (lambda d: ranges_of(d).update(r0="high"), "Expected `array`, got `str`"),
         (lambda d: d.update(schema_version=2), "schema_version 2, this epctx reads 1"),
     ],
