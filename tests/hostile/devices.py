@@ -116,7 +116,7 @@ def _in_the_way(name: str, make: Callable[[Room], object]) -> None:
         make(room)
 
     command = ("kit", "dist/m", "-o", "k")
-    add(KITS, name, put, code=2, says="k: is no kit, and lies where one", command=command)
+    add(KITS, name, put, code=2, says="k: exists and is not a kit", command=command)
 
 
 _in_the_way("a file in its place", lambda room: (room.folder / "k").touch())

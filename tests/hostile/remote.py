@@ -279,12 +279,12 @@ row(
 row(
     "actions: outputs of a negative size, by a trusted key",
     resigned(lambda told: told["files"][0].update(size=-1)),
-    "that cannot be",
+    "impossible size",
 )
 row(
     "actions: outputs of an exabyte, by a trusted key",
     resigned(lambda told: told["files"][0].update(size=1 << 60)),
-    "that cannot be",
+    "impossible size",
 )
 row(
     "actions: a result of another form, by a trusted key",

@@ -289,7 +289,7 @@ def test_a_lock_that_differs_in_bytes_only_says_what_is_known(
     monkeypatch.setattr(ReferenceExecutionProvider, "unstable", "it is a mock", raising=False)
     monkeypatch.setattr(ReferenceExecutionProvider, "why_unstable", lambda *_: None, raising=False)
     with pytest.raises(
-        LockError, match="known of ReferenceExecutionProvider: it is a mock"
+        LockError, match="known about ReferenceExecutionProvider: it is a mock"
     ) as told:
         epctx.build(project.manifest, out=project.folder / "dist", locked=True)
     assert told.value.remedy.startswith("if nothing was changed, the execution provider is")
