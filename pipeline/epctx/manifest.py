@@ -91,6 +91,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
         name: the manifest's key; output names derive from it.
         path: the `.onnx` file, absolute.
         external_data_dir: folder of the external data, absolute; None for the model's folder.
+        custom_ops: library with kernels of the model's own operators, absolute; None for none.
         dimensions: symbolic dimension name to its fixed size, in elements (>= 1).
         shapes: graph input name to its whole fixed shape.
         reference: further model with which the compiled model is compared, beside its source.
@@ -102,6 +103,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
     name: str
     path: Path
     external_data_dir: Path | None = None
+    custom_ops: Path | None = None
     dimensions: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     reference: Reference | None = None

@@ -10,12 +10,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from epctx.files import outputs
+from epctx.graph import native
+from epctx.manifest import ModelSource
 
 if TYPE_CHECKING:
     from epctx.keys.toolchain import Toolchain
@@ -182,9 +185,21 @@ def carry_out(
             if action.within is None and before is not type(action):
                 worker.close()
             before = type(action)
+            native.use_libraries(_custom_ops(action))
             worker.kept_open = any(each.within is before for each in actions[number:][:1])
             worker.done.append(action.run(worker))
             yield worker.done[-1]
+
+
+def _custom_ops(value: object) -> Iterator[Path]:
+    """Yield the libraries of custom operators of all source models in a value."""
+    if isinstance(value, ModelSource) and value.custom_ops is not None:
+        yield value.custom_ops
+    elif isinstance(value, Struct):
+        yield from _custom_ops(tuple(getattr(value, name) for name in value.__struct_fields__))
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _custom_ops(each)
 
 
 def peak_memory() -> int:

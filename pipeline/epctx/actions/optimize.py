@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.actions.action import SESSIONS, Action, Code, StageStarted, WorkerContext
+from epctx.files import digest
 from epctx.files.digest import Digest
 from epctx.files.regular import changed
 from epctx.graph import native
@@ -123,6 +125,9 @@ class Optimize(Action[OptimizeResult], frozen=True, kw_only=True):
             self.folder.mkdir(parents=True)
             settings = OptimizeSettings(level=self.level, passes=self.passes)
             optimized = optimize.run(loaded, settings, self.folder)
+            if self.source.custom_ops is not None:  # it can change all that is made of the model
+                both = (str(optimized.digest), digests[-1])
+                optimized = replace(optimized, digest=digest.of_json(both))
             store.write(optimized, self.folder)
         return OptimizeResult(
             digest=optimized.digest,

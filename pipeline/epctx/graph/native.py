@@ -8,14 +8,19 @@ limits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Final, Literal, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from msgspec import Struct
 
 from epctx import limits
+from epctx.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 T = TypeVar("T")
 Work = Literal["onnx's checker", "onnx's shape inference", "ONNX Runtime"]
@@ -79,6 +84,39 @@ def allowed(work: Work, size: int) -> Iterator[None]:
         yield
     finally:
         watch(None)
+
+
+_libraries: tuple[Path, ...] = ()
+"""Libraries of custom operators that the models of this process's job need, in every thread."""
+
+
+def use_libraries(libraries: Iterable[Path]) -> None:
+    """Use these libraries of custom operators in sessions from now on, and no others."""
+    global _libraries
+    _libraries = tuple(dict.fromkeys(libraries))
+
+
+def session_options() -> ort.SessionOptions:
+    """Return new options of a session, with the libraries of custom operators.
+
+    Raises:
+        ModelError: ONNX Runtime does not take a library.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    for library in _libraries:
+        try:
+            options.register_custom_ops_library(str(library))
+        except Exception as error:  # onnxruntime's errors have no common class
+            raise ModelError(
+                "is not a library of custom operators that ONNX Runtime can load",
+                file=str(library),
+                why=" ".join(str(error).rpartition(" : ")[2].split()),
+                remedy="name a library for this system that exports RegisterCustomOps in "
+                "`custom_ops` of the model",
+            ) from error
+    return options
 
 
 def inferring(reach: Reach) -> AbstractContextManager[None]:

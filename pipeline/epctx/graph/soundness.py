@@ -148,7 +148,7 @@ def session_error(
 
 def session(model: bytes | str, entries: Mapping[str, str]) -> ort.InferenceSession | str:
     """Return a session of the CPU EP without optimizations, or ONNX Runtime's objection."""
-    options = ort.SessionOptions()
+    options = native.session_options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -370,8 +370,8 @@ def load_error(said: str, model: onnx.ModelProto, *, where: str) -> ModelError:
     return ModelError(
         f"{no_kernel(op, first.domain)} (version {version})",
         where=f"{where}: {protos.describe(first)}",
-        remedy="export the model with operators that ONNX Runtime has, or with this one as a local "
-        "function of the model",
+        remedy="export the model with operators that ONNX Runtime has, with this one as a local "
+        "function of the model, or name the library that has it in `custom_ops` of the model",
         code=Code.NO_KERNEL,
     )
 

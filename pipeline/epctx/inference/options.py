@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from epctx.errors import UsageError
+from epctx.graph import native
 from epctx.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def as_object(options: NativeOptions) -> ort.SessionOptions:
     import onnxruntime as ort
 
     given = isinstance(options, ort.SessionOptions)
-    return options if given else _with(ort.SessionOptions(), options or {})
+    return options if given else _with(native.session_options(), options or {})
 
 
 def _with(options: ort.SessionOptions, entries: Mapping[str, str]) -> ort.SessionOptions:

@@ -17,6 +17,7 @@ from epctx.graph.serde import locations
 from epctx.manifest import ModelSource
 
 _MODEL = "check the path in the manifest"
+_LIBRARY = "check `custom_ops` in the manifest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,8 @@ class SourceDigests:
     """Digests of a source model: of the model file, and of its data files in order of location.
 
     Attributes:
-        locations: locations of the data files in the model, with `/`, sorted.
+        locations: locations of the data files in the model, with `/`, sorted; then `custom_ops` if
+            the source has such a library, which counts as one more data file.
         seen: identities of the files before they were hashed, the model first, to detect later
             changes. Not compared.
     """
@@ -37,8 +39,10 @@ class SourceDigests:
     def files(self, source: ModelSource) -> dict[Path, Digest]:
         """Return the digests of a source's files by path, the model first."""
         folder = data_folder(source)
-        data = zip(self.locations, self.data, strict=True)
-        return {source.path: self.model, **{folder / place: content for place, content in data}}
+        places = [folder / place for place in self.locations]
+        if source.custom_ops is not None:
+            places[-1] = source.custom_ops
+        return {source.path: self.model, **dict(zip(places, self.data, strict=True))}
 
 
 class Sources:
@@ -71,6 +75,10 @@ class Sources:
         folder, needed = data_folder(source), _needed(source)
         identities += [_identity(folder / place, needed) for place in places]
         data = tuple(_digest(self._digests, folder / place, needed) for place in places)
+        if source.custom_ops is not None:
+            identities.append(_identity(source.custom_ops, _LIBRARY))
+            data += (_digest(self._digests, source.custom_ops, _LIBRARY),)
+            places += ("custom_ops",)
         return SourceDigests(model=model, locations=places, data=data, seen=tuple(identities))
 
 

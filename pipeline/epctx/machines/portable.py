@@ -284,7 +284,7 @@ def moved_in(value: Any, place: Callable[[Path], Path], model: Model | None = No
         case ModelSource() | Reference() if model is not None:
             model(value.path, value.external_data_dir)
             if isinstance(value, ModelSource):
-                again(value.reference)
+                again((value.reference, value.custom_ops))
             return value
         case ProviderSpec():
             options = {

@@ -142,7 +142,7 @@ def _model(name: str, node: Node, places: Places) -> ModelSource:
     settings = {**_settings(node), "name": name}
     sections = [settings, *([_section(settings, "reference")] if "reference" in settings else [])]
     for section in sections:
-        for key in ("path", "external_data_dir"):
+        for key in ("path", "external_data_dir", "custom_ops"):
             if key in section:
                 section[key] = places.absolute(str(section[key])).as_posix()
     return _convert(settings, ModelSource)

@@ -202,5 +202,6 @@ def _remedy(node: ir.Node) -> str:
         return "build from the source model of this EPContext model"
     return (
         "let an execution provider of the group take it (is it excluded?), or export the model "
-        "with an operator, an opset and types that ONNX Runtime supports"
+        "with an operator, an opset and types that ONNX Runtime supports; `custom_ops` of a model "
+        "names a library of further operators"
     )

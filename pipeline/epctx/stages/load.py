@@ -42,6 +42,7 @@ def run(source: ModelSource) -> LoadedModel:
 def _load(source: ModelSource) -> LoadedModel:
     where = str(source.path)
     file = reader.open_model(source.path)
+    libraries = () if source.custom_ops is None else (DataFile.open(source.custom_ops),)
     folder = header.data_folder(source)
     loaded = onnx_files.read_source(file, folder, where=where)
     verdict = _Verdict(lambda: onnx_files.read_source(file, folder, where=where), where)
@@ -53,7 +54,7 @@ def _load(source: ModelSource) -> LoadedModel:
             raise verdict.about(error) from error
         raise
     tensors.replace_all(model, loaded.tensor)
-    files = (file, *folder.files)
+    files = (file, *folder.files, *libraries)
     _hash(files, loaded.weights)
     return LoadedModel(
         name=source.name,

@@ -52,6 +52,15 @@ def placed(files: Files, home: Path, shared: Blobs) -> Placed:
     return found
 
 
+def test_a_library_of_custom_operators_goes_along(tmp_path: Path, shared: Blobs) -> None:
+    here, library = job(tmp_path / "here"), tmp_path / "here" / "libops.so"
+    library.write_bytes(b"kernels")
+    here = replace(here, source=replace(here.source, custom_ops=library))
+    far = placed(pack(shared, [here]), tmp_path / "there", shared)
+    moved = moved_in(here, far.real).source.custom_ops
+    assert moved != library and moved.read_bytes() == b"kernels"
+
+
 def test_a_job_goes_elsewhere_with_what_it_reads_and_no_more(tmp_path: Path, shared: Blobs) -> None:
     here = job(tmp_path / "here")
     files = pack(shared, [here])

@@ -107,7 +107,7 @@ def copy(manifest: Manifest, folder: Path, *, backwards: bool, aged: bool) -> Pa
 
 def _inputs(group: ModelGroup) -> Iterator[Path]:
     for model in group.models:
-        yield model.path
+        yield from (model.path, *filter(None, [model.custom_ops]))
         yield from _data(model)
     for spec in group.execution_providers:
         yield from (Path(str(spec.options[name])) for name in spec.path_options)

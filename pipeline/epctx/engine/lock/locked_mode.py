@@ -214,9 +214,8 @@ def refuse_sources_in_outputs(plan: Plan, place: OutputPaths) -> None:
 
 def _inputs(planned: PlannedGroup) -> Iterator[Path]:
     for model in planned.group.models:
-        yield model.path
-        if model.external_data_dir is not None:
-            yield model.external_data_dir
+        further = (model.external_data_dir, model.custom_ops)
+        yield from (model.path, *filter(None, further))
     yield from planned.group.verify.inputs.files
     if planned.group.quantize is not None:
         yield from planned.group.quantize.calibration.files

@@ -75,7 +75,7 @@ _REFERENCE = (("reference", "path"), ("reference", "external_data_dir"))
 
 def _paths(models: Node | None, places: Places) -> Iterator[Problem]:
     for model in models.mapping.values() if models is not None else ():
-        for key in (("path",), ("external_data_dir",), *_REFERENCE):
+        for key in (("path",), ("external_data_dir",), ("custom_ops",), *_REFERENCE):
             node = model.get(*key)
             wrong = places.problem(node.string) if node is not None and node.string else None
             if node is not None and wrong is not None:

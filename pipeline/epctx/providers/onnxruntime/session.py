@@ -22,6 +22,7 @@ from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import CompileError, ManifestError, ProviderUnavailable
 from epctx.files.outputs import context_file
+from epctx.graph import native
 from epctx.providers.onnxruntime.ep import OrtEp
 
 if TYPE_CHECKING:
@@ -279,7 +280,7 @@ def session_options(entries: Mapping[str, str]) -> ort.SessionOptions:
                 remedy=f"install onnxruntime {'.'.join(map(str, _SINCE[name]))} or later, "
                 "or remove the option",
             )
-    options = ort.SessionOptions()
+    options = native.session_options()
     options.log_severity_level = 2  # warnings and errors
     level = entries.get(LEVEL, "disable_all")
     if level not in _LEVELS:

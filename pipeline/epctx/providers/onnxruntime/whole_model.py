@@ -16,6 +16,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from msgspec import Struct
 
+from epctx.graph import native
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
@@ -117,7 +118,7 @@ class GeneratingModel:
             stem = f"rest_{len(self._sessions)}"
             self._folder.mkdir(parents=True, exist_ok=True)
             name = Staging(folder=self._folder).write(piece.model, stem)
-            options = ort.SessionOptions()
+            options = native.session_options()
             options.log_severity_level = 3
             path = str(self._folder / name)
             session = ort.InferenceSession(path, options, providers=[DEFAULT_EP])

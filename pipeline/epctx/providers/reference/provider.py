@@ -81,7 +81,8 @@ class ReferenceExecutionProvider(ExecutionProvider):
         only, without = self._ops("ops", model), self._ops("exclude_ops", model)
         kernels = CpuKernels(model)
         return Capability.by(
-            model, lambda node: _left_out(node, only, without) or kernels.refusal(node)
+            model,
+            lambda node: _left_out(node, only, without) or kernels.refusal(node) or _custom(node),
         )
 
     def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
@@ -215,6 +216,12 @@ def _left_out(
     if only and op not in only:
         return "option ops does not name it"
     return None
+
+
+def _custom(node: ir.Node) -> str | None:
+    if registered(node.domain, node.op_type):
+        return None
+    return "it is a custom operator, whose library sessions of a context do not have"
 
 
 def _near(op_type: str, domain: str) -> str:

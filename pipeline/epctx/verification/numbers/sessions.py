@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from epctx.graph import numerics
+from epctx.graph import native, numerics
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos, reader
 from epctx.inference import values
@@ -62,7 +62,7 @@ def open_source(
         changed: model to open in place of the file, with the file's data folder.
         silent: failed runs are not logged.
     """
-    options = ort.SessionOptions()
+    options = native.session_options()
     options.log_severity_level = 4 if silent else 3
     options.intra_op_num_threads = threads
     options.graph_optimization_level = level
@@ -140,7 +140,7 @@ def open_files(
 
 def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
     """Load an EPContext model in one session of onnxruntime itself, and discard the session."""
-    options = ort.SessionOptions()
+    options = native.session_options()
     options.log_severity_level = 3
     for provider in providers:
         provider.add_to(options)

@@ -60,6 +60,9 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
         given.pop("backend_type", None)  # `htp` is the backend's path
         if backend is not None:
             _refuse_backend(Path(backend))
+        folder = given.pop("op_packages_dir", None)
+        if "op_packages" in given:
+            given["op_packages"] = _packages(given["op_packages"], folder)
         return cls(
             chips=chips,
             arch=_integer(given.get("htp_arch")),
@@ -129,6 +132,23 @@ def _refuse_backend(path: Path) -> None:
             remedy="write the path of libQnnHtp.so (QnnHtp.dll)",
             code=Code.WRONG_OPTION_VALUE,
         )
+
+
+def _packages(listed: str, folder: str | None) -> str:
+    """Return op packages in QNN's form, with paths: QNN would compile nothing if a file is missing,
+    without an error.
+    """
+    entries = []
+    for op, name, *rest in (entry.split(":") for entry in listed.split(",")):
+        path = Path(folder or "") / name
+        if folder is None or not path.is_file():
+            raise ManifestError(
+                f"op_packages names {path.as_posix()}: there is no such file",
+                remedy="write the names of files in op_packages_dir, a folder",
+                code=Code.WRONG_OPTION_VALUE,
+            )
+        entries.append(":".join((op, str(path), *rest)))
+    return ",".join(entries)
 
 
 def _integer(value: str | None) -> int | None:

@@ -228,11 +228,11 @@ class QNNExecutionProvider(OrtProvider):
                 "such a manifest",
             )
         capability = super().get_capability(model)
-        off = kept_off(capability.nodes)
-        nodes = [node for node in capability.nodes if node not in off]
-        return Capability(
-            nodes=nodes, declined={**capability.declined, **dict.fromkeys(off, KEPT_OFF)}
-        )
+        packaged = {e.split(":")[0] for e in self._options.given.get("op_packages", "").split(",")}
+        declined = {n: w for n, w in capability.declined.items() if n.op_type not in packaged}
+        declined |= dict.fromkeys(kept_off(capability.nodes), KEPT_OFF)
+        nodes = [node for node in model.graph if node not in declined]
+        return Capability(nodes=nodes, declined=declined)
 
     def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
         """Name the nodes for which QAIRT 2.51 writes uninitialized memory."""
