@@ -166,7 +166,8 @@ def test_the_error_names_op_domain_opset_node_and_the_rest() -> None:
         'model m, node "one": no execution provider takes Made (domain own, opset 3) '
         "(and 2 more nodes: Made, Other): ONNX Runtime has no kernel for op Made of domain own",
         "  -> let an execution provider of the group take it (is it excluded?), or export the "
-        "model with an operator, an opset and types that ONNX Runtime supports",
+        "model with an operator, an opset and types that ONNX Runtime supports; `custom_ops` of a "
+        "model names a library of further operators",
     ]
     assert caught.value.exit_code == 4
 
