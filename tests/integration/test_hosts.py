@@ -101,7 +101,7 @@ def test_a_second_kind_of_host_is_added(made: Hosts) -> None:
     differing = {name for name in one.folders if one.folders[name] != other.folders[name]}
     assert differing == {"default/ends", "default/whole"}
     assert both.folders["default/middle"] == one.folders["default/middle"]
-    assert "the lock has an entry for this kind of host now, beside 1" in made.notices
+    assert "the lock has an entry for this kind of host now, in addition to 1" in made.notices
     jsonschema.validate(yaml.safe_load(made.both), json.loads(providers.read_schema("lock")))
 
 
@@ -125,7 +125,7 @@ def test_both_kinds_are_held_to_it_and_a_third_one_is_not(
         assert held == {path.name: path.read_bytes() for path in there if path.is_file()}
     become(monkeypatch, tmp_path, "amx")
     told = refusal(project)
-    assert told.startswith("E0804: m.lock.yaml: no entry for this kind of host")
+    assert told.startswith("E0804: m.lock.yaml: has no entry for this kind of host")
     assert f"this host: {FACT}: amx" in told and f"the lock has: {FACT}: avx2" in told
     assert "`epctx build` here" in told
     assert [group.state for group in project.build(locked=True, only=["middle"]).groups]
@@ -138,7 +138,7 @@ def test_a_setting_of_what_no_host_changes_takes_all_others_away(project: Projec
     project.build()
     assert isas(lockfile.read(project.lock)) == {"avx512"}
     (told,) = (each for each in project.notices() if "lock" in each)
-    assert "of 1 other kinds of host" in told
+    assert "for 1 other kinds of host" in told
 
 
 def test_a_build_that_gives_the_same_leaves_the_lock(

@@ -113,6 +113,6 @@ def test_a_binary_that_does_not_load_leaves_nothing(tmp_path: Path) -> None:
 def test_files_are_not_replaced_unasked(tmp_path: Path) -> None:
     binary = binary_of(compiled(tmp_path, models.mlp(layers=2, width=32)))
     epctx.import_qnn_context(binary)
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         epctx.import_qnn_context(binary)
     assert epctx.import_qnn_context(binary, force=True).report.passed
