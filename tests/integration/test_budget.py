@@ -163,7 +163,7 @@ def test_no_build_is_begun_that_skips_what_the_manifest_requires(here: Path) -> 
     looping(here / "a.onnx", 10)
     group = "  g: {models: [a], execution_providers: [ref], verify: {require: [numbers]}}"
     said = refused(here, HEAD % "a: {path: a.onnx}" + group, "--no-verify")
-    assert "error[E0704]: g@default: requires numbers (`verify.require`)" in said
+    assert "error[E0704]: g@default: `verify.require` needs numbers" in said
     assert not (here / "dist").exists()
     assert CliRunner().invoke(app, ["reproduce", "m.yaml"]).exit_code == 0, "it runs no numbers"
 

@@ -782,7 +782,7 @@ def test_outputs_never_lie_over_sources(tmp_path: Path, sources: Path) -> None:
     manifest.write_text(text, encoding="utf-8")
     result = build(manifest)
     assert result.exit_code == 2
-    assert "small.onnx: is an input of the build, and lies where" in result.stderr
+    assert "small.onnx: is an input of the build, but lies" in result.stderr
     assert files_in(tmp_path / "dist") == ["m/default/g/small.onnx"]
 
 

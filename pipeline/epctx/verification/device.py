@@ -141,10 +141,10 @@ def _circumstances(results: DeviceResults, folder: GroupFolder) -> Iterator[Find
         same = driver in device.drivers.values()
         message = f"the driver of {device.ep} is {versions}"
         remedy = "" if same else "install that driver on the device, or build for this one"
-        expected = "" if same else f", expected is {driver}"
+        expected = "" if same else f", but it should be {driver}"
         yield _device("pass" if same else "fail", f"{message}{expected}", remedy)
     if driver is not None and used and not devices:
-        yield _device("fail", f"no device tells of a driver, expected is {driver}", _AGAIN)
+        yield _device("fail", f"no device reports a driver; it should be {driver}", _AGAIN)
     for package in sorted(results.packages.keys() & results.built_with.keys()):
         on_device, at_build = results.packages[package], results.built_with[package]
         message = f"the device has {package} {on_device}"
