@@ -92,7 +92,7 @@ def test_another_type_is_asked_about_before_it_is_proposed(tmp_path: Path) -> No
     left = declined(manifest(tmp_path, "none"))
     said = refusal(left["bytes"])
     assert said.op == "ElementWiseMultiply" and said.operands.startswith("UINT_8[2,8], ")
-    assert said.remedy.endswith("takes it with int32 in place of uint8")
+    assert said.remedy.endswith("takes this node with int32 in place of uint8")
     unknown = refusal(left["lower"])
     assert unknown.op == "" and unknown.remedy.startswith("a product with a constant mask")
     assert unknown.why == "Operators of type `Trilu` are not supported by QNN EP"

@@ -180,9 +180,9 @@ def test_a_driver_is_held_to_what_is_expected(tmp_path: Path) -> None:
     }
     for expected, drivers, told in (
         ("1.0", {"driver": "1.0"}, None),
-        ("2.0", {"driver": "1.0"}, "is driver 1.0, expected is 2.0"),
-        ("2.0", {}, "is unknown, expected is 2.0"),
-        ("2.0", None, "no device tells of a driver"),
+        ("2.0", {"driver": "1.0"}, "is driver 1.0, but it should be 2.0"),
+        ("2.0", {}, "is unknown, but it should be 2.0"),
+        ("2.0", None, "no device reports a driver"),
     ):
         devices = [] if drivers is None else [{**device, "drivers": drivers}]
         path = tmp_path / "device.json"
