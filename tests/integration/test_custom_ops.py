@@ -162,6 +162,23 @@ def test_a_build_elsewhere_takes_the_library_along(project: Path) -> None:
         build(project, ops="dist/m/default/g/libops.so")
 
 
+def test_without_its_manifest_a_model_is_not_checkable(project: Path) -> None:
+    build(project)
+    report = api.verify(project / "dist")
+    assert report.passed
+    (finding,) = (each for each in report.findings("not checkable") if "Inverse" in each.message)
+    assert "custom_ops" in finding.remedy
+    path = project / "dist" / "m" / "default" / "g" / "m_ctx.onnx"
+    model = onnx.load(path)
+    next(node for node in model.graph.node if node.domain == "ai.onnx.contrib").domain = ""
+    alone = project / "alone" / "m_ctx.onnx"
+    alone.parent.mkdir()
+    shutil.copy(path.with_name("m_reference.bin"), alone.parent)
+    onnx.save(model, alone)
+    assert not api.verify(alone.parent).passed, "an operator that ONNX's own domain lacks"
+    assert api.verify(project / "dist", manifest=project / "m.yaml").passed
+
+
 @qnn
 def test_files_of_op_packages(project: Path) -> None:
     """No package can be built here; QNN says so of a file that is none."""

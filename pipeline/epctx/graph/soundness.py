@@ -342,6 +342,12 @@ def unknown_op(said: str) -> tuple[str, str | None] | None:
     return None
 
 
+def is_custom_op(said: str) -> bool:
+    """Tell whether ONNX Runtime lacks an operator, and all others of its domain."""
+    unknown = unknown_op(said)
+    return unknown is not None and all(domain != unknown[1] for domain, _ in _operators())
+
+
 def no_kernel(op: str, domain: str) -> str:
     """Return a message about an operator that ONNX Runtime does not have."""
     return f"ONNX Runtime has no kernel for op {op} of domain {domain or 'ai.onnx'}"

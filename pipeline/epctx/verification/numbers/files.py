@@ -39,6 +39,7 @@ Started = Callable[[str, int, int], None]
 """Called before the EPs load or run a model, since native code may crash. Its arguments are the
 model, the number of the input set and the number of input sets."""
 
+_LIBRARY: Final = "give the manifest with --manifest, whose `custom_ops` names the library"
 _WHOLE: Final = "verify it where the whole model can be loaded"
 _UNOPTIMIZED: Final = (
     "build it with `optimize: {level: none}`; if it loads then, report it: a pass of epctx has "
@@ -191,6 +192,8 @@ class Files:
             if refusal is not None:  # for any EP
                 message = f"ONNX Runtime does not load it: {soundness.words(refusal)}"
                 refused = finding(model, "well_formed", "fail", message, REBUILD)
+                if soundness.is_custom_op(refusal):
+                    refused = unchecked(model, message, _LIBRARY)
             yield refused
             return
         self._open[model.file] = session
