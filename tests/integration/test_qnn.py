@@ -386,6 +386,28 @@ def test_a_reshape_that_would_end_the_compile_stays_on_the_cpu(tmp_path: Path) -
     assert model.left == ["flat:Reshape"] and model.cosine > 0.9999
 
 
+@pytest.mark.parametrize("declared", ["", ", float[2,32] r, float[8,1] s"])
+def test_a_shape_that_a_caller_may_feed_is_not_compiled_in(declared: str, tmp_path: Path) -> None:
+    """Even where the file declares the shapes that follow from the initializers."""
+    model = onnx_text.proto(
+        "g (float[8,8] x, int64[2] shape, int64[1] axes) => (float[a,b] y, float[c,d] z)"
+        f" <float one = {{1}}{declared}> {{ t = Mul(x, one) r = Reshape(t, shape) y = Sigmoid(r)"
+        " s = ReduceSum(t, axes) z = Sigmoid(s) }"
+    )
+    for name, value in {"shape": [2, 32], "axes": [1]}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array(value), name))
+    sources = {"fed": models.save(tmp_path / "fed.onnx", model)}
+    answer = succeeded(qnn(tmp_path, "fed", sources=sources)).models["fed"]
+    kinds = {each.partition(":")[2] for each in answer.left}
+    assert len(answer.contexts) == 1 and kinds == {"Reshape", "ReduceSum", "Sigmoid"}
+    for number, feeds in enumerate(({}, {"shape": [16, 4], "axes": [0]})):
+        request = Request(
+            providers=ELITE, models=sources, out=str(tmp_path / "out"), load=True, feeds=feeds
+        )
+        loaded = succeeded(build(request, scratch=tmp_path / f"reload{number}"))
+        assert loaded.models["fed"].cosine > 0.9999
+
+
 def test_a_binary_that_lies_there_already_is_refused(
     tmp_path: Path, sources: dict[str, str]
 ) -> None:

@@ -43,6 +43,7 @@ class Request:
         out: where the EPContext models and binaries go.
         run: also run the generating sessions against ONNX Runtime's CPU EP.
         load: nothing is built: what is in `out` is loaded and run.
+        feeds: with `load`: values of inputs that have a default, in place of it.
     """
 
     providers: list[tuple[str, Options]]
@@ -55,6 +56,7 @@ class Request:
     session_options: dict[str, str] = field(default_factory=dict)
     run: bool = False
     load: bool = False
+    feeds: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -243,14 +245,17 @@ def _load(request: Request) -> Answer:
         session = ort.InferenceSession(
             str(Path(request.out) / f"{name}_ctx.onnx"), options, enable_fallback=0
         )
-        feeds, expected = _expected(source)
+        feeds, expected = _expected(source, request.feeds)
         found = session.run(list(expected), dict(feeds))
         answer.models[name] = ModelAnswer()
         _measure(answer.models[name], expected, dict(zip(expected, found, strict=True)))
     return answer
 
 
-def _expected(source: str) -> tuple[Mapping[str, Array], dict[str, Array]]:
+def _expected(
+    source: str, given: Mapping[str, list[int]] | None = None
+) -> tuple[Mapping[str, Array], dict[str, Array]]:
+    import numpy as np
     import onnx
     import onnxruntime as ort
 
@@ -259,6 +264,7 @@ def _expected(source: str) -> tuple[Mapping[str, Array], dict[str, Array]]:
 
     inputs = specs(onnx.load(source, load_external_data=False))
     feeds = generate(inputs, seed=0, index=0, ranges={})
+    feeds |= {name: np.array(value, np.int64) for name, value in (given or {}).items()}
     cpu = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
     names = [output.name for output in cpu.get_outputs()]
     return feeds, dict(zip(names, cpu.run(None, dict(feeds)), strict=True))
@@ -270,6 +276,7 @@ def _measure(
     import numpy as np
 
     for name, want in expected.items():
+        assert want.shape == found[name].shape
         a, b = (array.astype(np.float64).ravel() for array in (want, found[name]))
         answer.max_rel = max(answer.max_rel, float(np.abs(a - b).max() / np.abs(a).max()))
         answer.cosine = min(answer.cosine, float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)))

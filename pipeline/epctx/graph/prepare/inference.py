@@ -111,6 +111,8 @@ def infer(
     Inferred types win over declared ones, which may be older than the fixed dimensions. Declared
     types count where nothing is inferred, and more is inferred from them.
 
+    Initializers that are inputs have no value here, as in ONNX Runtime: a caller may feed another.
+
     Args:
         contradicted: gets a message about a node whose inputs do not fit it, as onnx sees it;
             inference goes on.
@@ -120,6 +122,7 @@ def infer(
     given = onnx.ModelProto()
     given.CopyFrom(model)
     _name_open(given.graph)
+    defaults = _take_defaults(given.graph)
     messages: list[str] = []
     inferred = _inferred(given, messages.append)
     if ask is not None and native.reach() == "data" and (names := _unknown(inferred.graph)):
@@ -132,7 +135,29 @@ def infer(
     for message in messages:
         contradicted(message)
     _drop_symbols(inferred, named)
+    inferred.graph.initializer.extend(defaults)
     return inferred
+
+
+def _take_defaults(graph: onnx.GraphProto) -> Sequence[onnx.TensorProto]:
+    """Remove and return the initializers that are inputs. Remove the declared shapes that may
+    follow from their values, too: an exporter's inference takes them for constants.
+    """
+    inputs = {value.name for value in graph.input}
+    defaults = [tensor for tensor in graph.initializer if tensor.name in inputs]
+    constants = [tensor for tensor in graph.initializer if tensor.name not in inputs]
+    del graph.initializer[:]
+    graph.initializer.extend(constants)
+    follows = {tensor.name for tensor in defaults}
+    for node in graph.node if defaults else ():
+        bodies = (inner for body in protos.subgraphs(node) for inner in protos.nested(body))
+        used = {*node.input, *(name for g in bodies for each in g.node for name in each.input)}
+        if _is_inferred(node.op_type, node.domain) and used & follows:
+            follows.update(node.output)
+    for value in _value_infos(graph):
+        if value.name in follows and value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    return defaults
 
 
 def _name_open(graph: onnx.GraphProto) -> None:

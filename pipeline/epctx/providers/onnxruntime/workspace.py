@@ -373,11 +373,13 @@ class OrtWorkspace(Workspace):
                     kinds.setdefault(node.op_type, str(why))
             logged = [f"{op_type}: {why}" for op_type, why in kinds.items()]
         logged += self._unable(parts)
+        fed = {str(v.name) for p in parts for v in p.partition.inputs if v.is_initializer()}
+        remedy = f"make initializers constant, not inputs: {', '.join(sorted(fed))}; or "
         return CompileError(
             f"{self._provider.name} compiled nothing",
             model=parts[0].model,
             why="; ".join(dict.fromkeys(logged)) or None,
-            remedy=self._provider.nothing_compiled_remedy(),
+            remedy=(remedy if fed else "") + self._provider.nothing_compiled_remedy(),
             code=Code.NOTHING_COMPILED,
         )
 

@@ -141,6 +141,20 @@ def test_what_depends_on_data_is_as_declared_and_is_inferred_from() -> None:
     assert _dims(model) == {"x": [4, 8], "s": [2], "y": [8, 4], "t": [8, 4], "z": [8, 4]}
 
 
+@pytest.mark.parametrize("declared", ["", "<float[2, 16] y, float[2, 16] t>"])
+def test_the_default_of_an_input_is_no_constant(declared: str) -> None:
+    """Nor is a declared shape true that an exporter inferred from it."""
+    model = _model(
+        f"g (float[4, 8] x, int64[2] s, float[4, 8] w) => (float[2, 16] z, float[4, 8] v)"
+        f" {declared} {{ y = Reshape(x, s) t = Relu(y) z = Relu(t) u = Add(x, w) v = Relu(u) }}"
+    )
+    model.graph.initializer.append(helper.make_tensor("s", onnx.TensorProto.INT64, [2], [2, 16]))
+    inferred = infer(model)
+    assert list(inferred.graph.initializer) == list(model.graph.initializer)
+    shapes = _dims(inferred)
+    assert shapes["u"] == shapes["v"] == [4, 8] and {*shapes["y"], *shapes["z"]} == {"?"}
+
+
 def test_what_is_declared_completes_what_is_inferred() -> None:
     model = infer(_model("g (float[4, N] x, int64[2] s) => (float[8, 3] z) { z = Reshape(x, s) }"))
     assert _dims(model)["z"] == [8, 3]
