@@ -126,11 +126,10 @@ class _Trial(Struct, dict=True):
     @cached_property
     def _branched(self) -> onnx.ModelProto | None:
         """Return the model if it has bodies, which may not fit fixed sizes; else None."""
-        import onnx
-
         from epctx.graph.serde import protos
+        from epctx.verification.numbers import sessions
 
-        model = onnx.load(self.expected.source.source.path, load_external_data=False)
+        model = sessions.mapped(self.expected.source.source)
         return model if len(list(protos.graphs(model))) > 1 else None
 
     def _refusal(self, sizes: Sizes) -> str | None:

@@ -100,7 +100,7 @@ def absent(path: Path) -> ModelError:
         remedy = f"there is no folder {folder}: check the path"
     else:
         names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
-        near = nearest_file(path.name, names)
+        near = nearest_file(path.name, [name for name in names if name != path.name])
         remedy = f"did you mean {near!r}?" if near else "check the path"
     return ModelError("does not exist", file=str(path), remedy=remedy, code=Code.MODEL_MISSING)
 

@@ -8,11 +8,11 @@ cheap, so it is asked first. ONNX Runtime decides if the checker objects.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -240,24 +240,24 @@ class Verdict(Struct, frozen=True, kw_only=True):
 def try_loading(model: OnnxFile) -> Verdict:
     """Let ONNX Runtime load a model.
 
-    ONNX Runtime itself maps initializers and Constants in the folder that has most of the data. It
-    gets all other tensors as raw data.
+    ONNX Runtime itself maps initializers and Constants, by the real paths of their files: it
+    follows no link out of a folder. It gets all other tensors as raw data.
 
     Args:
         model: the model as it was read, or with other nodes; the call changes it.
     """
-    folders = Counter[Path]()
-    for weight in model.weights:
-        folders[weight.file.folder] += weight.length
-    folder = folders.most_common(1)[0][0] if folders else None
+    folder = None
+    with suppress(ValueError):  # no weights, or files on several drives of Windows
+        folder = os.path.commonpath({weight.file.path.parent for weight in model.weights})
     mappable = {id(tensor): tensor for tensor in _mappable(model.proto)}
     for tensor in protos.tensors(model.proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         reference = model.reference(tensor)
         del tensor.external_data[:]
-        if id(tensor) in mappable and reference.file.folder == folder:
-            tensor.external_data.add(key="location", value=reference.file.location)
+        if id(tensor) in mappable and folder is not None:
+            place = reference.file.path.relative_to(folder)
+            tensor.external_data.add(key="location", value=place.as_posix())
             tensor.external_data.add(key="offset", value=str(reference.offset))
             tensor.external_data.add(key="length", value=str(reference.length))
         else:
@@ -265,7 +265,7 @@ def try_loading(model: OnnxFile) -> Verdict:
             tensor.raw_data = reference.read()
     entries = dict(_FRUGAL)
     if folder is not None:
-        entries[_DATA_FOLDER] = str(folder)
+        entries[_DATA_FOLDER] = folder
     said = session(model.proto.SerializeToString(), entries)
     if isinstance(said, str):
         return Verdict(refusal=said)

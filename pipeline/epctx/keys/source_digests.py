@@ -14,6 +14,7 @@ from epctx.files.digest import Digest
 from epctx.files.identity import Identity
 from epctx.files.regular import absent, changed, require_bounded
 from epctx.graph.serde import locations
+from epctx.graph.weights.data_file import DataFile
 from epctx.manifest import ModelSource
 
 _MODEL = "check the path in the manifest"
@@ -75,6 +76,14 @@ class Sources:
         folder, needed = data_folder(source), _needed(source)
         identities += [_identity(folder / place, needed) for place in places]
         data = tuple(_digest(self._digests, folder / place, needed) for place in places)
+        if not all((folder / each).resolve().is_relative_to(folder.resolve()) for each in places):
+            # A cached result does not excuse a link that ONNX Runtime refuses.
+            from epctx.graph.weights.external_data import DataFolder  # needs onnx
+
+            file = DataFile.open(source.path)
+            opened = DataFolder.of_model(source.path, file, source.external_data_dir)
+            for place in places:
+                opened.open(place, where=str(source.path))
         if source.custom_ops is not None:
             identities.append(_identity(source.custom_ops, _LIBRARY))
             data += (_digest(self._digests, source.custom_ops, _LIBRARY),)

@@ -10,6 +10,7 @@ from epctx.graph import structure
 from epctx.graph.epcontext import is_epcontext
 from epctx.graph.serde import protos, reader
 from epctx.graph.serde import reader as onnx_files
+from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import DataFolder
 from epctx.manifest import ModelSource
 
@@ -24,7 +25,7 @@ def read(source: ModelSource) -> onnx.ModelProto:
     where = str(source.path)
     with about(file=where, model=source.name):
         file = reader.open_model(source.path)
-        proto = onnx_files.read_source(file, data_folder(source), where=where).proto
+        proto = onnx_files.read_source(file, data_folder(source, file), where=where).proto
         require_source(proto, where=where)
         return proto
 
@@ -53,8 +54,8 @@ def require_source(proto: onnx.ModelProto, *, where: str) -> None:
             )
 
 
-def data_folder(source: ModelSource) -> DataFolder:
-    """Return the folder of the model's external data.
+def data_folder(source: ModelSource, file: DataFile) -> DataFolder:
+    """Return the folder of the external data of a model, whose open file is `file`.
 
     Raises:
         ModelError: `external_data_dir` is not a folder.
@@ -67,4 +68,4 @@ def data_folder(source: ModelSource) -> DataFolder:
             remedy="name the folder that the model's data files are in",
             code=Code.DATA_MISSING,
         )
-    return DataFolder(folder or source.path.parent, model=source.path)
+    return DataFolder.of_model(source.path, file, folder)

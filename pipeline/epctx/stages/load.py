@@ -43,7 +43,7 @@ def _load(source: ModelSource) -> LoadedModel:
     where = str(source.path)
     file = reader.open_model(source.path)
     libraries = () if source.custom_ops is None else (DataFile.open(source.custom_ops),)
-    folder = header.data_folder(source)
+    folder = header.data_folder(source, file)
     loaded = onnx_files.read_source(file, folder, where=where)
     verdict = _Verdict(lambda: onnx_files.read_source(file, folder, where=where), where)
     declared: dict[str, ir.Shape] = {}
@@ -72,7 +72,8 @@ def refusal(source: ModelSource) -> ModelError | None:
     """Return the error of a source model that ONNX Runtime refuses; None if it loads the model."""
     where = str(source.path)
     with about(file=where, model=source.name):
-        file, folder = reader.open_model(source.path), header.data_folder(source)
+        file = reader.open_model(source.path)
+        folder = header.data_folder(source, file)
         loaded, kept = (onnx_files.read_source(file, folder, where=where) for _ in range(2))
         shapes.fix(loaded.proto, source.dimensions, source.shapes, where=where)
         said = soundness.try_loading(loaded).refusal

@@ -117,9 +117,12 @@ BIG = np.ones((64, 64), np.float32)
 
 def _read(model: onnx.ModelProto, folder: Path, data: Path | None = None) -> OnnxFile:
     onnx.save(model, folder / "m.onnx")
-    file = DataFile.open(folder / "m.onnx")
-    where = DataFolder(data or folder, model=folder / "m.onnx")
-    return reader.read_source(file, where, where="m.onnx")
+    return _opened(folder / "m.onnx", data)
+
+
+def _opened(model: Path, data: Path | None = None) -> OnnxFile:
+    file = DataFile.open(model)
+    return reader.read_source(file, DataFolder.of_model(model, file, data), where="m.onnx")
 
 
 def _said(model: onnx.ModelProto, folder: Path) -> str:
@@ -187,6 +190,24 @@ def test_onnx_runtime_is_given_every_tensor(
         )
         written = onnx.load(data / "m.onnx", load_external_data=False)
     assert soundness.try_loading(_read(written, tmp_path, data)).refusal is None
+
+
+@pytest.mark.needs("links")
+@pytest.mark.parametrize("beside", [False, True])
+def test_onnx_runtime_is_given_what_links_lead_to(tmp_path: Path, beside: bool) -> None:
+    """Links of the model alone, and of its data too, as in the cache of Hugging Face."""
+    blobs, folder = tmp_path / "blobs", tmp_path / "folder"
+    blobs.mkdir()
+    folder.mkdir()
+    onnx.save(
+        _everywhere(), blobs / "m.onnx", save_as_external_data=True, location="w", size_threshold=0
+    )
+    for name in ("m.onnx", "w"):
+        (folder / name).symlink_to(blobs / name)
+    if beside:
+        (folder / "w").unlink()
+        (blobs / "w").rename(folder / "w")
+    assert soundness.try_loading(_opened(folder / "m.onnx")).refusal is None
 
 
 def test_initializers_and_constants_are_not_read(

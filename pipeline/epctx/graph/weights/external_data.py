@@ -58,12 +58,27 @@ class DataFolder:
     Args:
         path: the model's folder, or `external_data_dir`.
         model: the model file, named in errors.
+        others: other folders that links of data may lead into, links followed.
     """
 
-    def __init__(self, path: Path, *, model: Path) -> None:
+    def __init__(self, path: Path, *, model: Path, others: tuple[Path, ...] = ()) -> None:
         self.path = path
         self._model = model
+        self._others = others
         self._files: dict[str, DataFile] = {}
+
+    @classmethod
+    def of_model(cls, model: Path, file: DataFile, folder: Path | None) -> DataFolder:
+        """Return the folder of a model's external data, with ONNX Runtime's rule: data beside a
+        model may be links into the folder of the real model file, as in Hugging Face's cache.
+
+        Args:
+            file: the model, opened.
+            folder: `external_data_dir`; None for the model's folder.
+        """
+        own = model.parent
+        others = (file.path.parent,) if folder in (None, own) else ()
+        return cls(folder or own, model=model, others=others)
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -113,20 +128,24 @@ class DataFolder:
         try:
             path.stat()
         except OSError as error:
+            lacks = f"which is not in {self.path}"
+            if isinstance(error, FileNotFoundError) and path.is_symlink():
+                lacks = f"a link to {path.readlink()}, which does not exist"
             raise ModelError(
-                f"needs external data {_shown(location)}, which is not in {self.path}",
+                f"needs external data {_shown(location)}, {lacks}",
                 where=where,
                 remedy=self._missing(relative),
                 code=Code.DATA_MISSING,
             ) from error
         real, descriptor = open_regular(path, where=f"{where}: external data {path}")
         # A path that is its own real path has no link that could lead out.
-        if real != path and not real.is_relative_to(self.path.resolve()):
+        roots = () if real == path else (self.path.resolve(), *self._others)
+        if roots and not any(map(real.is_relative_to, roots)):
             os.close(descriptor)
             raise ModelError(
                 f"refers to external data {location!r}, a link to {real}, outside {self.path}",
                 where=where,
-                remedy="copy the file into the folder in place of the link",
+                remedy="copy the file in place of the link: ONNX Runtime does not follow it either",
                 code=Code.DATA_REFUSED,
             )
         if self._is_model(descriptor):
@@ -150,11 +169,12 @@ class DataFolder:
     def _missing(self, relative: str) -> str:
         folder = (self.path / relative).parent
         try:
-            names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
+            names = [entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED)]
         except OSError:
             names = []
-        data = [each for each in names if not each.endswith(_MODEL) and each != self._model.name]
-        near = nearest_file(posixpath.basename(relative), data)
+        name = posixpath.basename(relative)
+        others = {*names} - {name, self._model.name}
+        near = nearest_file(name, sorted(each for each in others if not each.endswith(_MODEL)))
         if near:
             return f"did you mean {near!r}? Otherwise set `external_data_dir` to its folder"
         return "copy the data file there, or set `external_data_dir` to the folder that has it"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -387,7 +386,7 @@ class _Tracer:
     def __init__(self, probe: _Probe) -> None:
         self.wanted: dict[str, dict[Number, None]] = {}
         self._program = probe.program
-        self._folder: Path = probe.source.external_data_dir or probe.source.path.parent
+        self._folder = sessions.data_folder(probe.source)
         self._seen: set[tuple[Key, tuple[Number, ...]]] = set()
 
     def trace(self, key: Key, wanted: tuple[Number, ...]) -> None:

@@ -10,6 +10,8 @@ ONNX Runtime's errors pass through; they have no common class.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +22,7 @@ import onnxruntime as ort
 from epctx.graph import native, numerics
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos, reader
+from epctx.graph.weights.external_data import DataFolder
 from epctx.inference import values
 from epctx.inference.feeds import Feeds
 from epctx.inference.loading import SHARED
@@ -59,7 +62,7 @@ def open_source(
         spins: waiting threads keep their cores busy for a while, which slows other work.
         prepacks: the model's numbers may depend on the layout of weights; None to find that out.
         level: optimizations of ONNX Runtime; all of them in a stock session.
-        changed: model to open in place of the file, with the file's data folder.
+        changed: model to open in place of the file, with data in `data_folder`.
         silent: failed runs are not logged.
     """
     options = native.session_options()
@@ -74,10 +77,9 @@ def open_source(
     for name, size in source.dimensions.items():
         options.add_free_dimension_override_by_name(name, size)
     model: str | bytes = str(source.path)
-    folder = source.external_data_dir or source.path.parent
-    if changed is not None or folder != source.path.parent:
+    if changed is not None or source.external_data_dir not in (None, source.path.parent):
         # By path, ONNX Runtime looks for external data beside the model and nowhere else.
-        options.add_session_config_entry(_DATA_FOLDER, str(folder))
+        options.add_session_config_entry(_DATA_FOLDER, str(data_folder(source)))
         model = source.path.read_bytes() if changed is None else changed
     # Without VNNI, x86 saturates sums of products of uint8 and int8. With extended optimizations,
     # this option prevents that. For some models it gives two nodes the same name and fails, so it
@@ -90,6 +92,17 @@ def open_source(
         return ort.InferenceSession(model, options, providers=[DEFAULT_EP])
 
 
+def data_folder(source: ModelSource) -> Path:
+    """Return the folder of the data of a `mapped` source, which holds all that links lead to: ONNX
+    Runtime takes no link out of the folder of a model from bytes.
+    """
+    folder = source.external_data_dir or source.path.parent
+    if folder == source.path.parent:
+        with contextlib.suppress(ValueError):  # Windows: the link leads to another drive
+            return Path(os.path.commonpath((folder.resolve(), source.path.resolve().parent)))
+    return folder
+
+
 def mapped(source: ModelSource) -> onnx.ModelProto:
     """Return a copy of a source to change and pass to `open_source`; its weights stay mapped.
 
@@ -97,14 +110,21 @@ def mapped(source: ModelSource) -> onnx.ModelProto:
     Raises ModelError.
     """
     bare = reader.read_mapped(source.path)
+    folder = data_folder(source)
+    data = DataFolder.of_model(source.path, bare.file, source.external_data_dir)
     if source.external_data_dir not in (None, source.path.parent):
         return onnx.load(str(source.path), load_external_data=False)
     for tensor in protos.tensors(bare.proto):
-        if tensor.data_location == tensor.EXTERNAL and not reader.is_external(tensor):
-            at = {entry.key: entry for entry in tensor.external_data}
+        if tensor.data_location != tensor.EXTERNAL:
+            continue
+        at, file = {entry.key: entry for entry in tensor.external_data}, bare.file
+        if reader.is_external(tensor):
+            file = data.open(reader.location(tensor), where=str(source.path))
+        else:
             span = bare.spans[int(at["offset"].value)]
-            at["location"].value, at["offset"].value = bare.file.path.name, str(span.offset)
+            at["offset"].value = str(span.offset)
             tensor.external_data.add(key="length", value=str(span.length))
+        at["location"].value = Path(os.path.relpath(file.path, folder)).as_posix()
     return bare.proto
 
 

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto
 
 from epctx.errors import ModelError
+from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import DataFolder, bits, byte_size
 
 
@@ -183,7 +184,29 @@ class TestLinks:
 
     def test_a_link_into_nothing_is_refused(self, folder: DataFolder) -> None:
         (folder.path / "link.bin").symlink_to(folder.path / "gone.bin")
-        assert "is not in" in _refused(folder, _tensor(location="link.bin"))
+        message = _refused(folder, _tensor(location="link.bin"))
+        assert "gone.bin, which does not exist" in message and "mean 'link" not in message
+
+    @pytest.mark.parametrize("given", [None, "model", "other"])
+    def test_a_link_may_lead_beside_the_real_model_but_not_from_another_folder(
+        self, folder: DataFolder, given: str | None
+    ) -> None:
+        """As in ONNX Runtime."""
+        root = folder.path.parent
+        (root / "other").mkdir()
+        (root / "real").mkdir()
+        for name in ("m.onnx", "w.bin"):
+            (root / "real" / name).write_bytes(bytes(100))
+        (folder.path / "w.bin").unlink()
+        for link in (folder.path / "m.onnx", folder.path / "w.bin", root / "other" / "w.bin"):
+            link.symlink_to(root / "real" / link.name)
+        model = folder.path / "m.onnx"
+        data = None if given is None else root / given
+        opened = DataFolder.of_model(model, DataFile.open(model), data)
+        if given == "other":
+            assert "a link to" in _refused(opened, _tensor())
+        else:
+            assert opened.resolve(_tensor()).file.path == root / "real" / "w.bin"
 
 
 @pytest.mark.parametrize("key", ["offset", "length"])

@@ -343,6 +343,23 @@ def test_a_merged_decoder_runs_both_of_its_bodies(tmp_path: Path, weights: str) 
     assert every.words() == "100 % of 13 nodes exercised"
 
 
+@pytest.mark.needs("links")
+def test_a_limit_behind_a_link_is_found(tmp_path: Path) -> None:
+    """Links of the model and of its data into one folder, as in the cache of Hugging Face."""
+    (tmp_path / "blobs").mkdir()
+    text = f"g (float[1, 4] x, float v) => (float[1, 4] y) {{ {BOTH}c = Greater (v, limit)  "
+    model = onnx_text.proto(f"{text}y = Where (c, k, h) }}", opsets='"" : 17')
+    model.graph.initializer.append(numpy_helper.from_array(np.array(40, np.float32), "limit"))
+    external_data_helper.convert_model_to_external_data(model, location="w", size_threshold=0)
+    onnx.save(model, tmp_path / "blobs" / "m.onnx")
+    (tmp_path / "snapshot").mkdir()
+    for name in ("m.onnx", "w"):
+        (tmp_path / "snapshot" / name).symlink_to(tmp_path / "blobs" / name)
+    source = ModelSource(name="m", path=tmp_path / "snapshot" / "m.onnx")
+    _, labels, every = completed(source, {"x": X, "v": np.array(1, np.float32)})
+    assert labels == ["v=45.0"] and every.unreached == ()
+
+
 def test_a_mask_of_ones_is_tried_with_some_zeros(tmp_path: Path) -> None:
     mask = "m = Cast <to = 9> (mask)  h = Exp (x)  y = Where (m, x, h)"
     source = save(tmp_path, f"g (float[1, 4] x, int64[1, 4] mask) => (float[1, 4] y) {{ {mask} }}")

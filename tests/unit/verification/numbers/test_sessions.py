@@ -88,6 +88,38 @@ def test_sessions_are_closed_in_reverse_and_nothing_stays_shared() -> None:
     assert closed == ["second", "first"] and len(SHARED) == 0
 
 
+@pytest.mark.needs("links")
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_changed_source_behind_links_has_its_weights(tmp_path: Path, beside: bool) -> None:
+    """Weights in the model and beside it; ONNX Runtime follows no link out of a given folder."""
+    blobs, folder = tmp_path / "blobs", tmp_path / "folder"
+    blobs.mkdir()
+    folder.mkdir()
+    own, other = (np.full((32, 32), each, np.float32) for each in (2, 3))
+    text = "g (float[1,32] x) => (float[1,32] y) { h = MatMul(x, own) y = MatMul(h, other) }"
+    weights = numpy_helper.from_array(own, "own"), numpy_helper.from_array(other, "other")
+    proto = onnx.load(save(blobs / "m.onnx", text, *weights))
+    (blobs / "w").write_bytes(other.tobytes())
+    tensor = proto.graph.initializer[1]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w")
+    (blobs / "m.onnx").write_bytes(proto.SerializeToString())
+    (folder / "m.onnx").symlink_to(blobs / "m.onnx")
+    (folder / "w").symlink_to(blobs / "w")
+    if beside:
+        (folder / "w").unlink()
+        (blobs / "w").rename(folder / "w")
+    source = ModelSource(name="m", path=folder / "m.onnx")
+    changed = sessions.mapped(source)
+    found = numpy_helper.to_array(changed.graph.initializer[1], str(sessions.data_folder(source)))
+    assert np.array_equal(found, other)
+    feeds = {"x": np.ones((1, 32), np.float32)}
+    model = changed.SerializeToString()
+    (y,) = sessions.open_source(source, changed=model).run(None, feeds)
+    assert np.array_equal(y, feeds["x"] @ own @ other)
+
+
 def test_a_source_of_uint8_and_int8_is_not_saturated(tmp_path: Path) -> None:
     """255 * 127 * 2 is more than an int16 has, to which x86 without VNNI adds two products."""
     path = save(
