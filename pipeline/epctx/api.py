@@ -661,7 +661,7 @@ def init(
     Args:
         models: ONNX models, or a model folder of onnxruntime-genai.
         manifest: the manifest to write; if omitted epctx.yaml here, or in the folder nearest to the
-            models that holds them all.
+            models that holds them all. It says if links out of that need --allow-outside.
         provider: ONNX Runtime's name of the execution provider; one that is installed if omitted.
         options: a provider option; may be repeated.
         share: let all models share one context, in this order.

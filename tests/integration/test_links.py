@@ -223,3 +223,23 @@ def test_init_finds_sizes_of_a_linked_model(contents: Mapping[str, bytes], tmp_p
     laid_out(layout, tmp_path, {**contents, MODEL: proto.SerializeToString()})
     assert inside("init", layout.path, *REFERENCE, cwd=tmp_path).returncode == 0
     assert "\n    dimensions: {n: 1}" in (tmp_path / "epctx.yaml").read_text(encoding="utf-8")
+
+
+def test_init_says_that_a_linked_model_needs_allow_outside(
+    contents: Mapping[str, bytes], plain: Mapping[str, str], tmp_path: Path
+) -> None:
+    layout = LAYOUTS["links into one folder, as in Hugging Face's cache"]
+    model = laid_out(layout, tmp_path, contents)
+    init = ("init", model, *REFERENCE)
+    (tmp_path / "elsewhere").mkdir()
+    done = inside(*init, cwd=tmp_path / "elsewhere")
+    manifest = model.with_name("epctx.yaml")
+    assert done.returncode == 0 and f"{manifest.as_posix()} --allow-outside" in done.stderr
+    assert "--allow-outside" in manifest.read_text(encoding="utf-8")
+    assert inside("build", manifest, "--allow-outside", cwd=tmp_path).returncode == 0
+    sums = (tmp_path / "dist" / "m" / "default" / "main" / "SHA256SUMS").read_text()
+    assert sums == plain["ref"]
+    above = tmp_path / "epctx.yaml"
+    done = inside(*init, cwd=tmp_path)
+    assert done.returncode == 0 and "allow" not in done.stderr + above.read_text(encoding="utf-8")
+    assert inside("build", above, "--out", tmp_path / "again", cwd=tmp_path).returncode == 0

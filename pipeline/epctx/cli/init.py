@@ -16,6 +16,7 @@ from rich.text import Text
 from epctx import api
 from epctx.cli import declared
 from epctx.cli.render import UI
+from epctx.commands.init import command as starter
 from epctx.commands.init import example as examples
 from epctx.commands.init import options as choice
 from epctx.error_codes import Code
@@ -68,7 +69,11 @@ def init(
         ui.print(Text.assemble("wrote ", (models[0].as_posix(), "bold")))
     ui.emit({"manifest": written, "provider": chosen})
     ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))
-    ui.note(Text(f"next: {_command('epctx', 'build', written.as_posix())}", style="cyan"))
+    words = ["epctx", "build", written.as_posix()]
+    if starter.LINKED in written.read_text(encoding="utf-8"):
+        ui.note(Text("its models are links out of its folder: its commands need --allow-outside"))
+        words.append("--allow-outside")
+    ui.note(Text(f"next: {_command(*words)}", style="cyan"))
 
 
 def _size(ui: UI, name: str, guess: int) -> int:

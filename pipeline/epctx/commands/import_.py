@@ -204,8 +204,7 @@ def write(line: str, path: Path | None = None, *, force: bool = False) -> Path:
     path = path or manifests.folder(models) / manifests.NAME
     manifests.refuse_files([path], force=force)
     manifest = "\n".join(_text(flags, models, path)) + "\n"
-    manifests.check(manifest, path, _refusal)
-    manifests.save({path: manifest})
+    manifests.save({path: manifests.checked(manifest, path, _refusal)})
     return path
 
 

@@ -115,6 +115,7 @@ HEAD: Final = (
     _HINT,
     "schema_version: 1",
 )
+LINKED: Final = "# Its models are links out of this folder: its commands need `--allow-outside`."
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+ -]*(?<! )")
 _OPTION = re.compile(r"execution_providers\.\w+\.options\.?(.*)")
 
@@ -149,7 +150,7 @@ def write(
         quantize=quantize,
         size_options=size_options,
     )
-    check(manifest, path, _refusal)
+    manifest = checked(manifest, path, _refusal)
     if schema:
         manifest = manifest.replace(_HINT, _MODELINE, 1)
         beside[path.with_name(_SCHEMA)] = schemas.text("manifest")
@@ -376,11 +377,17 @@ def sharing_lines(keys: Sequence[str], share: bool) -> Iterator[str]:
         yield f"    # sharing_groups: {{main: {listed}}}    # one context, weights stored once"
 
 
-def check(content: str, path: Path, refusal: Callable[[Violation], EpctxError]) -> None:
-    """Turn violations of the written manifest into an error about the arguments."""
+def checked(content: str, path: Path, refusal: Callable[[Violation], EpctxError]) -> str:
+    """Return the manifest, with a comment if its models are links out of its folder. Turn other
+    violations into an error about the arguments.
+    """
     parsed = document.parse(content.encode(), file=path.as_posix(), path=path.absolute())
+    linked = False
     for violation in load.violations(parsed):
-        raise refusal(violation)
+        if violation.code != Code.PATH_REFUSED or not violation.path.startswith("models."):
+            raise refusal(violation)
+        linked = True
+    return content.replace(HEAD[0], f"{HEAD[0]}\n{LINKED}", 1) if linked else content
 
 
 def _refusal(violation: Violation) -> EpctxError:
