@@ -163,7 +163,7 @@ def test_certificates_for_a_scheduler_without_tls_are_no_absent_scheduler(tmp_pa
         ("dask://10.1.2.3:1", "", Tls(), "whoever reaches 10.1.2.3"),
         ("dask://local?workers=none", "", Tls(), "is not an address of machines"),
         ("http://127.0.0.1:1", "", Tls(), "is not an address of machines"),
-        ("dask://h:1", "", Tls(ca=Path("m.yaml")), "--tls-cert and --tls-key must be"),
+        ("dask://h:1", "", Tls(ca=Path("m.yaml")), "TLS also needs --tls-cert and --tls-key"),
         ("dask://127.0.0.1:1", "ftp://x", Tls(), "is not a shared cache"),
     ],
 )

@@ -204,7 +204,7 @@ def test_results_go_into_a_folder_that_is_there(kit: Callable[..., Path]) -> Non
         ),
         ({"eps": [{"ep": QNN, "registration": "x", "module": "os"}]}, "not a function of an EP"),
         ({"eps": [{"ep": "Nobody"}]}, "Nobody needs a device"),
-        ({"eps": [{"ep": "N", "registration": "x"}]}, "Say --library N=PATH"),
+        ({"eps": [{"ep": "N", "registration": "x"}]}, "give --library N=PATH"),
         ({"model": 5}, "copy the kit again"),
         ({"models": None}, "copy the kit again"),
     ],

@@ -192,7 +192,7 @@ def another_order(project: Project) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (without_a_group, "default/one: is not built any more"),
+        (without_a_group, "default/one: is no longer built"),
         (another_order, "default/two: session groups."),
     ],
 )

@@ -164,7 +164,7 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     ),
     "device of the CPU EP": (vary(ep=CPU, device="cpu"), "conformance/selectable", "1.31 selects"),
     "device": (vary(device="tpu"), "conformance/selectable", "'tpu'"),
-    "compatibility": (vary(compatibility_string="v1"), "compatibility/variant", "with 'v1'"),
+    "compatibility": (vary(compatibility_string="v1"), "compatibility/variant", "says 'v1'"),
     "no model": (vary(executor_info={}), "conformance/manifest", "cannot create a session"),
     "other model": (
         vary(executor_info={"ort": {"model_file": "b_ctx.onnx"}}),

@@ -47,4 +47,4 @@ if "worker" in sys.orig_argv:
     mock.patch.object(portable.Placed, "collect", collected).start()
     mock.patch.object(serving.WorkerService, "_worked", worked).start()
     if kind == "no answer":
-        mock.patch.object(Blobs, "say", lambda *arguments: None).start()
+        mock.patch.object(Blobs, "put_answer", lambda *arguments: None).start()
