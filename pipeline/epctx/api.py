@@ -740,8 +740,8 @@ def import_qnn_context(
     """Write EPContext models around a context binary of Qualcomm AI Hub or QAIRT, and check them.
 
     Each graph of the binary becomes a model, with its inputs and outputs in the binary's order. The
-    models are checked as `epctx verify` does, and run where this host can. A model that fails is
-    not written.
+    models are checked as `epctx verify` does, and run where this host can. If a check fails,
+    nothing is written.
 
     Args:
         binary: the context binary.

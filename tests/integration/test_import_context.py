@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import epctx
 from epctx.cli.app import app
+from epctx.commands import import_context
 from epctx.errors import InvalidGraph, UsageError
 from tests.kit import real_models as models
 
@@ -89,7 +90,7 @@ def test_each_graph_of_a_sharing_group_becomes_a_model(tmp_path: Path) -> None:
 
 def test_a_damaged_binary_and_one_of_another_chip_are_refused(tmp_path: Path) -> None:
     binary = binary_of(compiled(tmp_path, models.mlp(layers=2, width=32)))
-    with pytest.raises(InvalidGraph, match=r"soc_model 60 .*, not 43 \(sm8550, v73\)"):
+    with pytest.raises(InvalidGraph, match=r"its chip is 60 .*, not 43 \(sm8550, v73\)"):
         epctx.import_qnn_context(binary, tmp_path / "new", soc_model="sm8550")
     whole = binary.read_bytes()
     binary.write_bytes(whole[:584] + b"\xff" * 16 + whole[600:])
@@ -108,6 +109,11 @@ def test_a_binary_that_does_not_load_leaves_nothing(tmp_path: Path) -> None:
     assert answer.exit_code == 7, answer.output
     assert "NOT verified" in answer.output
     assert not (tmp_path / "n").exists()
+
+
+def test_graphs_whose_names_differ_by_case_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="same file"):
+        import_context._names(tmp_path / "m.bin", {"Net": None, "net": None})
 
 
 def test_files_are_not_replaced_unasked(tmp_path: Path) -> None:

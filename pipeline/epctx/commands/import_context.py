@@ -15,7 +15,7 @@ from epctx.commands.init.command import refuse_files
 from epctx.commands.verify import command, folders
 from epctx.error_codes import Code
 from epctx.errors import UsageError
-from epctx.files import copying, outputs
+from epctx.files import copying, filenames, outputs
 from epctx.files.outputs import CONTEXT_SUFFIX
 from epctx.graph.serde import canonical
 from epctx.providers import registry
@@ -50,7 +50,7 @@ def write(
     targets = [folder / name for name in (*copied, *names)]
     refuse_files(targets, force=force)
     with outputs.writing(folder):
-        beside = folder if folder.is_dir() else folder.parent
+        beside = next(each for each in (folder, *folder.parents) if each.is_dir())
         with tempfile.TemporaryDirectory(prefix=".epctx-import-", dir=beside) as scratch:
             work = Path(scratch)
             copying.copy(binary, work / binary.name)
@@ -61,7 +61,9 @@ def write(
                 [replace(each, label=each.label.rpartition("/")[2]) for each in survey.requests]
             )
             if report.passed:
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
+                for name in names:  # an earlier model must not find a new binary
+                    (folder / name).unlink(missing_ok=True)
                 for target in targets:
                     (work / target.name).replace(target)
     written = tuple(folder / name for name in names) if report.passed else ()
@@ -75,7 +77,7 @@ def _names(binary: Path, models: Mapping[str, object]) -> dict[str, str]:
         UsageError: two graphs would have the same file.
     """
     stems = {_UNSAFE.sub("_", graph): graph for graph in models}
-    if len(stems) < len(models):
+    if len({*map(filenames.fold, stems)}) < len(models):
         raise UsageError(
             "two graphs would be written to the same file",
             file=binary.as_posix(),

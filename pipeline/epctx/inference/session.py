@@ -43,7 +43,7 @@ def _of_one_session(name: str, remedy: str, doc: str = "") -> Callable[..., Any]
             )
         return getattr(loaded.pipeline.whole, name)(*args, **kwargs)
 
-    theirs = getattr(ort.InferenceSession, name)
+    theirs = getattr(ort.InferenceSession, name, call)
     raises = f"Raises:\n    UsageError: the model does not run in one session; {remedy}."
     update_wrapper(call, theirs).__doc__ = f"{inspect.getdoc(theirs) or doc}\n\n{raises}"
     return call
@@ -192,7 +192,8 @@ class Session:
         Raises:
             UsageError: the session is closed. Other errors reach the callback.
         """
-        run = partial(_run, self._open().pipeline, output_names, input_feed, run_options)
+        pipeline, names = self._open().pipeline, output_names and [*output_names]
+        run = partial(_run, pipeline, names, dict(input_feed), run_options)
 
         def task() -> None:
             try:
@@ -227,7 +228,7 @@ class Session:
         options: dict[str, dict[str, str]] = {name: {} for name in loaded.providers}
         for name, given in reversed(self._given):
             options[name] = {key: str(value) for key, value in given.items()}
-        for session in loaded.pipeline.sessions():
+        for session in reversed(loaded.pipeline.sessions()):
             options.update(session.get_provider_options())
         return options
 
@@ -305,6 +306,7 @@ class Session:
         """Release contexts and mapped files. Idempotent; a `run` in progress finishes normally."""
         with self._lock:
             self._loaded = self._load = None
+        self._threads.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         return self

@@ -698,6 +698,16 @@ class TestOnnxruntimesMethods:
         with pytest.raises(UsageError, match="closed"):
             session.run_async(None, {"x": X}, print, None)
 
+    def test_a_dictionary_of_inputs_may_be_used_again(self, session: InferenceSession) -> None:
+        expected = [session.run(None, {"x": X * number})[0] for number in range(50)]
+        answers: dict[int, Any] = {}
+        feeds = {"x": X}
+        for number in range(50):
+            feeds["x"] = X * number
+            session.run_async(None, feeds, lambda r, n, _: answers.update({n: r[0]}), number)
+        session._threads.shutdown(wait=True)
+        assert all(np.array_equal(answers[n], expected[n]) for n in range(50))
+
     def test_the_error_of_a_callback_is_printed(
         self, session: InferenceSession, capsys: pytest.CaptureFixture[str]
     ) -> None:

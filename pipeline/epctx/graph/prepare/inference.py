@@ -145,11 +145,13 @@ def _take_defaults(graph: onnx.GraphProto) -> Sequence[onnx.TensorProto]:
     """
     inputs = {value.name for value in graph.input}
     defaults = [tensor for tensor in graph.initializer if tensor.name in inputs]
+    if not defaults:
+        return ()
     constants = [tensor for tensor in graph.initializer if tensor.name not in inputs]
     del graph.initializer[:]
     graph.initializer.extend(constants)
     follows = {tensor.name for tensor in defaults}
-    for node in graph.node if defaults else ():
+    for node in graph.node:
         bodies = (inner for body in protos.subgraphs(node) for inner in protos.nested(body))
         used = {*node.input, *(name for g in bodies for each in g.node for name in each.input)}
         if _is_inferred(node.op_type, node.domain) and used & follows:

@@ -410,12 +410,12 @@ class QNNExecutionProvider(OrtProvider):
 
         binary = qnn_binary.read(self._system_library(), path)
         chips = [each.soc_model for each in binary.contexts if each.soc_model is not None]
-        missing = sorted({*self._options.chips} - {*chips}) if chips else []
+        missing = sorted({*self._options.chips} - {*chips})
         if missing:
             raise InvalidGraph(
                 "is for another chip",
                 file=str(path),
-                why=f"it is for soc_model {socs.listed(chips)}, not {socs.listed(missing)}",
+                why=f"its chip is {socs.listed(chips) or 'not named'}, not {socs.listed(missing)}",
                 remedy="compile it for this chip, or name the chip that it is for",
             )
         return wrapper.models(binary, path.name, source=self.name, quantized=quantized)

@@ -43,6 +43,21 @@ def test_integers_of_8_and_16_bits_are_converted_others_stay() -> None:
     assert ops(binary(per_axis)) == ["EPContext"]
 
 
+def test_conversions_have_the_scale_and_zero_point_of_the_binary() -> None:
+    made = binary(graph(x="ufixed_point_8", y="sfixed_point_16"))
+    (model,) = wrapper.models(made, "m.bin", source="QNN", quantized=False).values()
+    constants = {
+        name: value.const_value.numpy()
+        for name, value in model.graph.initializers.items()
+        if value.const_value is not None
+    }
+    assert {n: (str(a.dtype), a.item()) for n, a in constants.items()} == {
+        "x_scale": ("float32", 0.5), "x_zp": ("uint8", 3),
+        "y_scale": ("float32", 0.5), "y_zp": ("int16", 3),
+    }  # fmt: skip
+    assert [value.name for value in (*model.graph.inputs, *model.graph.outputs)] == ["x_dq", "y_dq"]
+
+
 def test_a_binary_for_several_chips_says_so_in_the_node() -> None:
     made = binary(graph(x="float_32", y="float_16"), more=(graph(x="float_32", y="float_16"),))
     (model,) = wrapper.models(made, "m.bin", source="QNN", quantized=False).values()
