@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from epctx import api
-from epctx.cli import declared, verify
+from epctx.cli import declared, init, verify
 from epctx.cli.render import UI, Group
 
 if TYPE_CHECKING:  # it imports onnx
@@ -27,7 +27,7 @@ def _import() -> None:
 def ep_weight_sharing(ui: UI, call: Callable[..., Path]) -> None:
     manifest = call()
     ui.emit({"manifest": manifest})
-    ui.print(Text.assemble("wrote ", (manifest.as_posix(), "bold")))
+    init.show_manifest(ui, manifest)
 
 
 @declared.by(api.import_qnn_context)

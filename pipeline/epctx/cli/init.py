@@ -68,12 +68,17 @@ def init(
     if example:
         ui.print(Text.assemble("wrote ", (models[0].as_posix(), "bold")))
     ui.emit({"manifest": written, "provider": chosen})
-    ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))
-    words = ["epctx", "build", written.as_posix()]
-    if starter.LINKED in written.read_text(encoding="utf-8"):
-        ui.note(Text("its models are links out of its folder: its commands need --allow-outside"))
-        words.append("--allow-outside")
+    words = ["epctx", "build", written.as_posix(), *show_manifest(ui, written)]
     ui.note(Text(f"next: {_command(*words)}", style="cyan"))
+
+
+def show_manifest(ui: UI, written: Path) -> tuple[str, ...]:
+    """Print the path of a new manifest. Return the flags that its commands need, after a note."""
+    ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))
+    if starter.LINKED not in written.read_text(encoding="utf-8"):
+        return ()
+    ui.note(Text("a model is a link out of the manifest's folder: commands need --allow-outside"))
+    return ("--allow-outside",)
 
 
 def _size(ui: UI, name: str, guess: int) -> int:

@@ -76,6 +76,19 @@ def is_plain(text: str) -> bool:
     return objection(text) is None and not {"", "."} & set(text.split("/")) and ":" not in text
 
 
+def data_roots(model: Path, real: Path, folder: Path | None) -> tuple[Path, ...]:
+    """Return the folders that hold a model's data files, links followed, by ONNX Runtime's rule:
+    data beside a model may be links into the folder of the real model, as in Hugging Face's cache.
+
+    Args:
+        model: the model's path.
+        real: the same path, links followed.
+        folder: `external_data_dir`; None for the model's folder.
+    """
+    beside = folder in (None, model.parent)
+    return ((folder or model.parent).resolve(), *((real.parent,) if beside else ()))
+
+
 def missing(folder: Path, text: str) -> str | None:
     """Return why `text` names no regular file below `folder`, its `objection` first; None if it
     does.

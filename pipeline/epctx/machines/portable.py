@@ -126,10 +126,10 @@ class _Collector:
             names = locations.of(path)
         except EpctxError:
             return
-        whole = folder.resolve()
+        roots = paths.data_roots(path, path.resolve(), data)
         for name in (paths.normalize(name) for name in names if paths.fault(name) is None):
             place = folder / name
-            if place.is_file() and place.resolve().is_relative_to(whole):
+            if place.is_file() and any(map(place.resolve().is_relative_to, roots)):
                 self._put(place)
 
 

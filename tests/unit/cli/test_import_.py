@@ -42,3 +42,15 @@ def test_it_writes_a_manifest_that_validates(line: str) -> None:
 def test_what_is_wrong_is_told(words: list[str], code: int, told: str) -> None:
     result = runner.invoke(app, [*IMPORT, *words])
     assert result.exit_code == code and told in result.stderr
+
+
+@pytest.mark.needs("links")
+def test_it_says_that_a_linked_model_needs_allow_outside(tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "b.onnx").symlink_to(tmp_path / "a.onnx")
+    line, manifest = "-i soc_model|60 links/b.onnx", "links/m.yaml"
+    result = runner.invoke(app, [*IMPORT, line, "-o", manifest])
+    assert (result.exit_code, result.stdout) == (0, f"wrote {manifest}\n")
+    assert "a model is a link" in result.stderr and "--allow-outside" in result.stderr
+    assert runner.invoke(app, ["validate", manifest]).exit_code == 3
+    assert runner.invoke(app, ["validate", manifest, "--allow-outside"]).exit_code == 0

@@ -52,6 +52,26 @@ def placed(files: Files, home: Path, shared: Blobs) -> Placed:
     return found
 
 
+@pytest.mark.needs("links")
+@pytest.mark.parametrize("given", [None, "links", "data"])
+def test_data_behind_links_goes_along_where_onnx_runtime_follows_them(
+    tmp_path: Path, shared: Blobs, given: str | None
+) -> None:
+    """As in Hugging Face's cache; a link out of another `external_data_dir` is not followed."""
+    blobs = model(tmp_path / "here" / "blobs").parent
+    for folder in ("links", "data"):
+        (tmp_path / "here" / folder).mkdir()
+        for name in ("a.onnx", "a.data"):
+            (tmp_path / "here" / folder / name).symlink_to(blobs / name)
+    data = None if given is None else tmp_path / "here" / given
+    source = ModelSource(
+        name="a", path=tmp_path / "here" / "links" / "a.onnx", external_data_dir=data
+    )
+    files = pack(shared, [Optimize.of(source, OptimizeSettings(), tmp_path / "here" / "new")])
+    place = data or source.path.parent
+    assert ((place / "a.data").as_posix() in files.reads) == (given != "data")
+
+
 def test_a_library_of_custom_operators_goes_along(tmp_path: Path, shared: Blobs) -> None:
     here, library = job(tmp_path / "here"), tmp_path / "here" / "libops.so"
     library.write_bytes(b"kernels")

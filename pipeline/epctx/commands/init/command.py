@@ -115,7 +115,7 @@ HEAD: Final = (
     _HINT,
     "schema_version: 1",
 )
-LINKED: Final = "# Its models are links out of this folder: its commands need `--allow-outside`."
+LINKED: Final = "# A model here is a link out of this folder: commands need `--allow-outside`."
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+ -]*(?<! )")
 _OPTION = re.compile(r"execution_providers\.\w+\.options\.?(.*)")
 
@@ -378,13 +378,15 @@ def sharing_lines(keys: Sequence[str], share: bool) -> Iterator[str]:
 
 
 def checked(content: str, path: Path, refusal: Callable[[Violation], EpctxError]) -> str:
-    """Return the manifest, with a comment if its models are links out of its folder. Turn other
+    """Return the manifest, with a comment if a model is a link out of its folder. Turn other
     violations into an error about the arguments.
     """
     parsed = document.parse(content.encode(), file=path.as_posix(), path=path.absolute())
+    for violation in load.violations(parsed, allow_outside=True):
+        raise refusal(violation)
     linked = False
     for violation in load.violations(parsed):
-        if violation.code != Code.PATH_REFUSED or not violation.path.startswith("models."):
+        if not violation.path.startswith("models."):
             raise refusal(violation)
         linked = True
     return content.replace(HEAD[0], f"{HEAD[0]}\n{LINKED}", 1) if linked else content

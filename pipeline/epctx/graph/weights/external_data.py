@@ -58,27 +58,25 @@ class DataFolder:
     Args:
         path: the model's folder, or `external_data_dir`.
         model: the model file, named in errors.
-        others: other folders that links of data may lead into, links followed.
+        roots: folders that links of data may lead into, links followed; the folder itself if empty.
     """
 
-    def __init__(self, path: Path, *, model: Path, others: tuple[Path, ...] = ()) -> None:
+    def __init__(self, path: Path, *, model: Path, roots: tuple[Path, ...] = ()) -> None:
         self.path = path
         self._model = model
-        self._others = others
+        self._roots = roots
         self._files: dict[str, DataFile] = {}
 
     @classmethod
     def of_model(cls, model: Path, file: DataFile, folder: Path | None) -> DataFolder:
-        """Return the folder of a model's external data, with ONNX Runtime's rule: data beside a
-        model may be links into the folder of the real model file, as in Hugging Face's cache.
+        """Return the folder of a model's external data, with ONNX Runtime's rule for links.
 
         Args:
             file: the model, opened.
             folder: `external_data_dir`; None for the model's folder.
         """
-        own = model.parent
-        others = (file.path.parent,) if folder in (None, own) else ()
-        return cls(folder or own, model=model, others=others)
+        roots = paths.data_roots(model, file.path, folder)
+        return cls(folder or model.parent, model=model, roots=roots)
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -139,7 +137,7 @@ class DataFolder:
             ) from error
         real, descriptor = open_regular(path, where=f"{where}: external data {path}")
         # A path that is its own real path has no link that could lead out.
-        roots = () if real == path else (self.path.resolve(), *self._others)
+        roots = () if real == path else self._roots or (self.path.resolve(),)
         if roots and not any(map(real.is_relative_to, roots)):
             os.close(descriptor)
             raise ModelError(

@@ -10,7 +10,6 @@ ONNX Runtime's errors pass through; they have no common class.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from epctx.error_codes import Code
+from epctx.errors import ModelError
+from epctx.files import paths
 from epctx.graph import native, numerics
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos, reader
@@ -96,11 +98,11 @@ def data_folder(source: ModelSource) -> Path:
     """Return the folder of the data of a `mapped` source, which holds all that links lead to: ONNX
     Runtime takes no link out of the folder of a model from bytes.
     """
-    folder = source.external_data_dir or source.path.parent
-    if folder == source.path.parent:
-        with contextlib.suppress(ValueError):  # Windows: the link leads to another drive
-            return Path(os.path.commonpath((folder.resolve(), source.path.resolve().parent)))
-    return folder
+    roots = paths.data_roots(source.path, source.path.resolve(), source.external_data_dir)
+    try:
+        return Path(os.path.commonpath(roots))
+    except ValueError:  # Windows: the model is a link to another drive
+        return source.path.parent
 
 
 def mapped(source: ModelSource) -> onnx.ModelProto:
@@ -109,11 +111,11 @@ def mapped(source: ModelSource) -> onnx.ModelProto:
     If the external data is in another folder, the file's own weights are in the model instead.
     Raises ModelError.
     """
+    if source.external_data_dir not in (None, source.path.parent):
+        return onnx.load(str(source.path), load_external_data=False)
     bare = reader.read_mapped(source.path)
     folder = data_folder(source)
     data = DataFolder.of_model(source.path, bare.file, source.external_data_dir)
-    if source.external_data_dir not in (None, source.path.parent):
-        return onnx.load(str(source.path), load_external_data=False)
     for tensor in protos.tensors(bare.proto):
         if tensor.data_location != tensor.EXTERNAL:
             continue
@@ -124,7 +126,15 @@ def mapped(source: ModelSource) -> onnx.ModelProto:
             span = bare.spans[int(at["offset"].value)]
             at["offset"].value = str(span.offset)
             tensor.external_data.add(key="length", value=str(span.length))
-        at["location"].value = Path(os.path.relpath(file.path, folder)).as_posix()
+        try:
+            at["location"].value = Path(os.path.relpath(file.path, folder)).as_posix()
+        except ValueError as error:
+            raise ModelError(
+                f"has weights in {file.path}, on another drive than {folder}",
+                where=str(source.path),
+                remedy="copy the file in place of the link",
+                code=Code.DATA_REFUSED,
+            ) from error
     return bare.proto
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -374,3 +375,11 @@ def test_no_name_ends_a_comment(tmp_path: Path) -> None:
         *command.quantize_lines([tmp_path / "m.onnx"], tmp_path / "m.yaml", QNN, requested=True)
     ]
     assert not [line for line in written if "\n" in line]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows reads a backslash as a separator")
+@pytest.mark.parametrize("name", ["a\\b.onnx", "~m.onnx"])
+def test_a_name_that_no_manifest_can_hold_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"has a backslash|starts with ~"):
+        init.write([model(tmp_path / name, 1, 3)], tmp_path / "epctx.yaml")
+    assert not (tmp_path / "epctx.yaml").exists()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import ml_dtypes
@@ -8,6 +9,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from epctx.error_codes import Code
+from epctx.errors import ModelError
 from epctx.manifest import ModelSource
 from epctx.verification.numbers import sessions
 from epctx.verification.numbers.sessions import NotComparable
@@ -118,6 +121,30 @@ def test_a_changed_source_behind_links_has_its_weights(tmp_path: Path, beside: b
     model = changed.SerializeToString()
     (y,) = sessions.open_source(source, changed=model).run(None, feeds)
     assert np.array_equal(y, feeds["x"] @ own @ other)
+
+
+@pytest.mark.needs("links")
+def test_a_changed_source_on_another_drive_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulates what Windows raises; Linux has no drives."""
+    (tmp_path / "folder").mkdir()
+    weights = numpy_helper.from_array(np.ones((32, 32), np.float32), "w")
+    model = save(
+        tmp_path / "m.onnx", "g (float[1,32] x) => (float[1,32] y) { y = MatMul(x, w) }", weights
+    )
+    link = tmp_path / "folder" / "m.onnx"
+    link.symlink_to(model)
+
+    def refuse(*paths: object) -> str:
+        raise ValueError("Paths don't have the same drive")
+
+    monkeypatch.setattr(os.path, "commonpath", refuse)
+    monkeypatch.setattr(os.path, "relpath", refuse)
+    with pytest.raises(ModelError, match="on another drive") as raised:
+        sessions.mapped(ModelSource(name="m", path=link))
+    assert raised.value.code == Code.DATA_REFUSED
+    assert raised.value.remedy == "copy the file in place of the link"
 
 
 def test_a_source_of_uint8_and_int8_is_not_saturated(tmp_path: Path) -> None:
