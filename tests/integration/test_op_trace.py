@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from epctx import api
 from epctx.engine.report import BuildReport
-from epctx.errors import CompileError, InvalidManifest
+from epctx.errors import CompileError, InvalidManifest, StorageError
 from epctx.providers.onnxruntime.qnn import faults
 from tests.kit import onnx_text
 
@@ -117,6 +117,48 @@ def test_pieces_have_a_trace_each(models: Path, tmp_path: Path) -> None:
     assert sorted(traces(tmp_path / "dist")["g@default"]) == ["m.1", "m.2"]
     assert group.models[0].ops["conv"] == ("Conv2d",)
     assert group.models[0].ops["add"] == ("ElementWiseAdd",)
+
+
+TWO = """
+two (float[1,3,8,8] x) => (float[1,3,8,8] y)
+{
+    [conv] c = Conv <pads = [1, 1, 1, 1]> (x, w)
+    [relu] r = Relu(c)
+    [again] y = Conv <pads = [1, 1, 1, 1]> (r, w)
+}
+"""
+
+
+def test_pieces_keep_the_ops_of_inserted_nodes_of_one_name(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).standard_normal((3, 3, 3, 3)).astype(np.float32) * 0.1
+    model = onnx_text.proto(TWO)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    group = build(tmp_path, tmp_path / "dist", partition={"pieces": {"at": ["r"]}}).groups[0]
+    kept = traces(tmp_path / "dist")["g@default"].values()
+    ops = [op for trace in kept for each in trace["subgraph_traces"] for op in each["op_mappings"]]
+    sources = [source for op in ops for source in op["sources"] if source["type"] == "OP"]
+    assert len({each["name"] for each in sources}) < len(sources)
+    assert sum(map(len, group.models[0].ops.values())) == len(sources)
+
+
+def test_a_failed_build_keeps_the_traces_and_a_lost_file_is_written_again(
+    models: Path, tmp_path: Path
+) -> None:
+    folder, out = shutil.copytree(models, tmp_path / "sources"), tmp_path / "dist"
+    build(folder, out)
+    before = (out / "m.traces.json").read_bytes()
+    (out / "m.traces.json").unlink()
+    assert build(folder, out).groups[0].state == "up to date"
+    assert (out / "m.traces.json").read_bytes() == before
+    with pytest.raises(CompileError):
+        build(folder, out, partition={"require_coverage": 1.0})
+    assert (out / "m.traces.json").read_bytes() == before
+    (out / "m.traces.json").unlink()
+    (out / "m.traces.json").mkdir()
+    with pytest.raises(StorageError, match="cannot be written") as caught:
+        build(folder, out, trace=False)
+    assert "m.traces.json" in str(caught.value)
 
 
 def test_epctx_chooses_the_folder(models: Path, tmp_path: Path) -> None:

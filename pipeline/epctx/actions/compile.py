@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -300,7 +300,7 @@ class _Reporter:
 
         def ops(model: str) -> dict[str, tuple[str, ...]]:
             traces = {} if compiled is None else compiled.traces(model)
-            return {name: made for each in traces.values() for name, made in each.ops.items()}
+            return join_ops(each.ops for each in traces.values())
 
         models = zip(self._optimized, partitioned, self._outlined, strict=True)
         reports = tuple(
@@ -314,6 +314,17 @@ class _Reporter:
         )
         (self._scratch / MODELS).write_bytes(codec.encode(reports))
         return reports
+
+
+def join_ops(parts: Iterable[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+    """Join an EP's operators by node name: nodes that ONNX Runtime inserted in several parts can
+    have the same name.
+    """
+    joined: dict[str, tuple[str, ...]] = {}
+    for part in parts:
+        for name, ops in part.items():
+            joined[name] = (*joined.get(name, ()), *ops)
+    return joined
 
 
 def model_report(

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx.actions.action import SESSIONS, Action, Code, StageStarted, WorkerContext
-from epctx.actions.compile import Compile, CompiledModel, CompileResult
+from epctx.actions.compile import Compile, CompiledModel, CompileResult, join_ops
 from epctx.files.digest import Digest
 from epctx.graph.model import CutPlan, Outline
 from epctx.manifest import (
@@ -252,6 +252,6 @@ def _joined(name: str, parts: Sequence[ModelReport], whole: Outline) -> ModelRep
         partitions=tuple(each for part in parts for each in part.partitions),
         declined=tuple(each for part in parts for each in part.declined),
         outline=replace(whole, owners=tuple(owner.get(node, -1) for node in whole.names)),
-        ops={name: made for part in parts for name, made in part.ops.items()},
+        ops=join_ops(part.ops for part in parts),
         unstable=tuple(dict.fromkeys(each for part in parts for each in part.unstable)),
     )

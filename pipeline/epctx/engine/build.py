@@ -497,9 +497,11 @@ def _report(
     ran = any(each.progress is not None for each in groups)
     ran = ran or any(not each.up_to_date for each in composed)
     planned = _planned(report)
-    if ran or build.repaired or not build.memo.has_report(planned, build.place.report):
+    rewrites = ran or build.repaired or not build.memo.has_report(planned, build.place.report)
+    if rewrites:
         _write(build, report, failures)
-        _write_traces(build, groups)
+    if not failures and (rewrites or not build.place.traces.exists()):
+        _write_traces(build, groups)  # after a failure they would lack those of published folders
     build.memo.note_report(planned)
     if new is not None and build.plan.whole:
         planned_folders = {(p.target, p.group.name) for p in build.plan.groups}
@@ -569,7 +571,8 @@ def _write_traces(build: BuildContext, groups: Sequence[GroupState]) -> None:
     if traces:
         atomic.replace(build.place.traces, codec.encode(traces, indent=2) + b"\n")
     else:
-        build.place.traces.unlink(missing_ok=True)
+        with outputs.writing(build.place.traces):
+            build.place.traces.unlink(missing_ok=True)
 
 
 def _planned(report: BuildReport) -> Digest:

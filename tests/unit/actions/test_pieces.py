@@ -10,6 +10,7 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
+from epctx.actions.compile import join_ops
 from epctx.actions.optimize import Optimize
 from epctx.actions.pieces import Assemble, Cut, CutResult
 from epctx.errors import CompileError
@@ -86,3 +87,8 @@ def test_a_model_of_which_no_ep_takes_anything_is_refused(build: Build) -> None:
 def test_limits_are_those_of_the_whole(build: Build, limit: dict[str, Any], words: str) -> None:
     with pytest.raises(CompileError, match=words):
         build(**limit)
+
+
+def test_nodes_of_one_name_in_several_pieces_keep_their_ops() -> None:
+    parts = ({"a": ("Conv2d",), "t": ("Transpose",)}, {"t": ("Transpose", "Cast")})
+    assert join_ops(parts) == {"a": ("Conv2d",), "t": ("Transpose", "Transpose", "Cast")}

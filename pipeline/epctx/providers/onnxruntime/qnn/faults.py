@@ -208,8 +208,8 @@ def trace(content: bytes, names: Collection[str | None]) -> Trace:
     """
     ops: dict[str, tuple[str, ...]] = {}
     try:
-        trace = json.loads(content)
-        for op in (op for graph in trace["subgraph_traces"] for op in graph["op_mappings"]):
+        document = json.loads(content)
+        for op in (op for graph in document["subgraph_traces"] for op in graph["op_mappings"]):
             for name in (each["name"] for each in op["sources"] if each["type"] == "OP"):
                 own = name if name in names else _TOKEN.sub("", name)
                 key = own if own in names else name
@@ -220,7 +220,7 @@ def trace(content: bytes, names: Collection[str | None]) -> Trace:
             why=f"{type(error).__name__}: {error}",
             remedy="leave out enable_framework_op_trace, and report it with the QNN version",
         ) from error
-    return Trace(content=trace, ops=ops)
+    return Trace(content=document, ops=ops)
 
 
 def _refusal(reason: str, trial: str) -> Refusal:
