@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -60,20 +60,25 @@ _DOMAINS: Final = frozenset(
 """Domains for whose operators onnxruntime 1.31.1 has schemas."""
 
 
-def capability(model: ir.Model, takes_whole: Callable[[ir.Node], bool]) -> Capability:
+def capability(
+    model: ir.Model, takes_whole: Callable[[ir.Node], bool], packaged: Collection[str] = ()
+) -> Capability:
     """Return the nodes to offer to an EP of ONNX Runtime.
 
     Args:
         model: the model; it is not changed.
         takes_whole: tells whether the EP takes a control-flow node with everything in its bodies.
+        packaged: types of custom operators that the EP gets from libraries of its own.
     """
-    return Capability.by(model, lambda node: _refusal(node, takes_whole))
+    return Capability.by(model, lambda node: _refusal(node, takes_whole, packaged))
 
 
-def _refusal(node: ir.Node, takes_whole: Callable[[ir.Node], bool]) -> str | None:
+def _refusal(
+    node: ir.Node, takes_whole: Callable[[ir.Node], bool], packaged: Collection[str]
+) -> str | None:
     if epcontext.is_epcontext(node):
         return "it is compiled already"
-    if node.domain not in _DOMAINS:
+    if node.domain not in _DOMAINS and node.op_type not in packaged:
         return f"onnxruntime has no operators of domain {node.domain}"
     for value in (*node.inputs, *node.outputs):
         if value is not None and (kind := _no_tensor_of_numbers(value)):

@@ -32,7 +32,11 @@ class OrtProvider(OrtEp):
 
         if self.static_shapes:
             require_static_shapes(model, provider=self.name)
-        return capability(model, lambda node: takes_whole(model, node, self))
+        return capability(model, lambda node: takes_whole(model, node, self), self.packaged())
+
+    def packaged(self) -> frozenset[str]:
+        """Return the types of custom operators that the EP gets from libraries of its own."""
+        return frozenset()
 
     def open_workspace(self, session_group: SessionGroupSpec) -> OrtWorkspace:
         """Open the generating sessions of one session group.

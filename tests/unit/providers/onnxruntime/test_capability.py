@@ -211,3 +211,20 @@ def test_a_branch_that_sizes_do_not_fit_is_told_with_its_node() -> None:
     with pytest.raises(ModelError, match="does not load its If with these sizes fixed") as caught:
         capability.takes_whole(model, node, QNNExecutionProvider({"soc_model": "60"}))
     assert caught.value.node == "which" and "MatMul" in str(caught.value.why)
+
+
+@pytest.mark.parametrize(
+    ("body", "reasons"),
+    [
+        ("g (float[2] x) => (float[2] y) { y = acme.Secret (x) }", []),
+        ("g (string[2] x) => (float[2] y) { y = acme.Secret (x) }", ["tensor of strings"]),
+        ("g (float[2] x) => (float[2] y) { y = acme.Other (x) }", ["no operators of domain acme"]),
+        ("g (string[2] x) => (string[2] y) { y = Identity (x) }", ["tensor of strings"]),
+    ],
+)
+def test_op_packages_lift_the_domain_and_no_other_reason(body: str, reasons: list[str]) -> None:
+    opsets = '"" : 17, "acme" : 1'
+    model = onnx_text.model(body, opsets=opsets, infer=False)
+    declined = capability.capability(model, never, {"Secret", "Identity"}).declined.values()
+    assert [word for word in reasons if word in "".join(declined)] == reasons
+    assert len(declined) == len(reasons)

@@ -135,12 +135,20 @@ def _refuse_backend(path: Path) -> None:
 
 
 def _packages(listed: str, folder: str | None) -> str:
-    """Return op packages in QNN's form, with paths: QNN would compile nothing if a file is missing,
-    without an error.
+    """Return op packages in QNN's form, with paths. QNN would compile nothing if a file is missing,
+    and skip an entry whose path it splits, without an error.
     """
+    place = Path(folder or "")
+    if re.search("[,:]", str(place)[len(place.drive) :]):
+        raise ManifestError(
+            f"op_packages_dir is {place.as_posix()}, which contains ',' or ':'",
+            why="QNN splits op_packages at both, and skips the parts without an error",
+            remedy="move the op packages to a folder without them in its path",
+            code=Code.WRONG_OPTION_VALUE,
+        )
     entries = []
     for op, name, *rest in (entry.split(":") for entry in listed.split(",")):
-        path = Path(folder or "") / name
+        path = place / name
         if folder is None or not path.is_file():
             raise ManifestError(
                 f"op_packages names {path.as_posix()}: there is no such file",

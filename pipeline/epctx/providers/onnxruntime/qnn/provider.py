@@ -228,11 +228,14 @@ class QNNExecutionProvider(OrtProvider):
                 "such a manifest",
             )
         capability = super().get_capability(model)
-        packaged = {e.split(":")[0] for e in self._options.given.get("op_packages", "").split(",")}
-        declined = {n: w for n, w in capability.declined.items() if n.op_type not in packaged}
-        declined |= dict.fromkeys(kept_off(capability.nodes), KEPT_OFF)
+        declined = {**capability.declined, **dict.fromkeys(kept_off(capability.nodes), KEPT_OFF)}
         nodes = [node for node in model.graph if node not in declined]
         return Capability(nodes=nodes, declined=declined)
+
+    def packaged(self) -> frozenset[str]:
+        """Return the op types that `op_packages` names."""
+        packages = self._options.given.get("op_packages", "").split(",")
+        return frozenset(each.split(":")[0] for each in packages)
 
     def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
         """Name the nodes for which QAIRT 2.51 writes uninitialized memory."""

@@ -69,3 +69,12 @@ def test_several_chips_that_are_refused(
     with pytest.raises(ManifestError) as caught:
         QnnOptions.parse({"soc_model": chips, **more})
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a,b", "a:b"])
+def test_a_path_that_qnn_would_split_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "lib.so").touch()
+    with pytest.raises(ManifestError, match="which contains ',' or ':'"):
+        QnnOptions.parse({"op_packages": "Op:lib.so:Provider", "op_packages_dir": str(folder)})
