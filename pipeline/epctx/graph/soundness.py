@@ -343,9 +343,11 @@ def unknown_op(said: str) -> tuple[str, str | None] | None:
 
 
 def is_custom_op(said: str) -> bool:
-    """Tell whether ONNX Runtime lacks an operator, and all others of its domain."""
-    unknown = unknown_op(said)
-    return unknown is not None and all(domain != unknown[1] for domain, _ in _operators())
+    """Tell whether ONNX Runtime lacks an operator, and all others of its domain. It names the
+    domain unless that is one of ONNX.
+    """
+    _, domain = unknown_op(said) or ("", None)
+    return bool(domain) and all(domain != each for each, _ in _operators())
 
 
 def no_kernel(op: str, domain: str) -> str:

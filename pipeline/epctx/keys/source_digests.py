@@ -19,6 +19,8 @@ from epctx.manifest import ModelSource
 
 _MODEL = "check the path in the manifest"
 _LIBRARY = "check `custom_ops` in the manifest"
+_LIBRARY_LOCATION = "./custom_ops"
+"""No data file's location, since those are normalized."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +28,8 @@ class SourceDigests:
     """Digests of a source model: of the model file, and of its data files in order of location.
 
     Attributes:
-        locations: locations of the data files in the model, with `/`, sorted; then `custom_ops` if
-            the source has such a library, which counts as one more data file.
+        locations: locations of the data files in the model, with `/`, sorted; then
+            `./custom_ops` if the source has such a library, which counts as one more data file.
         seen: identities of the files before they were hashed, the model first, to detect later
             changes. Not compared.
     """
@@ -87,7 +89,7 @@ class Sources:
         if source.custom_ops is not None:
             identities.append(_identity(source.custom_ops, _LIBRARY))
             data += (_digest(self._digests, source.custom_ops, _LIBRARY),)
-            places += ("custom_ops",)
+            places += (_LIBRARY_LOCATION,)
         return SourceDigests(model=model, locations=places, data=data, seen=tuple(identities))
 
 

@@ -355,3 +355,22 @@ def test_a_file_that_lacks_an_ep_alone_is_not_refused(kind: str, tmp_path: Path)
     model.graph.node.add(op_type="Relu", input=["gone"], output=["z"])
     onnx.save(model, tmp_path / "m.onnx")
     assert soundness.refusal_of_file(tmp_path / "m.onnx", tmp_path) is not None
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "custom"),
+    [
+        ("Nope", 17, False),
+        ("Gelu", 13, False),
+        ("ai.onnx.ml.Nope", 17, False),
+        ("com.microsoft.Nope", 17, False),
+        ("acme.Nope", 17, True),
+    ],
+)
+def test_only_an_operator_of_a_foreign_domain_is_custom(op: str, opset: int, custom: bool) -> None:
+    domains = ("ai.onnx.ml", "com.microsoft", "acme")
+    imports = ", ".join([f'"" : {opset}', *(f'"{each}" : 1' for each in domains)])
+    model = _model(f"g (float[2] x) => (float[2] y) {{ y = {op} (x) }}", opsets=imports)
+    said = soundness.session_error(model.SerializeToString())
+    assert said is not None and soundness.unknown_op(said) is not None
+    assert soundness.is_custom_op(said) is custom, said

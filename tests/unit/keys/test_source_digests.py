@@ -108,3 +108,17 @@ def test_where_writes_do_not_show_its_bytes_tell(
     unseen = dataclasses.replace(found, data=(digest.of_bytes(b"as it was hashed"),) * 2)
     with pytest.raises(ModelError, match=r"b\.data: was changed while it was built"):
         refuse_changed(source, unseen)
+
+
+def test_a_data_file_named_as_the_library_keeps_its_digest(
+    sources: Sources, tmp_path: Path
+) -> None:
+    path, library = tmp_path / "m.onnx", tmp_path / "lib.so"
+    path.write_bytes(weights("custom_ops", "./custom_ops"))
+    (tmp_path / "custom_ops").write_bytes(b"weights")
+    library.write_bytes(b"library")
+    source = ModelSource(name="m", path=path, custom_ops=library)
+    digests = sources.find(source)
+    expected = (digest.of_bytes(b"weights"), digest.of_bytes(b"library"))
+    assert tuple(dict(zip(digests.locations, digests.data, strict=True)).values()) == expected
+    assert tuple(digests.files(source)) == (path, tmp_path / "custom_ops", library)

@@ -63,8 +63,12 @@ def check(scope: Scope) -> Iterator[Problem]:
         quantized = scope.node.get("quantize")
         for name in scope.models if quantized is not None and quantized.kind == "mapping" else ():
             if (library := models.get(name, "custom_ops")) is not None:
-                what = f"group {scope.name} quantizes the model, which epctx cannot with custom ops"
-                yield at(library, what, "build the quantized model, or leave `quantize` out")
+                what = f"group {scope.name} quantizes this model, and quantization does not support"
+                yield at(
+                    library,
+                    f"{what} `custom_ops`",
+                    "build the quantized model, or leave `quantize` out",
+                )
     yield from references(scope.unbroken("execution_providers"), scope.tree.providers, "EP")
     yield from _providers_given(scope)
     yield from of_kind(Code.SHARING, _sharing(scope))

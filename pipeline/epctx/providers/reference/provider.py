@@ -221,7 +221,7 @@ def _left_out(
 def _custom(node: ir.Node) -> str | None:
     if registered(node.domain, node.op_type):
         return None
-    return "it is a custom operator, whose library sessions of a context do not have"
+    return "custom operator: sessions that load a context do not register its library"
 
 
 def _near(op_type: str, domain: str) -> str:
