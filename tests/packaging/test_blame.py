@@ -17,6 +17,8 @@ SWITCHES = re.compile(
 REASONS = {
     "the manifest says `numbers: off`",
     "    allow_unknown_options: true    # epctx knows nothing of this EP's options",
+    "a model is a link out of the manifest's folder: commands need --allow-outside",
+    "# A model here is a link out of this folder: commands need `--allow-outside`.",
 }
 """What says that somebody did take one away, or that there is none to take; no remedy."""
 

@@ -82,7 +82,7 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
             return written
         if self.allow_outside:
             return None
-        inside = "keep it inside the manifest's folder, or allow it with --allow-outside"
+        inside = "keep it inside the manifest's folder"
         if text.startswith("/") or (":" in text and PureWindowsPath(text).drive):
             return "is an absolute path", inside
         return self.outside(self.absolute(text), inside)

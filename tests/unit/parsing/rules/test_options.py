@@ -113,7 +113,7 @@ def test_what_the_manifest_writes_and_the_ep_is_given(written: str, given: Plain
         ("dump: a", "is refused: files are epctx's", "remove it"),
         ("old: a", "is refused: it is gone", "write size"),
         ("file: ../a", "leads out of the manifest's folder",
-         "keep it inside the manifest's folder, or allow it with --allow-outside"),
+         "keep it inside the manifest's folder"),
     ],
 )  # fmt: skip
 def test_what_is_wrong(written: str, what: str, remedy: str) -> None:
