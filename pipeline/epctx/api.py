@@ -758,7 +758,7 @@ def import_qnn_context(
         UsageError: a file is there already.
         StorageError: the models cannot be written.
     """
-    from epctx.commands import import_context
+    from epctx.commands import import_context  # it loads onnx
 
     return import_context.write(
         Path(binary),

@@ -127,7 +127,7 @@ class _Trial(Struct, dict=True):
     def _branched(self) -> onnx.ModelProto | None:
         """Return the model if it has bodies, which may not fit fixed sizes; else None."""
         from epctx.graph.serde import protos
-        from epctx.verification.numbers import sessions
+        from epctx.verification.numbers import sessions  # needs onnxruntime
 
         model = sessions.mapped(self.expected.source.source)
         return model if len(list(protos.graphs(model))) > 1 else None

@@ -673,8 +673,9 @@ class ExecutionProvider(ABC):
         return None
 
     def wrap_binary(self, path: Path, *, quantized: bool) -> Mapping[str, ir.Model]:
-        """Return an EPContext model for each graph of a context binary, by the graph's name. The
-        models refer to the binary by its bare name.
+        """Return an EPContext model for each graph of a context binary, by the graph's name; empty
+        if the EP's binaries do not describe their graphs. The models refer to the binary by its
+        bare name.
 
         Args:
             quantized: keep quantized inputs and outputs as integers; else they become float32.
@@ -684,7 +685,7 @@ class ExecutionProvider(ABC):
                 values that ONNX does not have.
             ProviderUnavailable: this host cannot read it.
         """
-        raise NotImplementedError
+        return {}
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
         """Yield each mismatch between a context binary and a model's EPContext nodes that refer to

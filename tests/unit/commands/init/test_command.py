@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -377,7 +376,7 @@ def test_no_name_ends_a_comment(tmp_path: Path) -> None:
     assert not [line for line in written if "\n" in line]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows reads a backslash as a separator")
+@pytest.mark.needs("POSIX", "Windows reads a backslash as a separator")
 @pytest.mark.parametrize("name", ["a\\b.onnx", "~m.onnx"])
 def test_a_name_that_no_manifest_can_hold_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"has a backslash|starts with ~"):
