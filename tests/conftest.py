@@ -70,9 +70,13 @@ def _no_fixture_touches_the_users_cache(
 ) -> Iterator[None]:
     """What fixtures of modules build comes before the guard of each test."""
     before = dict(os.environ)
+    temporary = tmp_path_factory.getbasetemp() / "temporary"  # whose files end with the session's
+    temporary.mkdir()
+    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     os.environ["EPCTX_CACHE_DIR"] = str(tmp_path_factory.getbasetemp() / "caches" / "of-fixtures")
     os.environ.pop("EPCTX_CACHE_READONLY", None)
     yield
+    tempfile.tempdir = None
     os.environ.clear()
     os.environ.update(before)
 

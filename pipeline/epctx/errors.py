@@ -12,7 +12,7 @@
     ├── LockError             8  the lock differs, or the build is not reproducible
     ├── StorageError          9  cache or disk
     ├── TimedOut             10  a limit in time was reached
-    └── Interrupted         130  SIGINT, SIGTERM
+    └── Interrupted         130  SIGINT, SIGTERM, SIGHUP
 
 Only `cli` turns an error into an exit code. `error_codes` has the codes of kinds, which `epctx
 explain` explains.
@@ -235,6 +235,24 @@ _CREDENTIALS: Final = re.compile(
     r"|(?<=[?&])([\w.-]*(?:token|secret|signature|sig|password|key|credential)[\w.-]*=)[^\s&'\"]+",
     re.IGNORECASE,
 )
+
+
+def unexpected(error: BaseException, *, remedy: str) -> EpctxError:
+    """Return the error for an exception that epctx does not raise: a bug, or too little memory.
+
+    Args:
+        remedy: what to do about a bug.
+    """
+    if isinstance(error, MemoryError):
+        return CompileError(
+            "this process got no more memory from the system",
+            why=str(error) or None,
+            remedy="raise its limit (`ulimit -v`, a container's), build with fewer --jobs, or "
+            "use a larger machine",
+            code=Code.OUT_OF_MEMORY,
+        )
+    why = f"{type(error).__name__}: {error}"
+    return EpctxError("unexpected error, a bug in epctx", why=why, remedy=remedy)
 
 
 def without_credentials(text: str) -> str:

@@ -369,6 +369,13 @@ def test_quiet_says_nothing_but_errors(here: Path) -> None:
     )
 
 
+def test_python_may_drop_docstrings_and_refuse_warnings(here: Path) -> None:
+    strict = {"PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error"}
+    for line in ("build m.yaml --no-cache -q", "build --help", "env"):
+        ran = command_line.epctx(*line.split(), cwd=here, **strict)
+        assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_verbose_says_more(here: Path) -> None:
     short, long = (
         inside("build", "m.yaml", "--no-cache", *flags, folder=here).out for flags in ([], ["-v"])

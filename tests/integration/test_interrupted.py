@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM in every stage: exit 130, no process and no file left, what was there intact.
+"""Signals in every stage: exit 130, no process and no file left, what was there intact.
 
 A worker that reaches the stage says so, in a file, and waits for its end.
 """
@@ -13,8 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from filelock import FileLock
 
 from epctx.cache import Cache, locate
+from epctx.cache.locks import alone
 from epctx.cache.maintenance import check
 from tests.kit.command_line import PROGRAM
 from tests.kit.projects import Project, make
@@ -64,8 +66,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, 
     return project(tmp_path_factory.mktemp("interrupted") / "p")
 
 
-CASES = [(signal.SIGTERM, "compile"), (signal.SIGINT, "verify"), (signal.SIGTERM, "optimize")]
-MORE = [(n, s) for s in STAGES for n in (signal.SIGINT, signal.SIGTERM) if (n, s) not in CASES]
+CASES = [(signal.SIGTERM, "compile"), (signal.SIGINT, "verify"), (signal.SIGHUP, "optimize")]
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+MORE = [(n, s) for s in STAGES for n in ENDING if (n, s) not in CASES]
 
 
 @pytest.mark.parametrize(
@@ -91,3 +94,25 @@ def test_the_build_after_them_is_whole(built: tuple[Project, dict[str, bytes], b
     made, files, _ = built
     made.build()
     assert made.files().keys() == files.keys() and made.files() != files
+
+
+@pytest.mark.parametrize("held", ["output", "cache"])
+@pytest.mark.parametrize("number", ENDING)
+def test_a_wait_for_a_lock_says_so_and_ends(
+    built: tuple[Project, dict[str, bytes], bytes], number: int, held: str
+) -> None:
+    made, _, _ = built
+    output = FileLock(made.folder / "dist" / ".m.lock")
+    with output if held == "output" else alone(locate(), lambda: None):
+        process = subprocess.Popen(
+            [*PROGRAM, "build", "m.yaml"],
+            cwd=made.folder,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        said = iter(process.stderr.readline, "")
+        assert any("waiting" in line and held in line for line in said)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in stderr

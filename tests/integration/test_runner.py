@@ -205,6 +205,24 @@ def test_an_interrupted_build_leaves_no_process_and_no_file(tmp_path: Path, numb
     assert leftovers(manifest) == [".m.lock"]
 
 
+@pytest.mark.needs("POSIX", "Windows has no SIGCHLD")
+def test_a_build_ends_as_its_workers_do_if_it_was_started_with_sigchld_ignored(
+    tmp_path: Path,
+) -> None:
+    manifest = write_manifest(tmp_path, {"good": "none", "abort": "abort"})
+    ignoring = ("/bin/sh", "-c", 'trap "" CHLD; exec "$@"', "sh")
+    run = subprocess.run(
+        [*ignoring, *PROGRAM, "build", "--keep-going", manifest.name],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(FAULTY)),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 6 and "ended by SIGABRT" in run.stderr
+    assert report(manifest)["good"]["state"] == "built"
+
+
 @pytest.mark.needs("POSIX", "needs SIGKILL")
 def test_workers_die_with_a_killed_build_and_the_next_one_is_right(tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, {"slow": "hang"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import keyword
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -152,4 +153,6 @@ def _epctx(
 def main() -> None:
     """Run the command line."""
     streams.open_closed()
+    if sys.platform != "win32":
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, nobody learns how workers end
     app(prog_name="epctx")

@@ -127,8 +127,9 @@ class Parameter:
 
     def _info(self, help: str) -> object:
         option = self._option
-        words = f"do not {help}" if self._negated else help
-        shown = f"{words[0].upper()}{words[1:]}."
+        words = f"do not {help}" if self._negated and help else help
+        # Without docstrings (`python -OO`) there is no help.
+        shown = f"{words[:1].upper()}{words[1:]}." if words else ""
         settings: dict[str, Any] = {"help": shown, "metavar": option.metavar, "min": option.least}
         if option.complete is not None:
             settings["autocompletion"] = getattr(completion, option.complete)
@@ -154,7 +155,7 @@ def parameters(command: Callable[..., object]) -> dict[str, Parameter]:
     helps = entries(api.build) | entries(function)
     every = [evaluated(each, function) for each in inspect.signature(function).parameters.values()]
     return {
-        each.name: Parameter(each, helps[each.name])
+        each.name: Parameter(each, helps.get(each.name, ""))
         for each in every
         if _is_option(each.annotation) and each.name not in without
     }

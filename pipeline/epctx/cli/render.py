@@ -32,7 +32,8 @@ from epctx.cli import declared, github, paths, problems
 from epctx.cli.console import console, write
 from epctx.cli.streams import ESCAPING, Stream
 from epctx.engine.events import Event
-from epctx.errors import EpctxError, Interrupted, InvalidManifest
+from epctx.engine.executor import ending_signals
+from epctx.errors import EpctxError, Interrupted, InvalidManifest, unexpected
 
 
 class Format(StrEnum):
@@ -294,9 +295,9 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
-            unexpected = _unexpected(error)
-            ui.error(unexpected)
-            code = unexpected.exit_code
+            failure = _unexpected(error)
+            ui.error(failure)
+            code = failure.exit_code
         if code:
             raise typer.Exit(code)
 
@@ -348,7 +349,7 @@ class Group(typer.Typer):
 
 @contextmanager
 def _ended_as_by_its_user() -> Iterator[None]:
-    """Treat SIGTERM, which job control systems send, as Ctrl-C: exit 130."""
+    """Treat SIGTERM, which job control systems send, and SIGHUP as Ctrl-C: exit 130."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -356,20 +357,20 @@ def _ended_as_by_its_user() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # in a notebook or a test, the owner of the main thread handles signals
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [number for number in ending_signals() if number != signal.SIGINT]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _unexpected(error: Exception) -> EpctxError:
+    if isinstance(error, MemoryError):
+        return unexpected(error, remedy="")
     with tempfile.NamedTemporaryFile(
         "w", prefix="epctx-", suffix=".log", delete=False, encoding="utf-8"
     ) as log:
         log.write("".join(traceback.format_exception(error)))
-    return EpctxError(
-        "unexpected error, a bug in epctx",
-        why=f"{type(error).__name__}: {error}",
-        remedy=f"report it with the log file {log.name}",
-    )
+    return unexpected(error, remedy=f"report it with the log file {log.name}")

@@ -96,7 +96,7 @@ def variables(function: Callable[..., object]) -> dict[str, tuple[str, str]]:
     meanings = entries(function)
     hints = get_type_hints(function, include_extras=True)
     return {
-        mark.variable: (mark.unset, meanings[name])
+        mark.variable: (mark.unset, meanings.get(name, ""))
         for name, hint in hints.items()
         for mark in get_args(hint)
         if isinstance(mark, Option) and mark.variable is not None

@@ -7,6 +7,8 @@ can cancel all jobs; it knows nothing else about them.
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -163,6 +165,16 @@ class Machines(Struct, frozen=True):
     jobs: Callable[[], int] | None = None
 
 
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that end a command as Ctrl-C does: SIGINT, SIGTERM and, unless it is
+    ignored (nohup), SIGHUP.
+    """
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
+
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -199,12 +211,14 @@ class Scheduler:
         *arguments: P.args,
         **named: P.kwargs,
     ) -> Future[T]:
-        """Call a function as soon as all of `futures` (at least one) are done.
+        """Call a function as soon as all of `futures` are done.
 
         The thread that finishes the last future calls it, before tasks that were submitted later.
         """
-        result: Future[T] = Future()
         pending = set(futures)
+        if not pending:
+            return self.submit(function, *arguments, **named)
+        result: Future[T] = Future()
         this_thread = threading.get_ident()
 
         def call() -> None:
@@ -232,6 +246,8 @@ class Scheduler:
         Raises:
             Exception: the first failure that is not a cancellation.
         """
+        if not tasks:
+            return []
         futures: list[Future[T]] = [Future(), *(self.submit(task) for task in tasks[1:])]
         for number, task in enumerate(tasks):
             if any(each.done() and each.exception() is not None for each in futures[:number]):

@@ -52,11 +52,13 @@ class Workers:
 
     Args:
         logs: folder for their output.
+        scratch: folder for their temporary files, which they leave there when they are killed.
     """
 
-    def __init__(self, start: Start, count: int, logs: Path) -> None:
+    def __init__(self, start: Start, count: int, logs: Path, scratch: Path) -> None:
         self._start = start
         self._logs = logs
+        self._variables = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
         self._over = threading.Event()
         self._started = 0
         self._running = [self._new() for _ in range(count)]
@@ -95,6 +97,7 @@ class Workers:
         with (self._logs / name).open("wb") as log:
             process = NativeProcess(
                 [sys.executable, "-P", "-m", "epctx.machines.local"],
+                variables=self._variables,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -126,16 +129,20 @@ def cluster(count: int) -> Iterator[tuple[str, Security, Workers, str]]:
             protocol="tls://",
             security=safe,
             dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # for two builds at a time
+            scheduler_kwargs={
+                "dashboard_address": "127.0.0.1:0",  # for two builds at a time
+                "local_directory": folder,
+            },
             silence_logs=SILENT,
         ) as scheduler,
     ):
-        contact, (logs, shared) = scheduler.scheduler_address, map(Path(folder).joinpath, "ls")
-        for each in (logs, shared):
+        contact = scheduler.scheduler_address
+        logs, shared, scratch = map(Path(folder).joinpath, "lst")
+        for each in (logs, shared, scratch):
             each.mkdir()
         jobs = max(1, (len(host.cores()) or os.cpu_count() or 1) // count)
         start = Start(contact=contact, store=shared.as_uri(), name="", jobs=jobs, **keys)
-        workers = Workers(start, count, logs)
+        workers = Workers(start, count, logs, scratch)
         try:
             yield contact, safe, workers, start.store
         finally:

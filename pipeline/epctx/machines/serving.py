@@ -13,7 +13,6 @@ import itertools
 import logging
 import os
 import shutil
-import signal
 import socket
 import tempfile
 import threading
@@ -33,7 +32,7 @@ from epctx import codec
 from epctx._version import __version__
 from epctx.actions.action import StageStarted
 from epctx.cache.digests import FreshDigests
-from epctx.engine.executor import Cancelled
+from epctx.engine.executor import Cancelled, ending_signals
 from epctx.errors import CompileError, EpctxError, Failure, StorageError
 from epctx.files import outputs
 from epctx.keys.toolchain import Toolchain
@@ -345,7 +344,7 @@ async def _serving(
     dask.config.set(CALM)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals():
         with contextlib.suppress(NotImplementedError):  # on Windows Ctrl-C is an exception
             loop.add_signal_handler(number, ended.set)
     connected, (folder, blobs, failures) = False, site

@@ -1,8 +1,8 @@
 """Main loop of a worker process: read jobs from stdin until it ends.
 
-Answers go to a copy of stdout, one JSON line each; stdout itself becomes the log, since vendor SDKs
-print there. The worker always dies with its parent: its supervisor ends it; without a supervisor it
-notices that stdin ends.
+Jobs come from a copy of stdin, and answers go to a copy of stdout, one JSON line each. stdin itself
+becomes empty and stdout the log, since vendor SDKs use both. The worker always dies with its
+parent: its supervisor ends it; without a supervisor it notices that stdin ends.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
 import time
+from typing import BinaryIO
 
 import msgspec
 
@@ -28,7 +28,9 @@ from epctx.worker.protocol import Message
 def main() -> None:
     """Read jobs and run them, in a process that is supervised already."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    requests = os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a library may read it, or close it
     logging.getLogger("epctx").addHandler(logging.StreamHandler())
     if "FAKETIME" in os.environ:
         _sleep_by_waiting()
@@ -36,7 +38,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs: queue.Queue[bytes | None] = queue.Queue()
     busy = threading.Event()
-    threading.Thread(target=_listen, args=(jobs, busy), daemon=True).start()
+    threading.Thread(target=_listen, args=(requests, jobs, busy), daemon=True).start()
 
     def send(message: Message) -> None:
         answers.write(msgspec.json.encode(message) + b"\n")
@@ -66,10 +68,12 @@ def _sleep_by_waiting() -> None:
     vars(time)["sleep"] = lambda seconds: threading.Event().wait(seconds)
 
 
-def _listen(jobs: queue.Queue[bytes | None], busy: threading.Event) -> None:
-    for line in sys.stdin.buffer:
-        jobs.put(line)
-    if busy.is_set():
-        # The parent is gone during a job: nobody needs its result.
-        os._exit(1)
-    jobs.put(None)
+def _listen(requests: BinaryIO, jobs: queue.Queue[bytes | None], busy: threading.Event) -> None:
+    try:
+        for line in requests:
+            jobs.put(line)
+    finally:  # also if a library has closed the descriptor
+        if busy.is_set():
+            # The parent is gone during a job: nobody needs its result.
+            os._exit(1)
+        jobs.put(None)

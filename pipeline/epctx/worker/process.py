@@ -126,7 +126,7 @@ class Worker:
         self._guard.allow(None)
         assert self._process.stdin is not None
         # A dead worker is reported by `_receive`, which knows how it died.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # ValueError: `kill` has closed it
             self._process.stdin.write(
                 msgspec.json.encode(Message(job=protocol.encode(job))) + b"\n"
             )
@@ -200,6 +200,7 @@ class Worker:
         if self._process.poll() is None:
             self._killed = self._killed or reason
         self._process.end()
+        self.dismiss()
         self._guard.close()
 
     @property
@@ -213,8 +214,9 @@ class Worker:
         return self._process.poll() is None
 
     def _read(self, stream: BinaryIO) -> None:
-        while line := stream.readline(limits.WORKER_ANSWER.value):
-            self._lines.put(line)
+        with stream:
+            while line := stream.readline(limits.WORKER_ANSWER.value):
+                self._lines.put(line)
         self._lines.put(b"")
 
     def _receive(

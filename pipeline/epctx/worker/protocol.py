@@ -13,7 +13,7 @@ import msgspec
 from epctx import codec
 from epctx.actions.action import Action
 from epctx.actions.kinds import KINDS
-from epctx.errors import EpctxError, Failure, InvalidManifest, ManifestError
+from epctx.errors import EpctxError, Failure, InvalidManifest, ManifestError, unexpected
 
 REPORT = "report it"
 """Remedy of a bug, before the log with the traceback is known."""
@@ -83,5 +83,4 @@ def report(error: BaseException) -> Failure:
     if isinstance(error, EpctxError):
         return error.failure
     traceback.print_exception(error, file=sys.stderr)
-    why = f"{type(error).__name__}: {error}"
-    return EpctxError("unexpected error, a bug in epctx", why=why, remedy=REPORT).failure
+    return unexpected(error, remedy=REPORT).failure

@@ -47,6 +47,10 @@ def break_down(ui: UI) -> None:
     raise KeyError("surprise")
 
 
+def run_out_of_memory(ui: UI) -> None:
+    raise MemoryError
+
+
 def interrupt(ui: UI) -> None:
     raise KeyboardInterrupt
 
@@ -80,6 +84,12 @@ def test_a_bug_names_its_log_and_shows_no_traceback() -> None:
     log = Path(err.strip().rpartition("log file ")[2])
     assert "Traceback" in log.read_text(encoding="utf-8")
     log.unlink()
+
+
+def test_too_little_memory_is_no_bug() -> None:
+    code, out, err = call(run_out_of_memory)
+    assert (code, out) == (6, "")
+    assert err.startswith("error[E0602]: this process got no more memory from the system\n  -> ")
 
 
 def test_an_interrupt_is_130() -> None:

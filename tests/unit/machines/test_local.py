@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -31,11 +32,17 @@ def test_a_worker_that_ends_is_replaced_and_all_end_with_the_cluster() -> None:
     assert not psutil.pid_exists(process.pid) or process.poll() is not None
 
 
-def test_two_clusters_at_a_time_do_not_get_into_each_others_way(
-    recwarn: pytest.WarningsRecorder,
+def test_two_clusters_at_a_time_do_not_get_into_each_others_way_and_leave_no_files(
+    recwarn: pytest.WarningsRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with local.cluster(1) as (one, *_), local.cluster(1) as (other, *_):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with local.cluster(1) as (one, tls, workers, _), local.cluster(1) as (other, *_):
         assert one != other
+        cluster = Cluster(one, tls, failure=lambda: workers.failure)
+        assert cluster.members()
+        cluster.close()
+    assert not list(tmp_path.iterdir())
     assert not [str(each.message) for each in recwarn if "Port" in str(each.message)]
 
 

@@ -1,30 +1,39 @@
-"""A worker's own process: it listens until there is nobody to listen to."""
+"""The process of a worker, with jobs whose only effect is on the process."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
-import pytest
+import msgspec
 
-COMMAND = [sys.executable, "-P", "-m", "epctx.worker"]
+from epctx.worker.protocol import Message
+
+CLOSING = """
+import contextlib, os
+from epctx.actions import action
+from epctx.worker import listener
+
+def carry_out(job, started):
+    with contextlib.suppress(OSError):
+        os.close(0)
+    return iter(())
+
+action.carry_out = carry_out
+listener.main()
+"""
 
 
-@pytest.mark.parametrize(("said", "code"), [("", 0), ("no message\n", 1)])
-def test_it_ends_with_who_it_listens_to(said: str, code: int) -> None:
-    ended = subprocess.run(COMMAND, input=said, capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stdout) == (code, "")
-
-
-def test_an_action_that_it_does_not_know_is_answered() -> None:
-    with subprocess.Popen(
-        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write('{"job": [{"kind": "NoSuch", "action": {}}]}\n')
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readline())  # who leaves before it wants no result
+def test_a_library_may_close_stdin() -> None:
+    """As daemons do; jobs go on, and the end of stdin still ends the process."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLOSING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None and process.stdout is not None
+    with process:
+        for _ in range(3):
+            process.stdin.write(msgspec.json.encode(Message()) + b"\n")
+            process.stdin.flush()
+            assert msgspec.json.decode(process.stdout.readline(), type=Message).done
         process.stdin.close()
-        assert process.wait(60) == 0
-    assert answer["error"]["why"] == "ValueError: no such action: NoSuch"
+        assert process.wait(timeout=60) == 0

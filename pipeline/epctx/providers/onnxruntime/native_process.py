@@ -20,6 +20,8 @@ from typing import IO, Final
 
 import psutil
 
+from epctx.errors import UsageError
+
 _LIKELY: Final = {
     "SIGABRT": "an assertion of the SDK, or an exception that nobody caught",
     "SIGFPE": "an integer division by zero: does a tensor have a dimension of 0?",
@@ -80,6 +82,7 @@ class NativeProcess(subprocess.Popen[bytes]):
 
     Raises:
         OSError: the process cannot be started.
+        UsageError: this process ignores SIGCHLD.
     """
 
     def __init__(
@@ -93,6 +96,11 @@ class NativeProcess(subprocess.Popen[bytes]):
         stderr: IO[bytes] | int,
         apart: bool = False,
     ) -> None:
+        if sys.platform != "win32" and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            raise UsageError(
+                "this process ignores SIGCHLD, so it cannot learn how its workers end",
+                remedy="call signal.signal(signal.SIGCHLD, signal.SIG_DFL) before",
+            )
         self._has_group = apart
         self._rest_ended = False
         flags = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from epctx.errors import UsageError
 from epctx.providers.onnxruntime import native_process
 from epctx.providers.onnxruntime.native_process import NativeProcess
 
@@ -152,3 +154,13 @@ def test_signals_and_statuses_in_words(code: int, words: str) -> None:
 @pytest.mark.parametrize("code", [0, 1, 137])
 def test_a_process_that_ended_by_itself_did_not_crash(code: int) -> None:
     assert native_process.describe_end(code) is None
+
+
+@pytest.mark.needs("POSIX", "Windows has no SIGCHLD")
+def test_nothing_is_started_whose_end_would_be_unknown(started: list[int]) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(UsageError, match="cannot learn how its workers end"):
+            start("", started, apart=False)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
