@@ -1,4 +1,5 @@
-"""Texts for people: sizes and times in words, and the nearest known name for a misspelt name.
+"""Texts for people: sizes and times in words, texts of strangers made safe to show, and the nearest
+known name for a misspelt name.
 
 A misspelt name is compared with every known name. With many misspelt and many known names, this
 could take hours, so the effort is bounded, both for one name and for all names of a file.
@@ -25,6 +26,11 @@ _LISTED: Final = 50
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", re.ASCII | re.IGNORECASE)
 _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_UNSAFE: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Characters that move the cursor, ring the bell, hide or reverse text, or are invalid. Names in
+models may contain them."""
 
 
 class _Effort(Struct):
@@ -76,6 +82,11 @@ def time_words(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def visible(text: str) -> str:
+    """Return a text with its control characters escaped as Python does."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def first_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from epctx.cli.streams import colours_forced
-from epctx.cli.visible import visible
+from epctx.text import visible
 
 
 class _Console(Console):

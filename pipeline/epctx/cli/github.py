@@ -13,8 +13,8 @@ from pathlib import Path
 
 from epctx.cli.problems import Problem
 from epctx.cli.streams import Stream
-from epctx.cli.visible import visible
 from epctx.error_codes import Code
+from epctx.text import visible
 
 
 def wanted() -> bool:

@@ -14,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.text import Text
 
-from epctx.cli.visible import visible
 from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, Failure, InvalidGraph, InvalidManifest, Violation
 from epctx.parsing import document
+from epctx.text import visible
 from epctx.verification.findings import CODES, VerifyReport
 
 Level = Literal["error", "warning", "note"]

@@ -16,10 +16,10 @@ from typing import Final, get_args
 
 from epctx.cli import summary
 from epctx.cli.problems import shortened
-from epctx.cli.visible import visible
 from epctx.commands.report import figures
 from epctx.engine.report import BuildReport
 from epctx.errors import Failure
+from epctx.text import visible
 from epctx.verification.findings import CODES, TOLD, Outcome, VerifyReport
 
 _VARIABLE: Final = "GITHUB_STEP_SUMMARY"

@@ -1,8 +1,8 @@
-"""Escape CI workflow commands in output, and report failed writes.
+"""Escape commands of CI systems in output, and report failed writes.
 
-GitHub's runner treats some lines as commands, and names of models appear in many lines. So each
-line is checked when it is written. A stream that cannot be written does not stop a command: the
-command finishes, and then the failed write is reported.
+A CI system obeys some lines of a log, and names of models appear in many lines. So each line is
+checked when it is written. A stream that cannot be written does not stop a command: the command
+finishes, and then the failed write is reported.
 """
 
 from __future__ import annotations
@@ -19,15 +19,35 @@ from typing import Final, TextIO, cast
 
 from epctx.errors import StorageError
 
-_COMMAND: Final = re.compile(r"^\s*::|##\[", re.MULTILINE)
-"""Commands of GitHub's runner: `::` at the beginning of a line, `##[` anywhere in it."""
-_BEGUN: Final = re.compile(r"[\s:]*")
-"""A line that may yet become a command."""
+_COLOURS: Final = r"(?:\x1b\[[\d;]*m)*"
+COMMAND: Final = re.compile(
+    r"^[^\S\n]*::|##(?:vso|teamcity)?\[|section_(?:start|end):"
+    rf"|^{_COLOURS}(?:---|\+\+\+|~~~|\^\^\^){_COLOURS}[^\S\n]",
+    re.MULTILINE,
+)
+"""Commands of CI systems. Without its last character, none of them is a command.
+
+- GitHub Actions: `::` at the beginning of a line, `##[` anywhere in it
+  (https://github.com/actions/runner, src/Runner.Common/ActionCommand.cs).
+- Azure Pipelines: `##vso[` and `##[`, anywhere, on stdout and stderr
+  (https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands;
+  https://github.com/microsoft/azure-pipelines-agent, `Command.TryParse` in Command.cs).
+- TeamCity: `##teamcity[` anywhere (https://www.jetbrains.com/help/teamcity/service-messages.html;
+  https://github.com/JetBrains/TeamCity.ServiceMessages, ServiceMessageParser.cs).
+- GitLab: `section_start:` and `section_end:` (https://docs.gitlab.com/ci/jobs/job_logs/).
+- Buildkite: `---`, `+++`, `~~~` and `^^^ +++` at the beginning of a line, whatever its colours
+  (https://buildkite.com/docs/pipelines/managing-log-output; https://github.com/buildkite/agent,
+  `isHeader` in header_times_streamer.go).
+
+check_device.py, which has no epctx, has the same pattern.
+"""
+_LONGEST: Final = 64
+"""Characters of a line, without blanks before them, that may yet become a command."""
 _UNSEEN: Final = re.compile(
     r"[\x0b\x0c\x1c-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """Characters that end a line for some readers, hide or reverse text, or are invalid. Escape
-sequences are allowed: these are epctx's colours, since `visible.visible` escapes all others."""
+sequences are allowed: these are epctx's colours, since `text.visible` escapes all others."""
 _KEPT: Final = 64 << 10
 """Maximum characters to keep of the text that could not be written, from its end."""
 
@@ -103,11 +123,11 @@ class Stream(io.TextIOBase):
         if not self.isatty():
             escaped = escaped.replace("\r", _escaped("\r"))  # a live view on a terminal needs it
         start = len(self._line)
-        result = _COMMAND.sub(
+        result = COMMAND.sub(
             lambda match: match[0][:-1] + _escaped(match[0][-1]), self._line + escaped
         )
         last = result.rpartition("\n")[2]
-        self._line = last if _BEGUN.fullmatch(last) else f"x{last[-2:]}"
+        self._line = last if len(last.lstrip()) < _LONGEST else f"x{last[-_LONGEST:]}"
         return result[start:]
 
     def _try(self, write: Callable[[], object]) -> None:

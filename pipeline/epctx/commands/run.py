@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
 
 from epctx.actions.trial import Trial
 from epctx.commands.options import AnyPath, Existing, Option, Written
@@ -20,9 +21,13 @@ from epctx.errors import CompileError, UsageError, VerificationError, require_li
 from epctx.inference import selection
 from epctx.inference.selection import ProviderArgument
 from epctx.inference.trial import CaseReport, OutputReport, RunJob, RunReport
+from epctx.text import visible
 from epctx.worker.pool import Pool, own_logs
 
 __all__ = ["CaseReport", "OutputReport", "RunReport", "run"]
+
+_COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
+"""Colours of ONNX Runtime's log."""
 
 
 def run(
@@ -113,7 +118,8 @@ def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
                 told = error if worker.alive else None
                 raise
             if job.warnings:
-                sys.stderr.write(worker.log.read_text(encoding="utf-8", errors="replace"))
+                log = worker.log.read_text(encoding="utf-8", errors="replace")
+                sys.stderr.write(visible(_COLOUR.sub("", log)))
             return cast(RunReport, results[0])
     except CompileError as error:
         if error is told:

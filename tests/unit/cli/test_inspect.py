@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import numpy_helper
 from typer.testing import CliRunner, Result
@@ -39,6 +40,19 @@ def test_a_model_in_words(folder: Path) -> None:
         "m_reference.bin context binary of the reference EP, format 1, 4.1 kB (4,096 bytes)",
     ):
         assert line in lines, printed
+
+
+def test_names_and_metadata_are_no_commands_to_a_ci_system(folder: Path) -> None:
+    model = onnx.load(folder / "m_ctx.onnx")
+    model.metadata_props.add(key="##vso[task.complete]", value="##teamcity[buildStop]")
+    onnx.save(model, folder / "m_ctx.onnx")
+    in_words = inspect(folder / "m_ctx.onnx").stdout
+    as_json = inspect(folder / "m_ctx.onnx", "--format=json").stdout
+    for printed in (in_words, as_json):
+        assert "##vso\\u005btask.complete]" in printed and "##vso[" not in printed
+        assert "##teamcity\\u005b" in printed and "##teamcity[" not in printed
+    metadata = json.loads(as_json)["model"]["metadata"]
+    assert metadata["##vso[task.complete]"] == "##teamcity[buildStop]"
 
 
 def test_a_binary_of_a_format_that_nobody_knows_is_said_to_be_one(folder: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,12 +27,18 @@ from tests.kit.command_line import PROGRAM
 BREAKS = ("\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
 """All that ends a line for some reader of a log."""
 HOSTILE = "".join(f"a{each}::error::owned{each}  ::stop-commands::x" for each in BREAKS)
-HOSTILE += "##[error]owned"
+HOSTILE += "##[error]owned ##vso[task.complete]owned ##teamcity[buildStop] section_start:1:a"
+HOSTILE += "\n--- owned\n+++ owned\n~~~\towned\n^^^ +++\n"
 
 
 def is_inert(text: str) -> bool:
-    return not any(line.strip().startswith("::") for line in text.splitlines()) and (
-        "##[" not in text
+    """Tell whether no CI system obeys a text, by the parsers that `streams.COMMAND` names."""
+    anywhere = ("##[", "##vso[", "##teamcity[", "section_start:", "section_end:")
+    first = ("--- ", "+++ ", "~~~\t", "^^^ ")
+    lines = [re.sub(r"\x1b\[[;\d]*m", "", line) for line in text.splitlines()]
+    return not any(
+        line.strip().startswith("::") or line.startswith(first) or any(c in line for c in anywhere)
+        for line in lines
     )
 
 
@@ -49,7 +56,14 @@ def test_no_text_is_a_command(stream: Stream) -> None:
     assert is_inert(written(stream)) and "owned" in written(stream)
 
 
-@pytest.mark.parametrize("text", ["a\n  ::error::owned", "::error::x", "a ##[error]x ::a"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a\n  ::error::owned", "::error::x", "a ##[error]x ::a", f"{' ' * 99}::error::x"),
+        *(f"{'a' * 99}##vso[task.complete]x", "a ##teamcity[x 'y']", "a section_end:1:b"),
+        *("a\n--- x", "\x1b[31m+++\x1b[0m x", "^^^ +++"),
+    ],
+)
 def test_nor_is_one_that_comes_in_pieces(text: str) -> None:
     for first in range(len(text)):
         for second in range(first, len(text)):
@@ -60,7 +74,8 @@ def test_nor_is_one_that_comes_in_pieces(text: str) -> None:
 
 
 def test_what_is_none_is_as_it_was(stream: Stream) -> None:
-    text = "a::b C::d # ## [x]\n: :\n\x1b[31mred\x1b[0m \u00e9\t\u4e2d\n"
+    text = "a::b C::d # ## [x] ##vs[\n: :\n\x1b[31mred\x1b[0m \u00e9\t\u4e2d\n"
+    text += "-----BEGIN\n---\n a --- b\n"
     stream.write(text)
     assert written(stream) == text
 

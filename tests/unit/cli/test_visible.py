@@ -2,7 +2,7 @@
 
 import pytest
 
-from epctx.cli.visible import visible
+from epctx.text import visible
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,14 @@ KIT = Path(__file__).resolve().parent
 SUMS, RECORD = "SHA256SUMS", "kit.json"
 SUM = re.compile(r"(?m)^([0-9a-f]{64})  (.+)$")
 MODULE, FUNCTION = re.compile(r"onnxruntime_\w+"), re.compile(r"get_\w+_path")
+COMMAND = re.compile(
+    r"^[^\S\n]*::|##(?:vso|teamcity)?\[|section_(?:start|end):"
+    r"|^(?:\x1b\[[\d;]*m)*(?:---|\+\+\+|~~~|\^\^\^)(?:\x1b\[[\d;]*m)*[^\S\n]",
+    re.MULTILINE,
+)
+"""Commands of CI systems, as in epctx's cli/streams.py, which has their sources."""
+UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that end a line, move the cursor, hide or reverse text, or are invalid."""
 
 
 class Problem(Exception):
@@ -39,13 +47,13 @@ def main() -> int:
     args = arguments()
     if args.child is not None:
         return run_child(args)
-    damaged = dict(faults())
     try:
+        damaged = dict(faults())
         if RECORD in damaged:
             raise ValueError(damaged[RECORD])
         results = check_kit(json.loads((KIT / RECORD).read_bytes()), damaged, args)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        print(f"FAILED: {RECORD}: {error!r}: copy the kit again", file=sys.stderr)
+    except Exception as error:  # a kit may hold anything
+        say(f"FAILED: {RECORD}: {error!r}: copy the kit again", sys.stderr)
         return 1
     write(args.out, results)
     failures = [
@@ -53,14 +61,26 @@ def main() -> int:
     ]
     failures += [("the kit", problem) for problem in results["problems"]]
     for subject, problem in failures:
-        print(f"FAILED: {subject}: {problem}", file=sys.stderr)
+        say(f"FAILED: {subject}: {problem}", sys.stderr)
     for each in results["models"]:
         if each.get("runs"):
             times = ", ".join(f"{w} {1e3 * each[w]:.3f} ms" for w in ("first", "median", "p99"))
-            print(f"{each['model']}: load {each['load']:.3f} s, {times} ({each['runs']} runs)")
+            say(f"{each['model']}: load {each['load']:.3f} s, {times} ({each['runs']} runs)")
     count = len(results["models"])
-    print(f"{'NOT ok' if failures else 'ok'}: {count} model{'s' * (count != 1)}; see {args.out}")
+    say(f"{'NOT ok' if failures else 'ok'}: {count} model{'s' * (count != 1)}; see {args.out}")
     return int(bool(failures))
+
+
+def say(line: str, stream: Any = None) -> None:
+    """Print a line in which no text of the kit is a command to a CI system or a terminal."""
+    shown = UNSAFE.sub(lambda match: escaped(match[0]), line)
+    shown = COMMAND.sub(lambda match: match[0][:-1] + escaped(match[0][-1]), shown)
+    print(shown, file=stream, flush=True)
+
+
+def escaped(character: str) -> str:
+    """Character as an escape of JSON."""
+    return f"\\u{ord(character):04x}"
 
 
 def arguments() -> argparse.Namespace:
@@ -146,7 +166,7 @@ def check_kit(
     """Results: the host, its versions, and the findings for each model."""
     results = about(kit, args)
     for number, kit_set in enumerate(kit["sets"]):
-        print(f"checking {', '.join(model['name'] for model in kit_set['models'])}", flush=True)
+        say(f"checking {', '.join(model['name'] for model in kit_set['models'])}")
         result = check_set(number, kit_set, damaged, args)
         results["devices"] += [d for d in result["devices"] if d not in results["devices"]]
         results["models"] += result["models"]

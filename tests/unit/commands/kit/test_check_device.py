@@ -1,7 +1,9 @@
 """The script that a kit has for devices: plain Python, and how it compares."""
 
 import ast
+import hashlib
 import inspect
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from epctx.cli import streams
 from epctx.commands.kit import check_device
 from epctx.commands.kit.check_device import Checking, Problem, path_from, values
 
@@ -28,6 +31,58 @@ def test_it_is_python_3_9_and_imports_nothing_that_a_device_lacks() -> None:
         )
     }
     assert found <= set(sys.stdlib_module_names)
+
+
+def test_it_knows_the_commands_of_ci_systems_that_epctx_knows() -> None:
+    assert check_device.COMMAND == streams.COMMAND
+
+
+def checked(kit: Path, record: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Check a kit that has only a record."""
+    kit.mkdir()
+    (kit / "kit.json").write_bytes(record)
+    (kit / "SHA256SUMS").write_text(f"{hashlib.sha256(record).hexdigest()}  kit.json\n")
+    monkeypatch.setattr(check_device, "KIT", kit.resolve())
+    monkeypatch.setattr(sys, "argv", ["check_device.py", "--out", str(kit / "device.json")])
+    return check_device.main()
+
+
+def test_no_text_of_a_kit_is_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "::error::owned\n--- owned ##vso[task.complete]\x1b[2J"
+    model = {"name": hostile, "sdk": [], "file": "m", "files": ["kit.json"], "golden": "kit.json"}
+    record = {
+        "built_with": {},
+        "expect_driver": hostile,
+        "sets": [{"models": [model], "eps": [], "why_not": hostile}],
+    }
+    assert checked(tmp_path / "kit", json.dumps(record).encode(), monkeypatch) == 1
+    out, err = capsys.readouterr()
+    for line in (out + err).splitlines():
+        assert not line.startswith(("::", "--- ")) and "##vso[" not in line and "\x1b" not in line
+    assert (out + err).count("##vso\\u005btask.complete]") == 4
+    written = json.loads((tmp_path / "kit" / "device.json").read_text())
+    assert written["expect_driver"] == hostile
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (b'{"sets": ' + b"[" * 100_000, "RecursionError('maximum recursion depth exceeded"),
+        (b'{"sets": []}', "KeyError('built_with')"),
+    ],
+    ids=["nested deeply", "lacking"],
+)
+def test_a_record_of_another_form_is_refused(
+    record: bytes,
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert checked(tmp_path / "kit", record, monkeypatch) == 1
+    assert capsys.readouterr().err.startswith(f"FAILED: kit.json: {why}")
 
 
 def compare(right: Any, found: Any, **limits: float) -> str | None:
