@@ -28,7 +28,11 @@ models:
 execution_providers:
   ep: {{provider: {provider}, options: {options}}}
 model_groups:
-  g: {{models: [m], execution_providers: [ep], verify: {{inputs: {{count: 2}}}}}}
+  g:
+    models: [m]
+    execution_providers: [ep]
+    partition: {{pieces: {{count: 3}}}}
+    verify: {{inputs: {{count: 2}}}}
 """,
         encoding="utf-8",
     )

@@ -52,7 +52,8 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
         reference: true to run the model's reference in its place.
         magnitudes: true to measure magnitudes of its values: its EPs may compute in a smaller type.
         cuts: cuts into pieces that run one after the other (`graph.epcontext.Cuts`); None for the
-            cuts in `built`, if there is one.
+            cuts in `built`, if `pieces`.
+        pieces: the manifest asks for pieces.
         devices: devices that run it.
         source: the model, with paths.
         settings: the input sets, with paths.
@@ -74,6 +75,7 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
     reference: bool = False
     magnitudes: bool = False
     cuts: Cuts | None = None
+    pieces: bool = False
     devices: Mapping[str, str] = {}
     source: ModelSource
     settings: VerifyInputs
@@ -95,7 +97,8 @@ class RunSource(Action[SourceResult], frozen=True, kw_only=True):
 
         def opened() -> SourceRuns:
             file = context_file(self.source.name)
-            built = None if self.built is None else summarize(file, read_proto(self.built))
+            proto = None if self.built is None else read_proto(self.built)
+            built = None if proto is None else summarize(file, proto, pieces=self.pieces)
             cuts = built.cuts if self.cuts is None and built is not None else self.cuts
             return SourceRuns(
                 self.source,
@@ -142,6 +145,7 @@ def of_group(
                     reference=reference,
                     magnitudes=magnitudes and not reference,
                     cuts=None if reference else (cuts or {}).get(source.name),
+                    pieces=group.pieces is not None,
                     source=source,
                     settings=settings,
                     built=file,

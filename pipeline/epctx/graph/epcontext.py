@@ -32,7 +32,9 @@ OVERRIDES: Final = "io_name_overrides"
 ENDS: Final = "epctx.ends"
 """Key in a node's `meta`, for the `ends` that its EP wrote, if names may be overridden."""
 
-PIECES: Final = "epctx_pieces"
+OURS: Final = "epctx_"
+"""Prefix of metadata keys that only epctx writes; a source's are left out when it is loaded."""
+PIECES: Final = f"{OURS}pieces"
 """Metadata key of the cuts of a model that was compiled in pieces: a JSON list that has, for each
 piece but the last, the names of the values that cross to later pieces."""
 Cuts = tuple[tuple[str, ...], ...]

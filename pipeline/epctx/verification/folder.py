@@ -98,7 +98,7 @@ class ContextModel(Struct, frozen=True, kw_only=True):
         contexts: paths of its context binaries, as written, each once.
         data: locations of its external data, as written, each once.
         metadata: its metadata properties.
-        cuts: cuts between its pieces; None if it is whole.
+        cuts: cuts between its pieces; None if it is whole, or its manifest asks for no pieces.
     """
 
     file: str
@@ -226,12 +226,13 @@ def open_folder(
     names += [n for n in onnx_files if n not in group_files]
     if models is not None:
         names = list(models)
+    pieces = group is not None and group.pieces is not None
     readable: list[ContextModel] = []
     unreadable: list[tuple[str, str]] = []
     plain: list[str] = []
     for name in names:
         try:
-            model = summarize(name, read_proto(path / name))
+            model = summarize(name, read_proto(path / name), pieces=pieces)
         except Unreadable as error:
             unreadable.append((name, str(error)))
             continue
@@ -268,8 +269,12 @@ def read_proto(path: Path) -> onnx.ModelProto:
         raise Unreadable(error.reason) from error
 
 
-def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
-    """Summarize a model, for the policies to keep while they read others."""
+def summarize(file: str, model: onnx.ModelProto, *, pieces: bool = False) -> ContextModel:
+    """Summarize a model, for the policies to keep while they read others.
+
+    Args:
+        pieces: its manifest asks for pieces. Otherwise the cuts in its metadata do not count.
+    """
     nodes: list[EPContextNode] = []
     broken: list[tuple[str, str]] = []
     for proto in context_nodes(model):
@@ -291,7 +296,7 @@ def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
         contexts=tuple(dict.fromkeys(path for path in contexts if path is not None)),
         data=tuple(dict.fromkeys(reader.location(t) for t in reader.external_tensors(model))),
         metadata={entry.key: entry.value for entry in model.metadata_props},
-        cuts=epcontext.cuts(model),
+        cuts=epcontext.cuts(model) if pieces else None,
     )
 
 

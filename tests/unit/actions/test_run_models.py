@@ -16,7 +16,7 @@ from epctx.cache.digests import FreshDigests
 from epctx.errors import ModelError
 from epctx.keys.records import VerifiedModel
 from epctx.keys.toolchain import Toolchain
-from epctx.manifest import ModelGroup, ModelSource, VerifyInputs, VerifySettings
+from epctx.manifest import ModelGroup, ModelSource, Pieces, VerifyInputs, VerifySettings
 from epctx.verification.request import Kept, VerifyRequest
 from tests.kit import folders, in_pieces
 from tests.kit.building import mlp
@@ -105,7 +105,7 @@ def test_a_model_in_pieces_is_run_set_by_set(tmp_path: Path) -> None:
     source = ModelSource(name="m", path=in_pieces.source(tmp_path / "m.onnx"))
     in_pieces.assemble(tmp_path / "out", {"m": source.path})
     settings = VerifySettings(inputs=VerifyInputs(count=2))
-    group = folders.group(models=(source,), verify=settings)
+    group = folders.group(models=(source,), verify=settings, pieces=Pieces(count=3))
     kept = Kept.below(tmp_path / "kept")
     asked = VerifyRequest(folder=tmp_path / "out", label="g", group=group, kept=kept)
     whole = RunFiles(request=asked, folder=kept.files, only="m")

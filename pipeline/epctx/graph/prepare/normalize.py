@@ -37,6 +37,7 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx import limits
 from epctx.errors import ModelError
 from epctx.graph import soundness
+from epctx.graph.epcontext import COMPATIBILITY, OURS, is_epcontext
 from epctx.graph.serde import protos
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights.external_data import byte_size
@@ -98,8 +99,19 @@ def normalize_ort_quirks(loaded: OnnxFile, *, where: str) -> Iterator[str]:
     yield from _outer_values(model)
     for tensor in protos.tensors(model):
         _values(tensor)
+    yield from _metadata(model)
+
+
+def _metadata(model: onnx.ModelProto) -> Iterator[str]:
+    """Leave out metadata that epctx, or an EP that compiles the model, is believed for."""
     last = {entry.key: entry for entry in model.metadata_props}
-    _keep(model.metadata_props, list(last.values()))
+    compiled = any(map(is_epcontext, protos.nodes(model)))
+    prefixes = (OURS,) if compiled else (OURS, COMPATIBILITY)
+    kept = [entry for key, entry in last.items() if not key.startswith(prefixes)]
+    if len(kept) < len(last):
+        words = " or ".join(map(repr, prefixes))
+        yield f"metadata that begins with {words} is left out: a build writes its own"
+    _keep(model.metadata_props, kept)
 
 
 def _defaults(graph: onnx.GraphProto) -> None:

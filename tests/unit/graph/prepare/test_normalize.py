@@ -53,6 +53,18 @@ def test_what_a_user_may_not_know_is_noted(name: str, note: str, tmp_path: Path)
     assert told.startswith(note)
 
 
+def test_metadata_that_is_believed_of_builds_is_left_out(tmp_path: Path) -> None:
+    model = _model("y = Relu(x)")
+    keys = ("author", "epctx_pieces", "ep_compatibility_info.AcmeExecutionProvider")
+    helper.set_model_props(model, dict.fromkeys(keys, '[["y"]]'))
+    plain, (told,) = _plain(model, tmp_path)
+    assert [each.key for each in plain.metadata_props] == ["author"]
+    assert told.startswith("metadata that begins with 'epctx_' or 'ep_compatibility_info.'")
+    model.graph.node[0].op_type, model.graph.node[0].domain = "EPContext", "com.microsoft"
+    plain, _ = _plain(model, tmp_path)
+    assert [each.key for each in plain.metadata_props] == [keys[0], keys[2]]
+
+
 @pytest.mark.parametrize("count", [1, 31])
 def test_of_small_constants_of_one_name_the_last_counts_as_in_onnx_runtime(
     count: int, tmp_path: Path

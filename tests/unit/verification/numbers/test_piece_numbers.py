@@ -13,7 +13,7 @@ import pytest
 from epctx.errors import ProviderUnavailable
 from epctx.graph.epcontext import Cuts
 from epctx.inference.session import Session
-from epctx.manifest import ModelSource, Reference, Tolerance, VerifyInputs, VerifySettings
+from epctx.manifest import ModelSource, Pieces, Reference, Tolerance, VerifyInputs, VerifySettings
 from epctx.verification.findings import Finding, FolderReport, OutputNumbers
 from epctx.verification.numbers import sessions
 from tests.kit import folders, in_pieces
@@ -36,7 +36,7 @@ class Case:
         self.folder = tmp_path / "out"
         self.sources: dict[str, Path] = {}
         self.settings: dict[str, Any] = {}
-        self.changes: dict[str, Any] = {}
+        self.changes: dict[str, Any] = {"pieces": Pieces(max_memory=1)}
 
     def model(
         self, *names: str, body: str = in_pieces.MLP, cuts: Cuts = in_pieces.CUTS, **how: Any
@@ -91,6 +91,14 @@ def test_each_piece_and_the_chain_are_judged(case: Case) -> None:
         "generated inputs, all values equal" in told
     )
     assert any("2 outputs on 2 input sets of the pieces one after" in each for each in told)
+
+
+def test_cuts_in_a_file_do_not_count_without_pieces_in_its_manifest(case: Case) -> None:
+    case.model(body=in_pieces.MLP.replace("z = Add(h3", "p = Less(h3, a1)  z = Where(p, h3"))
+    case.changes = {}
+    report = case.report()
+    assert {n.sessions for n in report.numbers} == {"files"}
+    assert "in pieces" not in " ".join(found.message for found in report.findings)
 
 
 def test_a_wrong_piece_is_blamed_alone(case: Case) -> None:
@@ -251,7 +259,7 @@ def test_models_that_share_are_run_by_their_pieces(case: Case) -> None:
     case.model("a", "b", wrong={3: "w3"})
     binaries = sorted(path.name for path in case.folder.glob("*.bin"))
     assert binaries == [f"a_{piece}_reference.bin" for piece in (1, 2, 3)]
-    case.changes = {"sharing_groups": {"main": ("a", "b")}}
+    case.changes |= {"sharing_groups": {"main": ("a", "b")}}
     report = case.report()
     assert all(n.passed for n in rows(report, "pieces", "a"))
     assert [n.output for n in rows(report, "pieces", "b") if not n.passed] == ["z"]
@@ -273,7 +281,7 @@ def test_the_float_reference_is_not_what_pieces_are_held_to(case: Case) -> None:
     other = in_pieces.source(case.tmp / "float.onnx", in_pieces.MLP.replace("Tanh", "Sigmoid"))
     reference = Reference(path=other, tolerance=Tolerance(max_rel=10, cosine_min=-1))
     source = ModelSource(name="m", path=case.sources["m"], reference=reference)
-    group = folders.group(models=(source,))
+    group = folders.group(models=(source,), pieces=Pieces(count=3))
     report = folders.report(case.folder, policies=("numbers",), group=group)
     assert {n.right for n in report.numbers if n.sessions == "files"} == {
         "the source model",
