@@ -231,7 +231,7 @@ def about(
 
 _CREDENTIALS: Final = re.compile(
     # A port is not a password, and `@sha256:` begins the digest of an artifact, not a host.
-    r"(?<=://)(?:[^\s/@:]+|[^\s/@:]*:(?!\d+/)[^\s@]*(?:@[^\s@/]*(?=@))*)@(?!sha256:)"
+    r"(?<=://)(?:[^\s/@:]++|[^\s/@:]*+:(?!\d+/)[^\s@]*+(?:@[^\s@/]*+(?=@))*)@(?!sha256:)"
     r"|(?<=[?&])([\w.-]*(?:token|secret|signature|sig|password|key|credential)[\w.-]*=)[^\s&'\"]+",
     re.IGNORECASE,
 )
@@ -264,11 +264,14 @@ def _shown(text: str) -> str:
     """Prepare a part of a message: remove credentials, and cut the middle of a text that is too
     long.
     """
+    length = len(text)
+    if length > 4 * MESSAGE_LENGTH:  # credentials take quadratic time to find
+        text = f"{text[: 3 * MESSAGE_LENGTH]} … {text[-MESSAGE_LENGTH:]}"
     text = without_credentials(text)
     if len(text) <= MESSAGE_LENGTH:
         return text
     head, tail = text[: MESSAGE_LENGTH * 3 // 4], text[-MESSAGE_LENGTH // 4 :]
-    return f"{head} … ({len(text) - MESSAGE_LENGTH:,} characters more) … {tail}"
+    return f"{head} … ({length - MESSAGE_LENGTH:,} characters more) … {tail}"
 
 
 class UsageError(EpctxError):

@@ -64,3 +64,4 @@ def test_a_message_is_bounded_whatever_a_model_calls_its_nodes() -> None:
     assert len(str(error)) < 3 * errors.MESSAGE_LENGTH
     assert str(error).startswith("www") and "is broken" in str(error)
     assert "characters more" in str(error)
+    assert str(ModelError("://x" * 10**6, remedy="none")).startswith("://x")

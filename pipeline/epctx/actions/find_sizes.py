@@ -13,6 +13,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import combinations, pairwise, permutations, product
 from typing import TYPE_CHECKING, Final
@@ -47,6 +48,7 @@ _BRIEFLY: Final = 200
 """Number of attempts from one plan before other plans follow."""
 _OF_THE_MODEL: Final = 12
 """Number of sizes of a model's own weights that are tried early, and in pairs."""
+_LARGEST: Final = 2**31 - 1
 
 
 class SizesResult(Struct, frozen=True, kw_only=True):
@@ -297,14 +299,14 @@ def total(name: str, sizes: Sizes) -> int | None:
     length.
 
     Args:
-        sizes: sizes of other dimensions, by name.
+        sizes: sizes of dimensions, by name.
     """
-    try:
-        size = _sum(ast.parse(name.replace("_plus_", "+"), mode="eval").body, sizes)
-    except (SyntaxError, ValueError, RecursionError):
-        size = None
+    size = None
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # of a deep expression
+        tree = ast.parse(name.replace("_plus_", "+"), mode="eval").body
+        size = None if isinstance(tree, ast.Name) else _sum(tree, sizes)
     if size is not None or "total" not in name:
-        return size
+        return size if size is not None and 0 < size <= _LARGEST else None
     past = [each for each in sizes if "past" in each and "total" not in each]
     new = [each for each in sizes if "seq" in each and each not in past and "total" not in each]
     return sizes[past[0]] + sizes[new[0]] if len(past) == len(new) == 1 else None

@@ -25,21 +25,16 @@ COMMAND: Final = re.compile(
     rf"|^{_COLOURS}(?:---|\+\+\+|~~~|\^\^\^){_COLOURS}[^\S\n]",
     re.MULTILINE,
 )
-"""Commands of CI systems. Without its last character, none of them is a command.
+"""Commands of CI systems, also in check_device.py. The last character is escaped.
 
-- GitHub Actions: `::` at the beginning of a line, `##[` anywhere in it
-  (https://github.com/actions/runner, src/Runner.Common/ActionCommand.cs).
-- Azure Pipelines: `##vso[` and `##[`, anywhere, on stdout and stderr
-  (https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands;
-  https://github.com/microsoft/azure-pipelines-agent, `Command.TryParse` in Command.cs).
-- TeamCity: `##teamcity[` anywhere (https://www.jetbrains.com/help/teamcity/service-messages.html;
-  https://github.com/JetBrains/TeamCity.ServiceMessages, ServiceMessageParser.cs).
-- GitLab: `section_start:` and `section_end:` (https://docs.gitlab.com/ci/jobs/job_logs/).
-- Buildkite: `---`, `+++`, `~~~` and `^^^ +++` at the beginning of a line, whatever its colours
-  (https://buildkite.com/docs/pipelines/managing-log-output; https://github.com/buildkite/agent,
-  `isHeader` in header_times_streamer.go).
-
-check_device.py, which has no epctx, has the same pattern.
+- GitHub Actions: `::` first in a line, `##[` anywhere in it
+  (https://github.com/actions/runner, ActionCommand.cs).
+- Azure Pipelines: `##vso[` and `##[` anywhere, on stdout and stderr
+  (https://github.com/microsoft/azure-pipelines-agent, Command.cs).
+- TeamCity: `##teamcity[` anywhere (https://www.jetbrains.com/help/teamcity/service-messages.html).
+- GitLab: `section_start:`, `section_end:` (https://docs.gitlab.com/ci/jobs/job_logs/).
+- Buildkite: `---`, `+++`, `~~~`, `^^^ +++` first in a line, colours ignored
+  (https://buildkite.com/docs/pipelines/managing-log-output).
 """
 _LONGEST: Final = 64
 """Characters of a line, without blanks before them, that may yet become a command."""

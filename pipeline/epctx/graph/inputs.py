@@ -90,7 +90,10 @@ _LARGE: Final = 64
 """Least divisor that marks values as pixels; a factor counts by its inverse."""
 _NAMED: Final = (
     (re.compile(r"mask", re.IGNORECASE), Hint(0, 1, "a mask, by its name")),
-    (re.compile(r"^sr$|sampl\w*_?rate", re.IGNORECASE), Hint(16000, 16000, "a rate, by its name")),
+    (
+        re.compile(r"^sr$|sampl\w{0,99}rate", re.IGNORECASE),
+        Hint(16000, 16000, "a rate, by its name"),
+    ),
 )
 """Hints by the name of an input, which win over plausible ranges from its uses."""
 _FLOATS_NAMED: Final = (

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from epctx.errors import ModelError
+from epctx.files import paths
 from epctx.manifest import GENAI_CONFIG, ModelSource
 
 if TYPE_CHECKING:
@@ -175,6 +176,9 @@ def read(path: Path) -> GenaiFolder:
 
     config = _config(path / GENAI_CONFIG)
     settings = _settings(config, path / GENAI_CONFIG)
+    if reason := paths.objection(settings.decoder.filename):
+        what, file = "does not name a model in its folder", (path / GENAI_CONFIG).as_posix()
+        raise ModelError(what, file=file, why=f"filename: {reason}", remedy=_MAKE)
     model = path / settings.decoder.filename
     proto = reader.read(model)
     folder = GenaiFolder(

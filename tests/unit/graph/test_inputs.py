@@ -289,6 +289,15 @@ def test_names_tell_where_nothing_else_does() -> None:
     }
 
 
+def test_long_names_cost_no_time() -> None:
+    """A pattern that reads each beginning to the end would take hours."""
+    name = "sampl" * 400_000
+    made = onnx_text.proto(f"g (float[2] {name}) => (float[2] y) {{ y = Abs({name}) }}")
+    assert inputs.range_hints(made) == {}
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["-" * 1001, "-" * 1000])
+    assert inputs.spec(info).shape == (None, "-" * 1000)
+
+
 def single_input(
     inputs: list[onnx.ValueInfoProto],
     nodes: list[onnx.NodeProto],

@@ -192,10 +192,11 @@ def _measured(inputs: Sequence[InputSpec], files: Sequence[Path]) -> dict[str, i
 def _noted(proto: onnx.ModelProto) -> dict[str, int]:
     """Sizes that an exporter, such as Ultralytics, wrote into the model's metadata, by role."""
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
-    image = re.fullmatch(r"\[(\d+), ?(\d+)\]", metadata.get("imgsz", ""))
-    noted = {} if image is None else {"height": int(image[1]), "width": int(image[2])}
-    batch = metadata.get("batch", "")
-    return noted | ({"batch": int(batch)} if batch.isdecimal() and int(batch) else {})
+    image = re.fullmatch(r"\[(\d{1,9}), ?(\d{1,9})\]", metadata.get("imgsz", ""))
+    batch = re.fullmatch(r"\d{1,9}", metadata.get("batch", ""))
+    noted = {} if image is None else {"height": image[1], "width": image[2]}
+    noted |= {} if batch is None else {"batch": batch[0]}
+    return {role: int(size) for role, size in noted.items() if int(size)}
 
 
 def _role(spec: InputSpec, axis: int) -> str:
@@ -246,8 +247,7 @@ def _proposals(
         }
         sizes |= fixed
         for name in (name for name in roles if name not in fixed):
-            others = {other: size for other, size in sizes.items() if other != name}
-            sizes[name] = total(name, others) or sizes[name]
+            sizes[name] = total(name, sizes) or sizes[name]
         if sizes not in tried:
             tried.append(sizes)
             yield sizes

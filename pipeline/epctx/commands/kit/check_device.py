@@ -34,8 +34,6 @@ COMMAND = re.compile(
     re.MULTILINE,
 )
 """Commands of CI systems, as in epctx's cli/streams.py, which has their sources."""
-UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that end a line, move the cursor, hide or reverse text, or are invalid."""
 
 
 class Problem(Exception):
@@ -73,7 +71,7 @@ def main() -> int:
 
 def say(line: str, stream: Any = None) -> None:
     """Print a line in which no text of the kit is a command to a CI system or a terminal."""
-    shown = UNSAFE.sub(lambda match: escaped(match[0]), line)
+    shown = "".join(each if each.isprintable() else escaped(each) for each in line)
     shown = COMMAND.sub(lambda match: match[0][:-1] + escaped(match[0][-1]), shown)
     print(shown, file=stream, flush=True)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _PLACEHOLDERS: Final = frozenset({"", "?", "*", "-1"})
+_LONGEST: Final = 1000
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -157,9 +158,10 @@ def symbol(dim: onnx.TensorShapeProto.Dimension) -> str | None:
     """Return the name of a symbolic dimension; None if it has a size or is unknown.
 
     Exporters write "?" for each unknown size (paddle2onnx). To ONNX Runtime two such sizes may
-    differ.
+    differ. A name of more than `_LONGEST` characters counts as unknown, since names are parsed.
     """
-    return None if dim.dim_param in _PLACEHOLDERS else dim.dim_param
+    name = dim.dim_param
+    return None if name in _PLACEHOLDERS or len(name) > _LONGEST else name
 
 
 def describe(node: onnx.NodeProto) -> str:

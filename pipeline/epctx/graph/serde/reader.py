@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import codecs
 import math
+import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -67,9 +68,9 @@ def open_model(path: Path) -> DataFile:
     try:
         return DataFile.open(path)
     except ModelError:
-        if path.is_dir():
+        if os.path.isdir(path):  # noqa: PTH112 - never raises
             raise _folder(path) from None
-        if not path.exists():
+        if not os.path.exists(path):  # noqa: PTH110 - never raises
             raise absent(path) from None
         raise
 

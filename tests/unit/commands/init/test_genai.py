@@ -68,6 +68,11 @@ def test_a_folder_that_was_compiled(tmp_path: Path) -> None:
     (folder / GENAI_CONFIG).write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(ModelError, match="missing required field `filename`"):
         init.write([folder], tmp_path / "epctx.yaml")
+    for name in ("../model.onnx", "a\0b", "a" * 5000):
+        config["model"]["decoder"]["filename"] = name
+        (folder / GENAI_CONFIG).write_text(json.dumps(config), encoding="utf-8")
+        with pytest.raises(ModelError, match=r"does not (exist|name a model in its folder)"):
+            init.write([folder], tmp_path / "epctx.yaml")
 
 
 def test_what_an_ep_needs_for_a_decoder_is_written_too(tmp_path: Path) -> None:

@@ -96,6 +96,12 @@ def test_they_are_what_is_said_then_those_of_files_then_of_metadata(tmp_path: Pa
     assert part == Sized(sizes={"b": 1, "h": 96, "w": 224}, guessed=("b", "w"))
 
 
+def test_metadata_with_too_many_digits_is_passed_over(tmp_path: Path) -> None:
+    noted = {"imgsz": f"[{'9' * 5000}, 640]", "batch": "9" * 5000}
+    guessed = {"b": 1, "h": 224, "w": 224}
+    assert sized(tmp_path, IMAGE, None, noted) == Sized(sizes=guessed, guessed=tuple(guessed))
+
+
 def test_who_is_asked_may_say_another_and_the_others_are_found_beside_it(tmp_path: Path) -> None:
     asked: list[tuple[str, int]] = []
 

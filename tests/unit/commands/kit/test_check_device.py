@@ -37,52 +37,26 @@ def test_it_knows_the_commands_of_ci_systems_that_epctx_knows() -> None:
     assert check_device.COMMAND == streams.COMMAND
 
 
-def checked(kit: Path, record: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Check a kit that has only a record."""
-    kit.mkdir()
-    (kit / "kit.json").write_bytes(record)
-    (kit / "SHA256SUMS").write_text(f"{hashlib.sha256(record).hexdigest()}  kit.json\n")
-    monkeypatch.setattr(check_device, "KIT", kit.resolve())
-    monkeypatch.setattr(sys, "argv", ["check_device.py", "--out", str(kit / "device.json")])
-    return check_device.main()
-
-
 def test_no_text_of_a_kit_is_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile = "::error::owned\n--- owned ##vso[task.complete]\x1b[2J"
     model = {"name": hostile, "sdk": [], "file": "m", "files": ["kit.json"], "golden": "kit.json"}
-    record = {
-        "built_with": {},
-        "expect_driver": hostile,
-        "sets": [{"models": [model], "eps": [], "why_not": hostile}],
-    }
-    assert checked(tmp_path / "kit", json.dumps(record).encode(), monkeypatch) == 1
+    kit_set = {"models": [model], "eps": [], "why_not": hostile}
+    record = json.dumps({"built_with": {}, "expect_driver": hostile, "sets": [kit_set]}).encode()
+    monkeypatch.setattr(check_device, "KIT", tmp_path.resolve())
+    monkeypatch.setattr(sys, "argv", ["check_device.py", "--out", str(tmp_path / "device.json")])
+    for content in (record, b'{"sets": ' + b"[" * 100_000):
+        (tmp_path / "kit.json").write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        (tmp_path / "SHA256SUMS").write_text(f"{digest}  kit.json\n")
+        assert check_device.main() == 1
     out, err = capsys.readouterr()
+    assert "FAILED: kit.json: RecursionError('maximum recursion depth" in err
     for line in (out + err).splitlines():
         assert not line.startswith(("::", "--- ")) and "##vso[" not in line and "\x1b" not in line
     assert (out + err).count("##vso\\u005btask.complete]") == 4
-    written = json.loads((tmp_path / "kit" / "device.json").read_text())
-    assert written["expect_driver"] == hostile
-
-
-@pytest.mark.parametrize(
-    ("record", "why"),
-    [
-        (b'{"sets": ' + b"[" * 100_000, "RecursionError('maximum recursion depth exceeded"),
-        (b'{"sets": []}', "KeyError('built_with')"),
-    ],
-    ids=["nested deeply", "lacking"],
-)
-def test_a_record_of_another_form_is_refused(
-    record: bytes,
-    why: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert checked(tmp_path / "kit", record, monkeypatch) == 1
-    assert capsys.readouterr().err.startswith(f"FAILED: kit.json: {why}")
+    assert json.loads((tmp_path / "device.json").read_text())["expect_driver"] == hostile
 
 
 def compare(right: Any, found: Any, **limits: float) -> str | None:

@@ -88,7 +88,7 @@ def chips(stream: IO[bytes], parts: Sequence[Entry]) -> Mapping[str, int]:
             try:
                 listed = json.loads(stream.read(part.size))["cacheList"]
                 return {str(each["cacheName"]): int(each["socModel"]) for each in listed}
-            except (KeyError, TypeError) as error:
+            except (KeyError, TypeError, RecursionError) as error:
                 raise ValueError(
                     f"{part.name} does not list the chips of the caches: {error}"
                 ) from None

@@ -141,7 +141,7 @@ class Compatibility(Struct, frozen=True, kw_only=True):
         """Parse the string; None if it does not have the form of onnxruntime-qnn 2.7."""
         fields = info.split(":")
         lists = [field.split(",") for field in fields[4:7]]
-        numbers = all(each.isdecimal() for listed in lists for each in listed)
+        numbers = all(n.isdecimal() and len(n) < 10 for listed in lists for n in listed)
         if len(fields) != 8 or fields[0] != "v2" or not numbers:
             return None
         archs, chips, vtcms = (tuple(map(int, listed)) for listed in lists)

@@ -86,8 +86,9 @@ def test_other_zips(tmp_path: Path) -> None:
     (weights, cache, metadata) = dlc.entries(stream)
     with pytest.raises(ValueError, match=r"it has no dlc\.metadata"):
         dlc.chips(stream, [weights, cache])
-    with pytest.raises(ValueError, match="does not list the chips"):
-        dlc.chips(io.BytesIO(b"{}"), [metadata._replace(offset=0, size=2)])
+    for content in (b"{}", b"[" * 100_000):
+        with pytest.raises(ValueError, match="does not list the chips"):
+            dlc.chips(io.BytesIO(content), [metadata._replace(offset=0, size=len(content))])
     data[data.find(b"PK\x03\x04", 4)] = 0
     with pytest.raises(ValueError, match="is cut short"):
         dlc.entries(io.BytesIO(data))

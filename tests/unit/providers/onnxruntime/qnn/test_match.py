@@ -129,7 +129,7 @@ def test_the_compatibility_string() -> None:
     several = Compatibility.parse("v2:6:2.51.0:5.51.0:0,0:60,57:8,8:0")
     assert several == Compatibility(qairt="2.51.0", archs=(0, 0), chips=(60, 57), vtcms=(8, 8))
     broken = ("v2:6:2.51.0:5.51.0:0:x:0:0", "v2:60", "v2:6:2:5:0:60,:0:0")
-    for other in ("", "v1:6:2:5:0:60:0:0", *broken):
+    for other in ("", "v1:6:2:5:0:60:0:0", f"v2:6:2:5:0:{'9' * 5000}:0:0", *broken):
         assert Compatibility.parse(other) is None
 
 
