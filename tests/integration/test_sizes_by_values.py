@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import yaml
+from onnx import helper, numpy_helper
 
-from epctx import api
+from epctx import api, runtime
 from epctx.engine.report import GroupReport
 from epctx.errors import VerificationError
 from tests.kit import onnx_text
@@ -55,6 +56,17 @@ OTHER = {
         "input `n` ask for another size of 'y'",
     ),
 }
+
+DEFAULTS: Mapping[str, tuple[str, Sequence[Sequence[float]]]] = {
+    "(float[2,3] x, int64[2] s) => (float[1,6] y) { y = Reshape(x, s) }": ([1, 6], [1, -1], [3, 2]),
+    "(float[2,4] x, int64[2] s) => (float[2,1] y, float[2,3] z)"
+    " { a, b = Split <axis = 1> (x, s) y = Relu(a) z = Relu(b) }": ([1, 3], [2, 2]),
+    "(float[1,3,1] x, int64[1] s) => (float[3,1] y) { y = Squeeze(x, s) }": ([0], [-3], [2]),
+    "(float[2,3] x, float[3] s) => (float[2,3] y) <int64 n = {3}, bool c = {1}> { y = Loop(n, c, x)"
+    " <body = b (int64 i, bool k, float[2,3] v) => (bool l, float[2,3] u)"
+    " { l = Identity(k) u = Add(v, s) }> }": ([1, 2, 3], [0, 0, 1]),
+}
+"""Models with an initializer `s` that is an input, too: its default, and other values to feed."""
 
 
 def _manifest(folder: Path, name: str, groups: Mapping[str, Mapping[str, object]]) -> Path:
@@ -136,3 +148,24 @@ def test_given_values_that_ask_for_another_size_fail(tmp_path: Path) -> None:
         else:
             with pytest.raises(VerificationError, match=r"its shape is \[5\], not \[4\]"):
                 api.build(path, out=tmp_path / "dist")
+
+
+@pytest.mark.parametrize(("body", "values"), DEFAULTS.items())
+def test_an_initializer_that_gives_a_size_may_be_fed(
+    body: str, values: Sequence[Sequence[float]], tmp_path: Path
+) -> None:
+    opset = 11 if "Reshape" in body else 18  # onnx finds the rank of later ones without a value
+    model = onnx_text.proto(f"g {body}", opsets=f'"" : {opset}')
+    (kind,) = (v.type.tensor_type.elem_type for v in model.graph.input if v.name == "s")
+    feeds = [np.array(each, helper.tensor_dtype_to_np_dtype(kind)) for each in values]
+    model.graph.initializer.append(numpy_helper.from_array(feeds[0], "s"))
+    onnx.save(model, tmp_path / "m.onnx")
+    path = _manifest(tmp_path, "m", {"m": {"models": ["m"], "execution_providers": ["ref"]}})
+    (group,) = api.build(path, out=tmp_path / "dist").groups
+    assert not group.models[0].declined
+    (built,) = tmp_path.rglob("m_ctx.onnx")
+    stock, own = onnx_text.session(model), runtime.InferenceSession(built)
+    x = np.ones(stock.get_inputs()[0].shape, np.float32)
+    for fed in ({}, *({"s": each} for each in feeds)):
+        for right, found in zip(*(s.run(None, {"x": x, **fed}) for s in (stock, own)), strict=True):
+            np.testing.assert_array_equal(found, right, strict=True)

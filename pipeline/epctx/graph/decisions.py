@@ -479,7 +479,8 @@ def _prune(graph: onnx.GraphProto, cache: _Needed) -> None:
                 _prune(body, cache)
             _replace(node.output, [node.output[i] for i in wanted])
     _replace(graph.node, kept)
-    _replace(graph.initializer, [each for each in graph.initializer if each.name in needed])
+    used = needed.union(value.name for value in graph.input)  # an input keeps its default
+    _replace(graph.initializer, [each for each in graph.initializer if each.name in used])
 
 
 def _needed(graph: onnx.GraphProto, outputs: Collection[str], cache: _Needed) -> frozenset[str]:

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 from epctx.graph import decisions
 from epctx.graph.decisions import Program
@@ -70,6 +71,14 @@ def test_what_no_arm_depends_on_is_left_out() -> None:
     assert {node.op_type for node in other.node} == {"Constant", "Concat"}
     assert [output.name for output in graph.output] == [decisions.ARMS]
     assert model.SerializeToString(deterministic=True) == before
+
+
+def test_an_input_that_no_arm_depends_on_keeps_its_default() -> None:
+    model = onnx_text.proto(
+        REPEATED.replace("bool c", "float[4] w, bool c").replace("p, z", "p, w")
+    )
+    model.graph.initializer.append(numpy_helper.from_array(X[0], "w"))
+    assert counts(model, c=True, n=1) == [1, 1, 0, 0]
 
 
 def test_names_of_a_body_hide_those_of_the_graph_around() -> None:

@@ -122,7 +122,7 @@ def infer(
     given = onnx.ModelProto()
     given.CopyFrom(model)
     _name_open(given.graph)
-    defaults = _take_defaults(given.graph)
+    defaults = _take_defaults(given)
     messages: list[str] = []
     inferred = _inferred(given, messages.append)
     if ask is not None and native.reach() == "data" and (names := _unknown(inferred.graph)):
@@ -139,27 +139,40 @@ def infer(
     return inferred
 
 
-def _take_defaults(graph: onnx.GraphProto) -> Sequence[onnx.TensorProto]:
-    """Remove and return the initializers that are inputs. Remove the declared shapes that may
-    follow from their values, too: an exporter's inference takes them for constants.
+def _take_defaults(model: onnx.ModelProto) -> Sequence[onnx.TensorProto]:
+    """Remove and return the initializers that are inputs. Of shapes that may follow from their
+    values, declared ones and those that the defaults make, only the rank counts: an exporter's
+    inference takes defaults for constants.
     """
-    inputs = {value.name for value in graph.input}
+    graph = model.graph
+    inputs = {value.name: value.type for value in graph.input}
     defaults = [tensor for tensor in graph.initializer if tensor.name in inputs]
     if not defaults:
         return ()
-    constants = [tensor for tensor in graph.initializer if tensor.name not in inputs]
-    del graph.initializer[:]
-    graph.initializer.extend(constants)
+    _keep(graph, lambda name: name not in inputs or _is_fixed(inputs[name]))
+    ranked = {value.name: value.type for value in _value_infos(_inferred(model, _log.debug).graph)}
+    _keep(graph, lambda name: name not in inputs)
     follows = {tensor.name for tensor in defaults}
     for node in graph.node:
         bodies = (inner for body in protos.subgraphs(node) for inner in protos.nested(body))
         used = {*node.input, *(name for g in bodies for each in g.node for name in each.input)}
         if _is_inferred(node.op_type, node.domain) and used & follows:
             follows.update(node.output)
+    _declare(graph, {name: kind for name, kind in ranked.items() if name in follows})
     for value in _value_infos(graph):
-        if value.name in follows and value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
+        for dim in protos.dimensions(value.type) if value.name in follows else ():
+            dim.Clear()
     return defaults
+
+
+def _keep(graph: onnx.GraphProto, is_kept: Callable[[str], bool]) -> None:
+    kept = [tensor for tensor in graph.initializer if is_kept(tensor.name)]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+
+
+def _is_fixed(kind: onnx.TypeProto) -> bool:
+    return _has_rank(kind) and all(d.HasField("dim_value") for d in protos.dimensions(kind))
 
 
 def _name_open(graph: onnx.GraphProto) -> None:

@@ -142,17 +142,20 @@ def test_what_depends_on_data_is_as_declared_and_is_inferred_from() -> None:
 
 
 @pytest.mark.parametrize("declared", ["", "<float[2, 16] y, float[2, 16] t>"])
-def test_the_default_of_an_input_is_no_constant(declared: str) -> None:
-    """Nor is a declared shape true that an exporter inferred from it."""
+@pytest.mark.parametrize(("length", "ranked"), [("2", "yz"), ("n", "z")])
+def test_the_default_of_an_input_is_no_constant(declared: str, length: str, ranked: str) -> None:
+    """Nor are declared sizes true that an exporter inferred from it; the rank is."""
     model = _model(
-        f"g (float[4, 8] x, int64[2] s, float[4, 8] w) => (float[2, 16] z, float[4, 8] v)"
+        f"g (float[4, 8] x, int64[{length}] s, float[4, 8] w) => (float[2, 16] z, float[4, 8] v)"
         f" {declared} {{ y = Reshape(x, s) t = Relu(y) z = Relu(t) u = Add(x, w) v = Relu(u) }}"
     )
     model.graph.initializer.append(helper.make_tensor("s", onnx.TensorProto.INT64, [2], [2, 16]))
     inferred = infer(model)
     assert list(inferred.graph.initializer) == list(model.graph.initializer)
     shapes = _dims(inferred)
-    assert shapes["u"] == shapes["v"] == [4, 8] and {*shapes["y"], *shapes["z"]} == {"?"}
+    assert shapes["u"] == shapes["v"] == [4, 8]
+    assert {name: shapes.get(name) for name in ranked} == {name: ["?", "?"] for name in ranked}
+    assert ("y" in shapes) == (length == "2" or bool(declared))
 
 
 def test_what_is_declared_completes_what_is_inferred() -> None:
