@@ -47,7 +47,7 @@ _FEW = (
 _SMALL = (
     "give inputs on which they are larger with `verify.inputs`, or make them an output of their own"
 )
-_TELLING = (
+TELLING = (
     "give inputs that reach its outputs with `verify.inputs`, or a smaller `verify.tolerance`; a "
     "model with real weights tells more than one with random ones"
 )
@@ -214,6 +214,15 @@ class Judge:
         measured = self._scales.get(name, {}).get(comparison.shape)
         return measured.own(comparison.worst.index) if measured and comparison.worst else ""
 
+    def differ(self, name: str, right: Outputs, *others: Outputs) -> bool:
+        """Return whether each of several outputs differs from the right one by more than its limits
+        allow.
+        """
+        allowed = self.limits(name, str(right[name].dtype))
+        measured = self._scale(name, right[name], allowed)
+        each = (compare.compare(right[name], other[name], allowed, measured) for other in others)
+        return all(compare.excess(comparison, allowed) is not None for comparison in each)
+
     def limits(self, name: str, dtype: str) -> Tolerance:
         """Return the limits of an output, by its name and type."""
         return tolerances.limits(
@@ -274,7 +283,7 @@ class Judge:
                 telling[name] = comparisons
                 yield from self._non_finite(name, comparisons)
             elif name not in self.idle or most.nan or most.infinite:
-                yield self._finding("not checkable", f"output '{name}': {_why(most)}", _TELLING)
+                yield self._finding("not checkable", f"output '{name}': {_why(most)}", TELLING)
         yield from together
         if not failed and not any(each.outcome == "fail" for each in together):
             yield from self._agreement(
@@ -380,7 +389,7 @@ class Judge:
             message = (
                 f"output '{name}': {words} in {self.right} too: only their positions are compared"
             )
-            yield Finding("numbers", "nonfinite", self.file, "not checkable", message, _TELLING)
+            yield Finding("numbers", "nonfinite", self.file, "not checkable", message, TELLING)
 
     @property
     def _who(self) -> str:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
-from epctx.manifest import ModelSource, Reference, VerifyInputs
+from epctx.manifest import ModelSource, Reference, Tolerance, VerifyInputs
 from epctx.verification.folder import ContextModel, GroupFolder, Providers, open_folder
 from epctx.verification.numbers import files
 from epctx.verification.numbers.files import Feeding, Files
@@ -62,6 +62,19 @@ def test_outputs_that_depend_on_the_runs_before_are_told_by_one_input_set(
     failed, agreed = case.check("outputs", "determinism")
     assert failed.outcome == "fail" and failed.message.startswith(message)
     assert agreed.outcome == "pass" and "on 1 input set of the files agree" in agreed.message
+
+
+def test_equal_outputs_are_not_stale_where_the_limits_allow_them(case: Case) -> None:
+    case.change = with_history(lambda runs: runs[0])
+    case.verify = {"tolerance": Tolerance(max_rel=9.0, cosine_min=-1.0)}
+    outcomes = [(each.outcome, each.message) for each in case.check("determinism")]
+    assert outcomes == [
+        (
+            "not checkable",
+            "seed 0, set 1: 'z' is what the run before gave, and the limits allow that",
+        ),
+        ("pass", "its outputs are the same when it is run again"),
+    ]
 
 
 def test_the_first_of_several_sets_is_run_again_after_the_last(case: Case) -> None:
