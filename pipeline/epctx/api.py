@@ -107,6 +107,7 @@ def plan(
     Raises:
         ManifestError: the manifest breaks the schema or a rule; an EP refuses its options.
         UsageError: `only` names a group that the manifest does not have.
+        LockError: the lock of the manifest cannot be read.
         ModelError: a source is missing.
         ProviderUnavailable: an EP is not installed.
     """

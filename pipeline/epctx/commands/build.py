@@ -93,10 +93,9 @@ def _machines(on: On | None, manifest: Path) -> Iterator[Machines]:
 
 
 def _decides(manifest: Path) -> Callable[[ProviderRecord], bool]:
-    """Return a test whether the manifest's lock has an EP; it is False without a readable lock."""
-    try:
-        lock = lockfile.read(lockfile.place(manifest))
-    except (EpctxError, OSError):
+    """Return a test whether the manifest's lock has an EP; it is False without a lock."""
+    lock = lockfile.find(lockfile.place(manifest))
+    if lock is None:
         return lambda record: False
     views = hosts.views(lock)
     locked_eps = [

@@ -22,6 +22,7 @@ from epctx.engine.actions import optimize, quantize
 from epctx.engine.actions.pieces import of_group
 from epctx.engine.events import Listener, notices
 from epctx.engine.executor import Scheduler, one
+from epctx.engine.lock.writer import require_readable
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan, PlannedGroup
@@ -30,7 +31,7 @@ from epctx.engine.results import aliased
 from epctx.engine.staleness import GroupPlan, Memo, explain, explain_composition
 from epctx.engine.state import GroupState
 from epctx.error_codes import Code
-from epctx.errors import LockError, ManifestError, ModelError
+from epctx.errors import ManifestError, ModelError
 from epctx.files.digest import Digest
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
@@ -66,6 +67,7 @@ def plan(
     place = OutputPaths(out=out.resolve(), name=planned.manifest.name)
     lookup = Lookup(cache, cache.digests, numbers=numbers, ranges=ranges.of(planned.manifest))
     memo = Memo(lookup, place, planned.manifest.path)
+    require_readable(planned, memo)
     states = {each.label: _look(memo, each) for each in planned.groups}
     cache.digests.flush()
     plans = [explain(each, memo) for each in states.values()]
@@ -132,7 +134,7 @@ def matrix(plan: Plan, *, shards: int = 0) -> Matrix:
         shards: largest number of shards; groups that need the same host share them. There are more
             if the groups need more kinds of host. 0 for one shard per group.
     """
-    lock = _lock(plan.manifest.path)
+    lock = lockfile.find(lockfile.place(plan.manifest.path))
     by_label = {group.label: _shard([group], lock) for group in plan.groups}
     alike: dict[tuple[str, ...], list[PlannedGroup]] = {}
     for group in plan.groups:
@@ -219,13 +221,6 @@ def _cpu(facts: Mapping[str, str]) -> str:
 
 def _list(names: Iterable[str]) -> str:
     return ",".join(dict.fromkeys(names))
-
-
-def _lock(manifest: Path) -> Lock | None:
-    try:
-        return lockfile.read(lockfile.place(manifest))
-    except LockError:  # it is missing or unreadable; the build reports that
-        return None
 
 
 class GroupPreview(Struct, frozen=True, kw_only=True):

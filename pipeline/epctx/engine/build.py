@@ -34,7 +34,7 @@ from epctx.engine.events import Event, Listener, notices
 from epctx.engine.executor import Cancelled, Machines, Scheduler
 from epctx.engine.from_cache import RemoteBuilds
 from epctx.engine.lock import locked_mode, packaged, writer
-from epctx.engine.lock.writer import keep
+from epctx.engine.lock.writer import keep, require_readable
 from epctx.engine.lookup import Lookup
 from epctx.engine.options import BuildOptions
 from epctx.engine.output import record
@@ -81,7 +81,7 @@ def run(
             released.
         StorageError: the output folder or the cache cannot be used.
         VerificationError: `verify.require` needs numbers that the build would not run.
-        LockError: with `locked`, something differs; nothing was published.
+        LockError: the lock cannot be read; with `locked`, something differs. Nothing was published.
         Interrupted: the user stopped the build; nothing was published, no worker is left.
     """
     _refuse(plan, options, cache)
@@ -172,9 +172,12 @@ def _lock_of(build: BuildContext) -> Lock | None:
     """Return the lock's part for this kind of host, for a locked build; None without a lock.
 
     Raises:
-        LockError: the build would differ, as far as that is known before it runs.
+        LockError: the build would differ, as far as that is known before it runs; or the lock, to
+            which it would add its outputs, cannot be read.
     """
     lock = lockfile.read(build.lock_file) if build.options.locked else None
+    if lock is None:
+        require_readable(build.plan, build.memo)
     record.refuse_another_manifest(build.place, build.plan.manifest.path)
     if lock is None:
         return None

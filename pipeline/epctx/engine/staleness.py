@@ -44,7 +44,7 @@ from epctx.engine.state import (
     QuantizeState,
     SessionState,
 )
-from epctx.errors import EpctxError, Failure, LockError
+from epctx.errors import EpctxError, Failure
 from epctx.files import digest, identity
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity
@@ -276,6 +276,11 @@ class Memo:
         """Tell whether the file at a path is remembered to have this lock; the file is not read."""
         return self._trusting and self._known.lock == (_digest(lock), _stamp(path))
 
+    def knows_lock(self, path: Path) -> bool:
+        """Tell whether the file at a path is a lock that was read before and has not changed."""
+        known = self._known.lock
+        return self._trusting and known is not None and known[1] == _stamp(path)
+
     def note_lock(self, lock: Lock, path: Path) -> None:
         """Remember that the file at a path has this lock."""
         with contextlib.suppress(OSError):
@@ -301,10 +306,8 @@ class Memo:
 
     @cached_property
     def _locked_sources(self) -> Mapping[str, LockedSource]:
-        try:
-            return lockfile.read(lockfile.place(self._manifest)).sources
-        except LockError:  # the lock is missing or invalid: the build will say so
-            return {}
+        lock = lockfile.find(lockfile.place(self._manifest))
+        return {} if lock is None else lock.sources
 
     def save(self) -> None:
         """Write changed records.

@@ -6,6 +6,7 @@ schemas/lock.schema.json describes the format, `types` has its types. Each versi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedHost, LockedPa
 from epctx.parsing.document.tree import resolve
 
 HEAD = "# Made by `epctx build`. Check it in; `epctx build --locked` holds a build to it.\n"
-_AGAIN = "write it again with `epctx build`"
+_MEND = "mend it, or delete it: `epctx build` then writes a new one"
+_FIELD = re.compile(r"unknown field `(.+?)`")
 
 
 def place(manifest: Path) -> Path:
@@ -65,6 +67,16 @@ def read(path: Path) -> Lock:
     return parse(_content(path), where=path.as_posix())
 
 
+def find(path: Path) -> Lock | None:
+    """Read a lock as `read` does; return None if the file does not exist."""
+    try:
+        return read(path)
+    except LockError as error:
+        if error.code is not Code.NO_LOCK:
+            raise
+        return None
+
+
 def parse(content: bytes, *, where: str) -> Lock:
     """Parse a lock; `where` names it in messages.
 
@@ -79,15 +91,23 @@ def parse(content: bytes, *, where: str) -> Lock:
         raise LockError(
             f"has lock_version {version!r}, this epctx reads {', '.join(map(str, READERS))}",
             file=where,
-            remedy="update epctx" if newer else _AGAIN,
+            remedy=f"update epctx, or {_MEND}" if newer else _MEND,
             code=Code.LOCK_UNREADABLE,
         )
     try:
         lock = reader(document)
         _check(lock)
     except ValueError as error:  # msgspec's ValidationError is one
+        key = _FIELD.search(str(error))
+        line, column = _first(content, rf"^ *({re.escape(key[1])}):") if key else (0, 0)
         raise LockError(
-            "is not a lock", file=where, why=str(error), remedy=_AGAIN, code=Code.LOCK_UNREADABLE
+            "is not a lock",
+            file=where,
+            line=line,
+            column=column,
+            why=str(error),
+            remedy=f"update epctx if a newer one wrote it, or {_MEND}",
+            code=Code.LOCK_UNREADABLE,
         ) from error
     return lock
 
@@ -224,23 +244,30 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _document(content: bytes, where: str) -> Mapping[str, object]:
+def _first(content: bytes, pattern: str) -> tuple[int, int]:
+    """Return line and column of the first match of a pattern's group; zeros if there is none."""
+    match = re.search(pattern.encode(), content, re.MULTILINE)
+    start = match.start(1) if match else 0
+    line = content.count(b"\n", 0, start) + 1
+    return (line, start - content.rfind(b"\n", 0, start)) if match else (0, 0)
 
+
+def _document(content: bytes, where: str) -> Mapping[str, object]:
     try:
         document = _values(content.decode())
     except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
+        mark, (line, column) = getattr(error, "problem_mark", None), _first(content, "^(<{7} )")
         raise LockError(
             "is not valid YAML",
             file=where,
-            line=mark.line + 1 if mark else 0,
-            column=mark.column + 1 if mark else 0,
+            line=mark.line + 1 if mark and not line else line,
+            column=mark.column + 1 if mark and not column else column,
             why=getattr(error, "problem", None) or str(error),
-            remedy=f"if it has merge conflict markers, take either side, then {_AGAIN}",
+            remedy=f"take either side of a merge conflict, or {_MEND}",
             code=Code.LOCK_UNREADABLE,
         ) from error
     if not isinstance(document, dict):
-        raise LockError("is not a lock", file=where, remedy=_AGAIN, code=Code.LOCK_UNREADABLE)
+        raise LockError("is not a lock", file=where, remedy=_MEND, code=Code.LOCK_UNREADABLE)
     return document
 
 

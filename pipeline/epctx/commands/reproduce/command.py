@@ -116,12 +116,11 @@ class _Both(Struct, frozen=True):
     listener: Listener
 
     def compare(self, vary: Collection[VariationName], *, find_cause: bool) -> Reproduction:
+        old = lockfile.find(lockfile.place(self.plan.manifest.path))
         first = child.build(self.plain, self.root, self.listener)
         second, variations = self._varied(vary, "second", first)
         files = compare_folders(first.outputs, second.outputs)
         differences = _between(first, second)
-        place = lockfile.place(self.plan.manifest.path)
-        old = lockfile.read(place) if place.exists() else None
         verdict, lock_differences = judged(old, first.report.lock, self.plan)
         changed_groups = {f.file.rpartition("/")[0] for f in files if f.state == "payload differs"}
         same = all(file.state == "identical" for file in files) and not differences

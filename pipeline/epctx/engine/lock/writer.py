@@ -17,12 +17,10 @@ from epctx.actions.optimize import Optimize
 from epctx.actions.pieces import Assemble, Cut
 from epctx.actions.quantize import Quantize, settings_of
 from epctx.engine.lock import packaged
-from epctx.engine.plan import PlannedComposition, PlannedGroup
+from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.staleness import Memo
 from epctx.engine.state import ModelState, SessionState
-from epctx.errors import LockError
 from epctx.files import atomic, digest
-from epctx.files.entries import open_entry
 from epctx.files.outputs import OutputFile
 from epctx.keys import Toolchain
 from epctx.keys.toolchain import ProviderRecord
@@ -236,6 +234,13 @@ class _Lock:
         return name
 
 
+def require_readable(plan: Plan, memo: Memo) -> None:
+    """Raise LockError, before anything is built, if `keep` could not read the lock of a plan."""
+    file = lockfile.place(plan.manifest.path)
+    if plan.whole and not memo.knows_lock(file):
+        lockfile.find(file)
+
+
 def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> None:
     """Write the lock if it differs from the file. Entries of other kinds of host stay.
 
@@ -245,27 +250,22 @@ def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> No
         notice: receives text for people.
 
     Raises:
+        LockError: the file cannot be read.
         StorageError: the disk refuses.
     """
     if memo.has_lock(new, file):
         return
-    content = lockfile.text(new).encode()
-    try:
-        with open_entry(file) as stream:
-            same = stream.read() == content
-        old = new if same else lockfile.read(file)
+    old, both = lockfile.find(file), new
+    if old is not None:
         before = hosts.on(old, hosts.kind(new))
         # A lock of an older epctx has no package part, which counts as a gap, not as a difference.
         lacks = (old.package is None) is not (new.package is None)
-        if same or not (between_locks(before, new) or lacks):
+        if not (between_locks(before, new) or lacks):
             memo.note_lock(new, file)
             return
         both = hosts.added(old, with_golden(new, before))
         _tell_hosts(old, both, notice)
-        content = lockfile.text(both).encode()
-    except (OSError, LockError):
-        pass  # the lock does not exist, or is invalid and replaced
-    atomic.replace(file, content)
+    atomic.replace(file, lockfile.text(both).encode())
 
 
 def _tell_hosts(old: Lock, new: Lock, notice: Callable[[str], None]) -> None:

@@ -21,11 +21,13 @@ from epctx.engine.output.place import OutputPaths
 from epctx.engine.plan import Plan
 from epctx.engine.staleness import Memo, look
 from epctx.engine.state import SessionState
+from epctx.errors import LockError
 from epctx.keys.toolchain import ProviderRecord, Toolchain
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
 from epctx.manifest import ProviderSpec
 from epctx.providers.onnxruntime.host import Cpu
+from tests.kit import command_line
 from tests.kit.projects import Project
 
 
@@ -115,16 +117,33 @@ def again(project: Project, new: Lock) -> list[str]:
     return told
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\xff", b"schema_version: 99\n"])
-def test_what_is_none_is_replaced(project: Project, content: bytes | None) -> None:
+def test_a_lock_that_is_missing_is_written(project: Project) -> None:
     project.build()
-    right = project.lock.read_bytes()
-    new = lockfile.read(project.lock)
+    right, new = project.lock.read_bytes(), lockfile.read(project.lock)
     project.lock.unlink()
-    if content is not None:
-        project.lock.write_bytes(content)
-    assert again(project, new) == []
-    assert project.lock.read_bytes() == right
+    assert again(project, new) == [] and project.lock.read_bytes() == right
+
+
+@pytest.mark.parametrize(
+    "content", ["", "\0", "lock_version: 99\n", "<<<<<<< ours\n{}", "later: 1\n{}"]
+)
+def test_a_lock_that_cannot_be_read_is_not_replaced(project: Project, content: str) -> None:
+    project.build()
+    new, content = lockfile.read(project.lock), content.format(project.lock.read_text("utf-8"))
+    project.lock.write_text(content, "utf-8")
+    with pytest.raises(LockError):
+        again(project, new)
+    for command in (
+        ["build"],
+        ["plan"],
+        ["plan", "--format", "matrix"],
+        ["package"],
+        ["reproduce"],
+    ):
+        done = command_line.inside(*command, project.manifest, cwd=project.folder)
+        assert done.returncode == 8 and "or delete it: `epctx build` then" in done.stderr
+    assert project.lock.read_text("utf-8") == content and "m.lock.yaml" in done.stderr
+    assert ("m.lock.yaml:1:1: " in done.stderr) == content.startswith(("<", "later"))
 
 
 def test_something_else_replaces_what_was_said_of_this_kind_of_host(project: Project) -> None:
