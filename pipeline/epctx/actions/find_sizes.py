@@ -57,10 +57,12 @@ class SizesResult(Struct, frozen=True, kw_only=True):
     Attributes:
         why: ONNX Runtime's error at the first sizes that failed, or why it cannot run the model on
             this host; empty if the first sizes work.
+        ended: the limit that ended the search; empty if all sizes were tried.
     """
 
     sizes: Sizes | None
     why: str = ""
+    ended: str = ""
 
 
 class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
@@ -95,6 +97,7 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
             for sizes in self.proposals:
                 if trial.runs(sizes):
                     return SizesResult(sizes=sizes, why=trial.first)
+            ended = ""
             trial.nodes = NodeOrder.of(reader.read(self.source.path))
             for fixed in ({**dict.fromkeys(self.single, 1), **self.fixed}, self.fixed):
                 search = Search(
@@ -107,9 +110,10 @@ class FindSizes(Action[SizesResult], frozen=True, kw_only=True):
                 sizes_found = search.find()
                 if sizes_found is not None:
                     return SizesResult(sizes=sizes_found, why=trial.first)
+                ended = ended or search.ended
         except NotHere as error:
             return SizesResult(sizes=None, why=str(error))
-        return SizesResult(sizes=None, why=trial.first)
+        return SizesResult(sizes=None, why=trial.first, ended=ended)
 
 
 class _Trial(Struct, dict=True):
@@ -210,6 +214,7 @@ class Search(Struct, kw_only=True):
         attempt: runs the model.
         neighbours: pairs of adjacent dimensions, such as height and width.
         model_sizes: sizes that occur in the model, the most frequent first.
+        ended: the limit that ended it, and the variable that sets another.
     """
 
     start: Sizes
@@ -218,12 +223,13 @@ class Search(Struct, kw_only=True):
     neighbours: Sequence[tuple[str, str]] = ()
     model_sizes: Sequence[int] = ()
     runs: int = 0
+    ended: str = ""
     _tried: dict[tuple[int, ...], int | None] = field(default_factory=dict)
-    _deadline: float = 0.0
+    _begun: float = 0.0
 
     def find(self) -> Sizes | None:
         """Return sizes of all open dimensions; None if the model runs at none of those tried."""
-        self._deadline = time.monotonic() + limits.SIZE_SECONDS.value
+        self._begun = time.monotonic()
         apart = dict(zip(self.start, (*_FIRST, *range(14, 14 + len(self.start))), strict=False))
         plans = [{**plan, **self.fixed} for plan in (self.start, apart, dict.fromkeys(apart, 2))]
         try:
@@ -236,8 +242,8 @@ class Search(Struct, kw_only=True):
                     solution = self._climb(plans[place], reached[place] or 0, most)
                     if solution is not None:
                         return solution
-        except _Ended:
-            pass
+        except _Ended as end:
+            self.ended = str(end)
         return None
 
     def _climb(self, sizes: Sizes, reached: int, most: int) -> Sizes | None:
@@ -283,15 +289,17 @@ class Search(Struct, kw_only=True):
     def _try(self, sizes: Sizes) -> int | None:
         values = tuple(sizes.values())
         if values not in self._tried:
-            if self.runs >= limits.SIZE_RUNS.value or time.monotonic() > self._deadline:
-                raise _Ended
+            seconds = time.monotonic() - self._begun
+            for limit, used in ((limits.SIZE_RUNS, self.runs), (limits.SIZE_SECONDS, seconds)):
+                if used >= limit.value:
+                    raise _Ended(f"{limit}; {limit.variable} sets another limit")
             self.runs += 1
             self._tried[values] = self.attempt(sizes)
         return self._tried[values]
 
 
 class _Ended(Exception):
-    """Raised when the search has used up its limits."""
+    """Raised when the search has used up a limit, which is its text."""
 
 
 def total(name: str, sizes: Sizes) -> int | None:

@@ -73,9 +73,12 @@ def init(
 
 
 def show_manifest(ui: UI, written: Path) -> tuple[str, ...]:
-    """Print the path of a new manifest. Return the flags that its commands need, after a note."""
+    """Print the path of a new manifest. Return the flags that its commands need, after notes."""
     ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))
-    if starter.LINKED not in written.read_text(encoding="utf-8"):
+    text = written.read_text(encoding="utf-8")
+    for line in filter(lambda line: line.strip().startswith(starter.ENDED), text.splitlines()):
+        ui.note(Text(line.strip(" #")))
+    if starter.LINKED not in text:
         return ()
     ui.note(Text("a model is a link out of the manifest's folder: commands need --allow-outside"))
     return ("--allow-outside",)

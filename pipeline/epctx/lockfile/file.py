@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedHost, LockedPa
 from epctx.parsing.document.tree import resolve
 
 HEAD = "# Made by `epctx build`. Check it in; `epctx build --locked` holds a build to it.\n"
+_NAME = "name the .lock.yaml beside a manifest"
 _MEND = "mend it, or delete it: `epctx build` then writes a new one"
 _FIELD = re.compile(r"unknown field `(.+?)`")
+_unreadable = partial(LockError, code=Code.LOCK_UNREADABLE)
 
 
 def place(manifest: Path) -> Path:
@@ -88,26 +91,18 @@ def parse(content: bytes, *, where: str) -> Lock:
     reader = READERS.get(version) if isinstance(version, int) else None
     if reader is None:
         newer = isinstance(version, int) and version > VERSION
-        raise LockError(
-            f"has lock_version {version!r}, this epctx reads {', '.join(map(str, READERS))}",
-            file=where,
-            remedy=f"update epctx, or {_MEND}" if newer else _MEND,
-            code=Code.LOCK_UNREADABLE,
-        )
+        what = f"has lock_version {version!r}, this epctx reads {', '.join(map(str, READERS))}"
+        raise _unreadable(what, file=where, remedy=f"update epctx, or {_MEND}" if newer else _MEND)
     try:
         lock = reader(document)
         _check(lock)
     except ValueError as error:  # msgspec's ValidationError is one
         key = _FIELD.search(str(error))
         line, column = _first(content, rf"^ *({re.escape(key[1])}):") if key else (0, 0)
-        raise LockError(
-            "is not a lock",
-            file=where,
-            line=line,
-            column=column,
-            why=str(error),
-            remedy=f"update epctx if a newer one wrote it, or {_MEND}",
-            code=Code.LOCK_UNREADABLE,
+        remedy = f"update epctx if a newer one wrote it, or {_MEND}"
+        what, why = "is not a lock", str(error)
+        raise _unreadable(
+            what, file=where, line=line, column=column, why=why, remedy=remedy
         ) from error
     return lock
 
@@ -227,29 +222,19 @@ def _content(path: Path) -> bytes:
             code=Code.NO_LOCK,
         ) from None
     except OSError as error:
-        raise LockError(
-            "cannot be read",
-            file=path.as_posix(),
-            why=error.strerror or str(error),
-            remedy="name the .lock.yaml beside a manifest",
-            code=Code.LOCK_UNREADABLE,
-        ) from error
+        what, why = "cannot be read", error.strerror or str(error)
+        raise _unreadable(what, file=path.as_posix(), why=why, remedy=_NAME) from error
     if len(content) > limits.LOCK_BYTES.value:
-        raise LockError(
-            f"is larger than {limits.LOCK_BYTES}",
-            file=path.as_posix(),
-            remedy=f"name the .lock.yaml beside a manifest; {limits.LOCK_BYTES.remedy}",
-            code=Code.LOCK_UNREADABLE,
-        )
+        what, remedy = f"is larger than {limits.LOCK_BYTES}", f"{_NAME}; {limits.LOCK_BYTES.remedy}"
+        raise _unreadable(what, file=path.as_posix(), remedy=remedy)
     return content
 
 
 def _first(content: bytes, pattern: str) -> tuple[int, int]:
     """Return line and column of the first match of a pattern's group; zeros if there is none."""
     match = re.search(pattern.encode(), content, re.MULTILINE)
-    start = match.start(1) if match else 0
-    line = content.count(b"\n", 0, start) + 1
-    return (line, start - content.rfind(b"\n", 0, start)) if match else (0, 0)
+    before = content[: match.start(1)] if match else b""
+    return (before.count(b"\n") + 1, len(before) - before.rfind(b"\n")) if match else (0, 0)
 
 
 def _document(content: bytes, where: str) -> Mapping[str, object]:
@@ -257,17 +242,15 @@ def _document(content: bytes, where: str) -> Mapping[str, object]:
         document = _values(content.decode())
     except (yaml.YAMLError, ValueError) as error:
         mark, (line, column) = getattr(error, "problem_mark", None), _first(content, "^(<{7} )")
-        raise LockError(
-            "is not valid YAML",
-            file=where,
-            line=mark.line + 1 if mark and not line else line,
-            column=mark.column + 1 if mark and not column else column,
-            why=getattr(error, "problem", None) or str(error),
-            remedy=f"take either side of a merge conflict, or {_MEND}",
-            code=Code.LOCK_UNREADABLE,
+        if mark and not line:
+            line, column = mark.line + 1, mark.column + 1
+        what, why = "is not valid YAML", getattr(error, "problem", None) or str(error)
+        remedy = f"take either side of a merge conflict, or {_MEND}"
+        raise _unreadable(
+            what, file=where, line=line, column=column, why=why, remedy=remedy
         ) from error
     if not isinstance(document, dict):
-        raise LockError("is not a lock", file=where, remedy=_MEND, code=Code.LOCK_UNREADABLE)
+        raise _unreadable("is not a lock", file=where, remedy=_MEND)
     return document
 
 

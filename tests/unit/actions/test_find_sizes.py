@@ -147,6 +147,7 @@ def test_a_search_is_bounded_in_runs_and_in_time(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("EPCTX_LIMIT_SIZE_RUNS", "25")
     looked = search(start, lambda s: False)
     assert looked.find() is None and looked.runs == 25
+    assert looked.ended == "25 runs; EPCTX_LIMIT_SIZE_RUNS sets another limit"
     monkeypatch.setattr("epctx.actions.find_sizes.time.monotonic", iter(range(0, 999, 9)).__next__)
     looked = search(start, lambda s: False)
-    assert looked.find() is None and looked.runs == 2
+    assert looked.find() is None and looked.runs == 2 and looked.ended.startswith("20 s; ")

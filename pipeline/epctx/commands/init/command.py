@@ -116,6 +116,7 @@ HEAD: Final = (
     "schema_version: 1",
 )
 LINKED: Final = "# A model here is a link out of this folder: commands need `--allow-outside`."
+ENDED: Final = "# The search for sizes of"
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+ -]*(?<! )")
 _OPTION = re.compile(r"execution_providers\.\w+\.options\.?(.*)")
 
@@ -331,7 +332,9 @@ def _shapes(
     if not sized.sizes:
         return
     mark = "" if sized.runs else "# "
-    if not sized.runs:
+    if sized.ended:
+        yield f"{ENDED} {quoted(model.name)} ended after {sized.ended}"
+    if sized.why:
         yield f"# ONNX Runtime does not run it at these sizes: {quoted(sized.why)}"
     axes = [(s, name, s.shape[axis]) for s in inputs for axis, name in s.open.items()]
     symbols = dict.fromkeys(name for _, name, dim in axes if dim is not None)

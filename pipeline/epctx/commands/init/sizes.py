@@ -64,12 +64,14 @@ class Sized(Struct, frozen=True, kw_only=True):
         guessed: names of the dimensions with sizes that epctx guessed.
         runs: True if the model runs here at these sizes.
         why: ONNX Runtime's message if the model does not run.
+        ended: the limit that ended the search before sizes were found; empty if none did.
     """
 
     sizes: Sizes
     guessed: tuple[str, ...] = ()
     runs: bool = True
     why: str = ""
+    ended: str = ""
 
 
 def find(
@@ -141,14 +143,18 @@ def _search(
         single=tuple(name for name, role in roles.items() if role == "batch"),
     )
     guessed = tuple(name for name in roles if name not in fixed)
+    seconds = 4 * limits.SIZE_SECONDS.value  # a model that is run may hang
     try:
         with executor.lease(None) as lease:
-            # The search itself always ends; a model that it runs may hang.
-            result: SizesResult = one(lease, action, timeout=4 * limits.SIZE_SECONDS.value)
-    except (CompileError, TimedOut) as error:
+            result: SizesResult = one(lease, action, timeout=seconds)
+    except CompileError as error:
         result = SizesResult(sizes=None, why=error.reason)
+    except TimedOut:
+        ended = f"{seconds} s; {limits.SIZE_SECONDS.variable} sets a quarter of that"
+        result = SizesResult(sizes=None, ended=ended)
     if result.sizes is None:
-        return Sized(sizes=proposals[0], guessed=guessed, runs=False, why=result.why)
+        why, ended = result.why, result.ended
+        return Sized(sizes=proposals[0], guessed=guessed, runs=False, why=why, ended=ended)
     return Sized(sizes=result.sizes, guessed=guessed)
 
 

@@ -14,6 +14,7 @@ from epctx.commands.init.options import SizeOptions
 from epctx.commands.init.sizes import Sized
 from epctx.errors import ModelError
 from epctx.graph import inputs
+from tests.kit import command_line
 from tests.kit.onnx_text import proto
 
 
@@ -141,7 +142,7 @@ def test_sizes_that_a_branch_does_not_fit_once_they_are_fixed_are_passed_over(
 def test_of_a_model_that_runs_at_none_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EPCTX_LIMIT_SIZE_SECONDS", "2")
+    monkeypatch.setenv("EPCTX_LIMIT_SIZE_RUNS", "3")
     body = (
         "g (float[a, 3] x) => (float[c] y) <int64[1] s = {0}> "
         "{ z = Reshape(x, s) q = ReduceSum<keepdims = 0>(z) i = Cast<to = 7>(q) "
@@ -149,6 +150,12 @@ def test_of_a_model_that_runs_at_none_it_is_told(
     )
     found = sized(tmp_path, body)
     assert not found.runs and found.sizes == {"a": 1} and "cannot be reshaped" in found.why
+    assert found.ended == "3 runs; EPCTX_LIMIT_SIZE_RUNS sets another limit"
+    words = ("init", "m.onnx", "--provider", "ReferenceExecutionProvider")
+    done, ended = command_line.inside(*words, cwd=tmp_path), f'"m.onnx" ended after {found.ended}'
+    written = (tmp_path / "epctx.yaml").read_text(encoding="utf-8")
+    assert f"# The search for sizes of {ended}\n" in written and "# dimensions: {a: 1}\n" in written
+    assert done.returncode == 0 and f"The search for sizes of {ended}\n" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -171,4 +178,6 @@ def test_a_model_that_does_not_end_is_not_waited_for(
         y = Loop (most, on, x) <body = each (int64 i, bool before, float[n] old)
             => (bool after, float[n] new) { after = Identity(before) new = Identity(old) }>
     }"""
-    assert not sized(tmp_path, body).runs
+    found = sized(tmp_path, body)
+    assert not found.runs and not found.why
+    assert found.ended == "4 s; EPCTX_LIMIT_SIZE_SECONDS sets a quarter of that"
