@@ -57,7 +57,7 @@ OTHER = {
     ),
 }
 
-DEFAULTS: Mapping[str, tuple[str, Sequence[Sequence[float]]]] = {
+DEFAULTS: Mapping[str, Sequence[Sequence[float]]] = {
     "(float[2,3] x, int64[2] s) => (float[1,6] y) { y = Reshape(x, s) }": ([1, 6], [1, -1], [3, 2]),
     "(float[2,4] x, int64[2] s) => (float[2,1] y, float[2,3] z)"
     " { a, b = Split <axis = 1> (x, s) y = Relu(a) z = Relu(b) }": ([1, 3], [2, 2]),
