@@ -28,7 +28,7 @@ from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedHost, LockedPa
 from epctx.parsing.document.tree import resolve
 
 HEAD = "# Made by `epctx build`. Check it in; `epctx build --locked` holds a build to it.\n"
-_NAME = "name the .lock.yaml beside a manifest"
+_NAME = "name the .lock.yaml beside a manifest; if this is its place, remove it"
 _MEND = "mend it, or delete it: `epctx build` then writes a new one"
 _FIELD = re.compile(r"unknown field `(.+?)`")
 _unreadable = partial(LockError, code=Code.LOCK_UNREADABLE)
