@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec.structs import replace
 
 from epctx import lockfile as locks
+from epctx.arguments import checked
 from epctx.cache.store import Shared
 from epctx.commands import build as command
 from epctx.commands import environment
@@ -30,6 +31,13 @@ from epctx.commands.init import options as choice
 from epctx.commands.init.options import SizeOptions
 from epctx.commands.inspect.inspection import Inspection
 from epctx.commands.options import (
+    DOCUMENT,
+    EITHER,
+    FOLDER,
+    MODELS,
+    NEW_FOLDER,
+    OUTPUTS,
+    REREAD,
     STARTER,
     AnyPath,
     BuilderId,
@@ -63,7 +71,7 @@ from epctx.engine.events import Expect, Listener
 from epctx.engine.options import BuildOptions, ReleaseOptions
 from epctx.engine.output import place
 from epctx.engine.report import BuildReport
-from epctx.errors import UsageError, require_list
+from epctx.errors import UsageError
 from epctx.machines.address import Tls
 from epctx.manifest import Requirement
 from epctx.oci import reference as references
@@ -83,10 +91,14 @@ if TYPE_CHECKING:
 LOCK: Final = Existing(
     otherwise="name the .lock.yaml beside a manifest, which `epctx build` writes"
 )
-PACKAGE: Final = Existing(otherwise="name dist/<name>.ortpackage, which `epctx package` writes")
+PACKAGE: Final = replace(
+    FOLDER, otherwise="name dist/<name>.ortpackage, which `epctx package` writes"
+)
+Pems = Annotated[Sequence[AnyPath], Option(metavar="PEM"), DOCUMENT]
 DeviceResults = Annotated[AnyPath | None, Option(metavar="FILE"), Existing()]
 
 
+@checked
 def plan(
     manifest: Manifest = None,
     *,
@@ -111,7 +123,6 @@ def plan(
         ModelError: a source is missing.
         ProviderUnavailable: an EP is not installed.
     """
-    require_list("only", only)
     return plan_command.plan(
         located(manifest),
         out=Path(out),
@@ -123,6 +134,7 @@ def plan(
     )
 
 
+@checked
 def build(
     manifest: Manifest = None,
     *,
@@ -134,7 +146,7 @@ def build(
     cache: bool = True,
     locked: bool = False,
     from_cache: bool = False,
-    reports: Annotated[AnyPath | None, Option(metavar="DIR"), Existing()] = None,
+    reports: Annotated[AnyPath | None, Option(metavar="DIR"), FOLDER] = None,
     recalibrate: bool = False,
     golden: bool = False,
     archive: bool = False,
@@ -187,7 +199,6 @@ def build(
     Raises:
         EpctxError: the first failure in manifest order; its `report` has all of them.
     """
-    require_list("only", only)
     done = command.run(
         located(manifest),
         BuildOptions(
@@ -221,6 +232,7 @@ def build(
     return done.report
 
 
+@checked
 def package(
     manifest: Manifest = None,
     *,
@@ -276,10 +288,11 @@ def package(
     return done.package
 
 
+@checked
 def sign(
-    folder: Annotated[AnyPath, Option(metavar="FOLDER"), Existing()],
+    folder: Annotated[AnyPath, Option(metavar="FOLDER"), FOLDER],
     *,
-    key: Annotated[AnyPath, Option(metavar="PEM"), Existing()],
+    key: Annotated[AnyPath, Option(metavar="PEM"), DOCUMENT],
     cert: Pem = None,
     chain: Pem = None,
     waiting: Callable[[], None] = lambda: None,
@@ -305,17 +318,18 @@ def sign(
     return command.run(Path(folder), signer, waiting)
 
 
+@checked
 def verify(
     paths: Annotated[
         AnyPath | Sequence[AnyPath],
         Option(metavar="DIR|MODEL|oci://…", parser="place"),
-        Existing(),
+        EITHER,
     ],
     *,
     manifest: Annotated[AnyPath | None, Option(metavar="FILE"), STARTER] = None,
     lock: Annotated[AnyPath | None, Option(metavar="FILE"), LOCK] = None,
-    trusted_key: Annotated[Sequence[AnyPath], Option(metavar="PEM"), Existing()] = (),
-    trusted_ca: Annotated[Sequence[AnyPath], Option(metavar="PEM"), Existing()] = (),
+    trusted_key: Pems = (),
+    trusted_ca: Pems = (),
     golden: bool = False,
     device_results: DeviceResults = None,
     strict: bool = False,
@@ -358,12 +372,6 @@ def verify(
     results = None if device_results is None else Path(device_results).absolute()
     if results is not None:
         results_of.read(results)
-    if set(require) - {"numbers"}:
-        raise UsageError(
-            f"require is {require!r}", remedy='write require=["numbers"], or leave it out'
-        )
-    require_list("trusted_key", trusted_key)
-    require_list("trusted_ca", trusted_ca)
     trusted = Trusted.load([Path(p) for p in trusted_key], [Path(p) for p in trusted_ca])
     arguments = [paths] if isinstance(paths, str | os.PathLike) else paths
     places = [t if references.is_reference(t := os.fspath(each)) else Path(t) for each in arguments]
@@ -442,11 +450,12 @@ def verify(
         return fetched.with_references(replace(result, folders=(*result.folders, *uncovered)))
 
 
+@checked
 def kit(
-    source: Annotated[AnyPath, Option(metavar="DIR|PACKAGE"), Existing()],
+    source: Annotated[AnyPath, Option(metavar="DIR|PACKAGE"), FOLDER],
     *,
-    out: Annotated[AnyPath | None, Option(short="o", metavar="DIR"), Written()] = None,
-    golden: Annotated[AnyPath | None, Option(metavar="DIR"), Existing()] = None,
+    out: Annotated[AnyPath | None, Option(short="o", metavar="DIR"), NEW_FOLDER] = None,
+    golden: Annotated[AnyPath | None, Option(metavar="DIR"), FOLDER] = None,
     expect_driver: Annotated[str | None, Option(metavar="VERSION")] = None,
 ) -> KitReport:
     """Write a kit: a folder with which a device without epctx checks and times the models.
@@ -477,14 +486,15 @@ def kit(
     )
 
 
+@checked
 def reproduce(
-    manifest: Manifest = None,
+    manifest: Annotated[AnyPath | None, Option(metavar="[MANIFEST]"), REREAD] = None,
     *,
     only: Groups = (),
     vary: Annotated[Sequence[str] | None, Option(metavar="NAME", complete="variations")] = None,
     find_cause: bool = False,
     jobs: Jobs = None,
-    out: Annotated[AnyPath | None, Option(short="o", metavar="DIR")] = None,
+    out: Annotated[AnyPath | None, Option(short="o", metavar="DIR"), OUTPUTS] = None,
     allow_outside: bool = False,
     listener: Listener | None = None,
 ) -> Reproduction:
@@ -504,8 +514,6 @@ def reproduce(
         UsageError: `out` is not empty; `only` or `vary` has a name that does not exist.
         EpctxError: a build failed; its `where` says which one.
     """
-    require_list("only", only)
-    require_list("vary", vary)
     return reproduce_command.reproduce(
         located(manifest),
         only=only,
@@ -518,8 +526,9 @@ def reproduce(
     )
 
 
+@checked
 def bisect(
-    manifest: Annotated[AnyPath, Option(metavar="MANIFEST"), STARTER],
+    manifest: Annotated[AnyPath, Option(metavar="MANIFEST"), REREAD],
     group: Annotated[str, Option(metavar="GROUP[@TARGET]", complete="groups")],
     model: Annotated[str, Option(metavar="MODEL")],
     *,
@@ -567,6 +576,7 @@ def bisect(
     return result, command.write_result(result, Path(out))
 
 
+@checked
 def inspect(file: Annotated[AnyPath, Option(metavar="FILE"), Existing()]) -> Inspection:
     """Describe a model or a context binary: nodes, graphs, sizes, shared weights.
 
@@ -582,9 +592,10 @@ def inspect(file: Annotated[AnyPath, Option(metavar="FILE"), Existing()]) -> Ins
     return command.inspect(Path(file))
 
 
+@checked
 def diff(
-    old: Annotated[AnyPath, Option(metavar="A"), Existing()],
-    new: Annotated[AnyPath, Option(metavar="B"), Existing()],
+    old: Annotated[AnyPath, Option(metavar="A"), EITHER],
+    new: Annotated[AnyPath, Option(metavar="B"), EITHER],
     *,
     html: Annotated[AnyPath | None, Option(metavar="FILE"), Written()] = None,
 ) -> Comparison:
@@ -612,6 +623,7 @@ def diff(
     return comparison
 
 
+@checked
 def validate(
     manifest: Manifest = None, *, models: bool = True, allow_outside: bool = False
 ) -> Validation:
@@ -631,8 +643,9 @@ def validate(
     return validate_command.validate(located(manifest), models=models, allow_outside=allow_outside)
 
 
+@checked
 def init(
-    models: Annotated[Sequence[AnyPath], Option(metavar="MODEL.onnx|FOLDER"), Existing()] = (),
+    models: Annotated[Sequence[AnyPath], Option(metavar="MODEL.onnx|FOLDER"), MODELS] = (),
     manifest: NewManifest = None,
     *,
     provider: Annotated[str | None, Option(metavar="NAME", complete="providers")] = None,
@@ -684,7 +697,6 @@ def init(
             cannot be shared or quantized.
         StorageError: the manifest cannot be written.
     """
-    require_list("models", models)
     return init_command.write(
         [Path(model) for model in models],
         None if manifest is None else Path(manifest),
@@ -703,6 +715,7 @@ def init(
     )
 
 
+@checked
 def import_ep_weight_sharing(
     line: Annotated[str, Option(metavar="'FLAGS'")],
     manifest: NewManifest = None,
@@ -730,9 +743,10 @@ def import_ep_weight_sharing(
     return import_command.write(line, None if manifest is None else Path(manifest), force=force)
 
 
+@checked
 def import_qnn_context(
     binary: Annotated[AnyPath, Option(metavar="FILE.bin"), Existing()],
-    out: Annotated[AnyPath | None, Option(name="out", short="o", metavar="DIR"), Written()] = None,
+    out: Annotated[AnyPath | None, Option(name="out", short="o", metavar="DIR"), NEW_FOLDER] = None,
     *,
     soc_model: Annotated[str | None, Option(metavar="CHIP")] = None,
     quantized_io: bool = False,
@@ -770,6 +784,7 @@ def import_qnn_context(
     )
 
 
+@checked
 def doctor() -> Diagnosis:
     """Show which execution providers are installed, what they can do here, and what to repair.
 
@@ -779,11 +794,13 @@ def doctor() -> Diagnosis:
     return doctor_command.diagnose()
 
 
+@checked
 def env() -> list[Variable]:
     """List the environment variables that epctx reads: current value, default and meaning."""
     return environment.variables(variables(build))
 
 
+@checked
 def check_environment(warn: Callable[[str, str], None] = lambda what, remedy: None) -> None:
     """Check the variables of the environment that every command reads.
 
@@ -798,6 +815,7 @@ def check_environment(warn: Callable[[str, str], None] = lambda what, remedy: No
         warn(f"{name} is not a variable of epctx", f"{near} (`epctx env` lists them)")
 
 
+@checked
 def worker(
     scheduler: Annotated[str, Option(metavar="dask://HOST:PORT")],
     *,
@@ -823,6 +841,7 @@ def worker(
     command.serve(scheduler, tls or Tls(), name=name, jobs=jobs or 0, notify=notify)
 
 
+@checked
 def push(
     package: Annotated[AnyPath, Option(metavar="PACKAGE"), PACKAGE],
     reference: Annotated[str, Option(metavar="oci://HOST/REPO[:TAG]")],
@@ -862,9 +881,10 @@ def push(
     )
 
 
+@checked
 def pull(
     reference: Annotated[str, Option(metavar="oci://HOST/REPO[:TAG][@sha256:…]")],
-    folder: Annotated[AnyPath, Option(metavar="DIR"), Written()],
+    folder: Annotated[AnyPath, Option(metavar="DIR"), NEW_FOLDER],
     *,
     insecure: bool = False,
     listener: Listener | None = None,
@@ -893,11 +913,12 @@ def pull(
     )
 
 
+@checked
 def report(
-    source: Annotated[AnyPath | None, Option(metavar="[MANIFEST|JSON|DIST]"), STARTER] = None,
+    source: Annotated[AnyPath | None, Option(metavar="[MANIFEST|JSON|DIST]"), EITHER] = None,
     *,
     out: Annotated[AnyPath | None, Option(short="o", metavar="FILE"), Written()] = None,
-    dist: Annotated[AnyPath, Option(metavar="DIR")] = "dist",
+    dist: Annotated[AnyPath, Option(metavar="DIR"), OUTPUTS] = "dist",
     device_results: DeviceResults = None,
 ) -> Path:
     """Write a build report as one HTML page that needs no network, and return its path.
@@ -942,6 +963,7 @@ def _report_of(source: Path, dist: Path) -> Path:
     return report_command.of_manifest(load.load(source, allow_outside=True).name, dist, source)
 
 
+@checked
 def explain(code: str) -> Explanation:
     """Return cause, example and remedy of an error code.
 
@@ -951,6 +973,7 @@ def explain(code: str) -> Explanation:
     return pages.explain(code)
 
 
+@checked
 def schema(name: str = "manifest") -> str:
     """Return a JSON Schema as text: `manifest`, `report`, `lock` or `providers/<EP>`.
 

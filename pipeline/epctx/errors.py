@@ -21,7 +21,6 @@ explain` explains.
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -197,18 +196,6 @@ class LogTail:
 
     file: str
     lines: tuple[str, ...]
-
-
-def require_list(name: str, given: object) -> None:
-    """Refuse a single name for an argument that takes a list, since its letters would be read as
-    names.
-
-    Raises:
-        UsageError: `given` is a string or a path.
-    """
-    if isinstance(given, str | bytes | os.PathLike):
-        shown = repr(given if isinstance(given, str | bytes) else os.fspath(given))
-        raise UsageError(f"{name} is {shown}, not a list", remedy=f"write {name}=[{shown}]")
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Annotated
 
 import onnxruntime as ort
 
+from epctx.arguments import checked
 from epctx.commands.compile_model.command import compile_model
+from epctx.commands.options import AnyPath, Existing
 from epctx.errors import UsageError
 from epctx.inference.loading import release_shared_contexts
 from epctx.inference.options import SessionConfig, SessionOptions
@@ -31,9 +33,10 @@ class InferenceSession(Session):
     only after the group's last session was created.
     """
 
+    @checked
     def __init__(
         self,
-        path_or_bytes: str | Path | bytes,
+        path_or_bytes: Annotated[AnyPath | bytes, Existing()],
         session_options: ort.SessionOptions | SessionOptions | None = None,
         providers: Sequence[ProviderArgument] | None = None,
         provider_options: Sequence[Mapping[str, OptionValue]] | None = None,

@@ -97,6 +97,14 @@ def first_line(error: Exception) -> str:
     return next(filter(None, lines), type(error).__name__)
 
 
+def node_words(name: str | None, op: str, outputs: Iterable[str | None]) -> str:
+    """Return a node in words: its name, or a value that it makes."""
+    output = next(filter(None, outputs), None)
+    if name:
+        return f"node {name!r}"
+    return f"the {op} node that makes {output!r}" if output else f"an unnamed {op} node"
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most like `name`, ignoring case; None if no name is near, or if
     the search exceeds the remaining effort (`suggesting`).

@@ -91,9 +91,9 @@ def _header(shape: str) -> bytes:
 
 
 _NONE = "was not written by check_device.py"
-results("a FIFO", os.mkfifo, "is not a regular file", posix=True)
+results("a FIFO", os.mkfifo, "is a pipe", posix=True)
 results("a folder", Path.mkdir, "device.json: ")
-results("a link to /dev/zero", lambda p: p.symlink_to("/dev/zero"), "regular file", posix=True)
+results("a link to /dev/zero", lambda p: p.symlink_to("/dev/zero"), "is a device", posix=True)
 results("a sparse file of 1 TiB", _sparse, "it is larger than 256 MiB", posix=True)
 results("empty", Path.touch, _NONE)
 results("not UTF-8", lambda p: p.write_bytes(b"\xff\xfe"), _NONE)
@@ -116,7 +116,7 @@ def _in_the_way(name: str, make: Callable[[Room], object]) -> None:
         make(room)
 
     command = ("kit", "dist/m", "-o", "k")
-    add(KITS, name, put, code=2, says="k: exists and is not a kit", command=command)
+    add(KITS, name, put, code=2, says="k: ", command=command)
 
 
 _in_the_way("a file in its place", lambda room: (room.folder / "k").touch())

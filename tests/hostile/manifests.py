@@ -149,7 +149,7 @@ path("empty", "", "path")
 path("NUL", "a\0.onnx", "path")
 path("5000 characters", "a" * 5000, "File name too long", code=4, posix=True)
 path("1000 folders", "d/" * 1000 + "a.onnx", "path", code=4)
-path("a folder", ".", "Is a directory", code=4, posix=True)
+path("a folder", ".", "is a folder", code=4, posix=True)
 path("a line break", "a\n.onnx", "without control characters")
 path("an escape sequence", "\x1b[2J.onnx", "without control characters")
 path("the manifest itself", "m.yaml", "m.yaml", code=4)
@@ -203,7 +203,7 @@ model_file(
     "a.onnx: is",
 )
 model_file("a FIFO", lambda room: os.mkfifo(room.folder / "a.onnx"), "not a regular file")
-model_file("a folder", lambda room: (room.folder / "a.onnx").mkdir(), "Is a directory")
+model_file("a folder", lambda room: (room.folder / "a.onnx").mkdir(), "is a folder")
 
 
 def _socket(path: Path) -> None:

@@ -275,7 +275,7 @@ def _patch(path: Path, mark: bytes, further: int) -> None:
 
 for _name, _spoil in _archives():
     _released(ARCHIVE, _name, _spoil, "failed[E0701]: m.tar: ")
-_released(ARCHIVE, "a FIFO", lambda p: _swap(p, os.mkfifo), "is not a regular file", code=2)
+_released(ARCHIVE, "a FIFO", lambda p: _swap(p, os.mkfifo), "is a pipe", code=2)
 
 
 def _statement(change: Callable[[dict[str, Any]], object]) -> Spoil:
@@ -313,4 +313,4 @@ for _name, _spoil in {
     ),
 }.items():
     _released(ATTESTATION, _name, _spoil, "failed[E0701]: m.intoto.json: ")
-_released(ATTESTATION, "a FIFO", lambda p: _swap(p, os.mkfifo), "is not a regular file", code=2)
+_released(ATTESTATION, "a FIFO", lambda p: _swap(p, os.mkfifo), "is a pipe", code=2)

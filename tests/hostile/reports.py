@@ -40,11 +40,9 @@ def changed(name: str, change: Callable[[dict[str, Any]], object], says: str) ->
     instead(name, write, says)
 
 
-instead("a FIFO", os.mkfifo, "is not a regular file", posix=True)
+instead("a FIFO", os.mkfifo, "is a pipe", posix=True)
 instead("a folder", Path.mkdir, "dist/m.build.json: ")
-instead(
-    "a link to /dev/zero", lambda p: p.symlink_to("/dev/zero"), "is not a regular file", posix=True
-)
+instead("a link to /dev/zero", lambda p: p.symlink_to("/dev/zero"), "is a device", posix=True)
 instead("a sparse file of 1 TiB", lambda p: _sparse(p), "is larger than 512 MiB", posix=True)
 instead("empty", Path.touch, "is not a build report")
 instead("not UTF-8", lambda p: p.write_bytes(b"\xff\xfe"), "is not a build report")

@@ -5,6 +5,7 @@ Where a process of its own would show nothing more, commands are carried out in 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -21,7 +22,9 @@ from pathlib import Path
 import onnx
 import pytest
 
+from epctx import api
 from epctx._version import __version__
+from epctx.errors import UsageError
 from tests.kit import command_line
 from tests.kit.building import mlp
 from tests.kit.command_line import FAULTY, PROGRAM, environment
@@ -263,8 +266,41 @@ def test_an_interrupt_is_130(here: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.endswith(
-        "error[E1300]: interrupted, nothing was published\n  -> run the command again\n"
+        "error[E1300]: interrupted, nothing was published; the cache keeps what is finished for "
+        "the next build\n  -> run the command again\n"
     )
+
+
+@pytest.mark.needs("POSIX", "has no FIFOs")
+def test_a_pipe_as_a_manifest_is_waited_for_until_ctrl_c(here: Path) -> None:
+    os.mkfifo(here / "pipe.yaml")
+    command = [*PROGRAM, "build", "pipe.yaml"]
+    process = subprocess.Popen(command, cwd=here, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    told = process.stderr.readline()
+    assert told == "reading pipe.yaml, a pipe, to its end; Ctrl-C ends it\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.splitlines()[0]) == (130, "error[E1300]: interrupted")
+
+
+@pytest.mark.needs("/proc", "names pipes in /dev/fd")
+def test_a_manifest_of_no_folder_is_read_and_is_built_nowhere(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `epctx build <(…)`: its paths are relative to the current folder."""
+    monkeypatch.chdir(here)
+
+    def call(function: Callable[[str], object]) -> object:
+        reader, writer = os.pipe()
+        os.write(writer, (here / "m.yaml").read_bytes())
+        os.close(writer)
+        with contextlib.closing(os.fdopen(reader)):
+            return function(f"/dev/fd/{reader}")
+
+    assert "violations=()" in str(call(api.validate))
+    with pytest.raises(UsageError, match="no lock can be written beside it"):
+        call(api.build)
 
 
 JSON = {

@@ -1,19 +1,22 @@
-"""The public API: its names, its docstrings, and what it says of a name where a list belongs."""
+"""The public API: its names, its docstrings, and the arguments that it refuses."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import pytest
 
 import epctx
 from epctx import errors, provider_tests, runtime
+from epctx.arguments import Place, evaluated
 from epctx.errors import UsageError
+from epctx.files.entries import Kind
 from epctx.inference.session import Session
 from epctx.providers import base
 from epctx.runtime import InferenceSession
@@ -85,19 +88,75 @@ def test_a_name_where_a_list_belongs_is_refused(call: Callable[[], object], what
     assert caught.value.remedy == f"write {name}=[{value}]"
 
 
+class Argument(NamedTuple):
+    """A parameter of a public function, and values for those that have no default."""
+
+    function: Callable[..., object]
+    parameter: inspect.Parameter
+    required: dict[str, object]
+
+
+def arguments() -> Iterator[tuple[str, Argument]]:
+    for function in (*(getattr(epctx, name) for name in epctx.__all__), InferenceSession):
+        body = getattr(function, "__init__", None) if inspect.isclass(function) else function
+        if not inspect.isfunction(body):
+            continue
+        parameters = inspect.signature(function).parameters.values()
+        required: dict[str, object] = {p.name: "gone" for p in parameters if p.default is p.empty}
+        for each in parameters:
+            argument = Argument(function, evaluated(each, body), required)
+            yield f"{function.__name__}-{each.name}", argument
+
+
+def holds(kind: object, wanted: object) -> bool:
+    return get_origin(kind) is wanted or any(holds(each, wanted) for each in get_args(kind))
+
+
+ARGUMENTS = dict(arguments())
+PATHS = {n: each for n, each in ARGUMENTS.items() if holds(each.parameter.annotation, os.PathLike)}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_argument_of_another_type_is_refused_by_name(name: str) -> None:
+    """It was a TypeError or an AttributeError from within."""
+    function, parameter, required = ARGUMENTS[name]
+    with pytest.raises(UsageError, match=f"^{parameter.name} is <object obj.*, not "):
+        function(**required | {parameter.name: object()})
+
+
 @pytest.mark.parametrize(
-    ("name", "given", "what"),
+    ("call", "what"),
     [
-        ("partition", {"exclude_nodes": ["x"]}, "not a PartitionSettings"),
-        ("partition", {}, "not a PartitionSettings"),
-        ("dimensions", ["x"], "not a Mapping"),
-        ("shapes", [1], "not a Mapping"),
+        ({"partition": {}}, "partition is {}, not PartitionSettings | None"),
+        ({"shapes": {"x": "1"}}, "shapes is {'x': '1'}, not Mapping[str, Sequence[int]] | None"),
+        ({"providers": [("a",)]}, "providers is [('a',)], not Sequence["),
+        ({"session_options": {"a": 1}}, "session_options is {'a': 1}, not SessionOptions | "),
+        ({"optimize": [1]}, "optimize is [1], not str | Sequence[str]"),
     ],
 )
-def test_compile_model_refuses_an_argument_of_another_type(
-    name: str, given: object, what: str
+def test_the_items_of_an_argument_have_types_too(call: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        epctx.compile_model("a.onnx", **call)
+    assert caught.value.what.startswith(what)
+
+
+@pytest.mark.needs("POSIX", "has no FIFOs")
+@pytest.mark.parametrize("name", PATHS)
+def test_what_a_path_may_lead_to_is_declared_and_nothing_else_is_opened(
+    name: str, tmp_path: Path
 ) -> None:
-    """It was an AttributeError from within, and `{}` passed for the default."""
-    arguments: dict[str, Any] = {name: given}
-    with pytest.raises(UsageError, match=f"^{name} is .*, {what}"):
-        epctx.compile_model("a.onnx", output="a_ctx.onnx", **arguments)
+    """A folder, a device, or a pipe that nobody writes to: refused before anything is done."""
+    function, parameter, required = PATHS[name]
+    (place,) = (m for m in parameter.annotation.__metadata__ if isinstance(m, Place))
+    make: dict[Kind, Callable[[Path], None]] = {
+        "file": Path.touch,
+        "folder": Path.mkdir,
+        "pipe": os.mkfifo,
+        "device": lambda path: path.symlink_to("/dev/zero"),
+    }
+    for kind in make.keys() - set(place.kinds):
+        path = tmp_path / kind
+        make[kind](path)
+        given = [path] if holds(parameter.annotation, Sequence) else path
+        with pytest.raises(UsageError, match=f"{kind}: is a {kind}\n  -> name a "):
+            function(**required | {parameter.name: given})

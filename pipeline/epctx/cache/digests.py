@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import errno
-import os
-import stat
 import threading
 import time
 from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
 from epctx.cache.contents import Records
-from epctx.files import digest, identity, open_flags
+from epctx.files import digest, identity
 from epctx.files.digest import Digest
+from epctx.files.entries import opened
 from epctx.files.identity import Identity
 
 _TRIES = 3
@@ -207,10 +207,7 @@ def _now(path: Path) -> Identity | None:
 
 def _hash(path: Path) -> tuple[Identity, Digest]:
     """Return identity and BLAKE3 of a file; the identity was the same before and after hashing."""
-    # `Path.open` takes no flags, and opening a pipe must not block.
-    with open(os.open(path, open_flags.READ), "rb", buffering=0) as stream:  # noqa: PTH123
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with FileIO(opened(path)) as stream:
         identity.show_writes(stream.fileno())
         for _ in range(_TRIES):
             before = identity.of_descriptor(stream.fileno())

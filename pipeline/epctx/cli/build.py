@@ -74,7 +74,7 @@ def ended(ui: UI, report: BuildReport, failure: EpctxError | None, manifest: Pat
     failures = list(summary.failures(report))
     for each in failures:
         ui.error(each, annotate=False)
-    if github.wanted():
+    if github.wanted() and manifest.is_file():  # a pipe is read once
         github.annotate(problems.of_groups(report, manifest))
     if failure is not None and not failures:
         raise failure

@@ -50,7 +50,8 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the groups of the manifest on the command line, with targets if it has several."""
     named = ctx.params.get("manifest") or next(iter(ctx.args), None)  # if parsed already
     try:
-        targets = load.load(Path(named), allow_outside=True).targets if named else ()
+        path = Path(named or "")
+        targets = load.load(path, allow_outside=True).targets if path.is_file() else ()
     except EpctxError:
         return []
     built = [(group.name, t.name) for t in targets for group in t.groups]

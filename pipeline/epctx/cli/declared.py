@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, Union, cast, get_arg
 import typer
 
 from epctx import api
+from epctx.arguments import evaluated
 from epctx.cli import completion
 from epctx.commands.options import AnyPath, Option, entries
 from epctx.error_codes import Code
@@ -159,15 +160,6 @@ def parameters(command: Callable[..., object]) -> dict[str, Parameter]:
         for each in every
         if _is_option(each.annotation) and each.name not in without
     }
-
-
-def evaluated(parameter: inspect.Parameter, function: Callable[..., object]) -> inspect.Parameter:
-    """Return a parameter with its annotation as a type.
-
-    Other annotations of the function stay text, since types of results may be imported only for
-    type checkers.
-    """
-    return parameter.replace(annotation=eval(parameter.annotation, function.__globals__))
 
 
 def bound(command: Callable[..., object], values: dict[str, Any]) -> list[partial[object]]:

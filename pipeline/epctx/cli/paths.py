@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, get_args
 
+from epctx.arguments import Place
 from epctx.commands.options import Existing, Written
 from epctx.error_codes import Code
 from epctx.errors import UsageError
@@ -16,21 +17,31 @@ from epctx.files.regular import absent
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 
-def require(parameters: Sequence[inspect.Parameter], values: Mapping[str, object]) -> None:
-    """Check that the marked paths of a command exist.
+def require(
+    parameters: Sequence[inspect.Parameter],
+    values: Mapping[str, object],
+    notify: Callable[[str], None],
+) -> None:
+    """Check that the marked paths of a command exist, and are what the command takes.
+
+    Args:
+        notify: called with a message for each pipe, which may have the command wait.
 
     Raises:
-        UsageError: an input, or the folder of an output, does not exist.
+        UsageError: an input, or the folder of an output, does not exist; something else is there.
     """
     for parameter in parameters:
         value = values.get(parameter.name)
         for path in value if isinstance(value, list) else [value]:
             for mark in get_args(parameter.annotation):
-                if isinstance(path, Path):
+                if isinstance(path, Path) and isinstance(mark, Place):
+                    kind = mark.check(path)
                     _require(path, mark)
+                    if kind == "pipe":
+                        notify(f"reading {path.as_posix()}, a pipe, to its end; Ctrl-C ends it")
 
 
-def _require(path: Path, mark: object) -> None:
+def _require(path: Path, mark: Place) -> None:
     if isinstance(mark, Existing) and _is_absent(path):
         raise _absent(path, mark)
     if isinstance(mark, Written) and _is_absent(path.parent):
@@ -57,8 +68,6 @@ def _is_absent(path: Path) -> bool:
 def _absent(path: Path, mark: Existing) -> UsageError:
     file = path.as_posix()
     try:
-        if path.is_symlink():
-            return _no_such_path("is a broken link", file, "correct the link")
         reason = absent(path)
     except OSError:  # the name is too long
         return _no_such_path("does not exist", file, mark.otherwise)

@@ -28,6 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx import api, codec
+from epctx.arguments import evaluated
 from epctx.cli import declared, github, paths, problems
 from epctx.cli.console import console, write
 from epctx.cli.streams import ESCAPING, Stream
@@ -278,7 +279,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         ui = UI(**common)
         try:
             api.check_environment(ui.warn)
-            paths.require(list(parameters.values()), values)
+            paths.require(list(parameters.values()), values, ui.note)
             if "format" in own:
                 values["format"] = common["format"]
             with _ended_as_by_its_user():
@@ -315,7 +316,7 @@ def _signature(function: Callable[..., object]) -> Iterator[inspect.Parameter]:
     own = inspect.signature(function).parameters
     for each in own.values():
         if each.kind is inspect.Parameter.KEYWORD_ONLY:
-            yield declared.evaluated(each, function)
+            yield evaluated(each, function)
     for name, default, kind in _COMMON:
         if name not in own:
             yield inspect.Parameter(

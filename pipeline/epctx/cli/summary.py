@@ -237,11 +237,13 @@ def _unchecked(groups: Iterable[GroupReport], *, notes: bool = False) -> Iterato
 
 def _where(report: BuildReport, out: Path) -> Text:
     place = (out / report.name).as_posix()
-    took = f"in {report.seconds:.1f} s"
+    file = f"{place}.build.json"
+    named = f"report: {file}" if Path(file).is_file() else "the report could not be written"
+    took = f"in {report.seconds:.1f} s; {named}"
     published = any(group.folder is not None for group in report.groups)
     if not published:
-        return Text(f"nothing was published, {took}; report: {place}.build.json", style="bold")
-    return Text.assemble((f"{place}/", "bold"), f"  {took}; report: {place}.build.json")
+        return Text(f"nothing was published, {took}", style="bold")
+    return Text.assemble((f"{place}/", "bold"), f"  {took}")
 
 
 def _release(report: BuildReport, out: Path) -> Iterator[Text]:

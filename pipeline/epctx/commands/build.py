@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from epctx.engine.executor import Machines
 from epctx.engine.options import BuildOptions
 from epctx.engine.plan import Plan
 from epctx.engine.report import BuildReport
-from epctx.errors import EpctxError
+from epctx.errors import EpctxError, UsageError
 from epctx.keys.toolchain import ProviderRecord
 from epctx.lockfile import hosts
 from epctx.machines.address import Tls
@@ -70,6 +71,11 @@ def run(
         EpctxError: raised by `engine.plan.read`, `engine.build.run` or `refuse`.
     """
     planned = plan.read(manifest, only=only, allow_outside=allow_outside)
+    if not manifest.is_file():  # a pipe, such as `<(…)`, may be in no folder that has files
+        with UsageError.if_refused(
+            "no lock can be written beside it", file=manifest.as_posix(), remedy="name a file"
+        ):
+            tempfile.TemporaryFile(dir=manifest.absolute().parent).close()
     refuse(planned)
     shared_settings = replace(shared or Shared(), jobs=on is not None)
     cache = build.open_cache(listener, shared_settings, options) if cached else None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
+from epctx.arguments import checked
 from epctx.cache import maintenance, shared
 from epctx.cache.locks import alone
 from epctx.cache.maintenance import Checked, Collected, Info
@@ -26,11 +27,13 @@ def _ignore(words: str) -> None:
     pass
 
 
+@checked
 def cache_info(*, notify: Notify = _ignore) -> Info:
     """Show the location and the size of the cache."""
     return maintenance.info(_open(notify))
 
 
+@checked
 def cache_gc(
     locks: Locks = (),
     *,
@@ -85,11 +88,13 @@ def cache_gc(
         return maintenance.collect(cache, keep=keep, limits=limits, dry_run=dry_run)
 
 
+@checked
 def cache_verify(*, notify: Notify = _ignore) -> Checked:
     """Read the whole cache, and set corrupt files aside."""
     return maintenance.check(_open(notify))
 
 
+@checked
 def cache_keygen(
     key: Annotated[AnyPath, Option(metavar="KEY.pem"), Written()],
     *,
@@ -113,6 +118,7 @@ def cache_keygen(
     return signing.keygen(Path(key), name)
 
 
+@checked
 def cache_push(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
     """Sign the entries of the cache, and upload them to the shared cache, EPCTX_REMOTE_CACHE.
 
@@ -136,6 +142,7 @@ def cache_push(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
     return shared.push(cache, remote, _names(locks))
 
 
+@checked
 def cache_pull(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
     """Download entries of the shared cache, EPCTX_REMOTE_CACHE, and check each file.
 
@@ -160,6 +167,7 @@ def cache_pull(locks: Locks = (), *, notify: Notify = _ignore) -> Moved:
     return shared.pull(cache, remote, _names(locks))
 
 
+@checked
 def cache_ls(*, remote: bool = False, notify: Notify = _ignore) -> list[Listed]:
     """List the actions in the cache, and who signed them.
 

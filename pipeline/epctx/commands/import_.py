@@ -13,9 +13,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from epctx.arguments import Place
 from epctx.commands.init import command as manifests
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, UsageError, Violation
+from epctx.files.entries import read_document
+from epctx.files.regular import absent
 from epctx.parsing.schema import providers
 
 TOOL: Final = "ep_weight_sharing_ctx_gen"
@@ -194,9 +197,9 @@ def write(line: str, path: Path | None = None, *, force: bool = False) -> Path:
     flags = parse(line)
     models = [Path(model) for model in flags.models]
     for model in models:
-        if not model.is_file():
+        if Place().check(model) is None:
             raise UsageError(
-                "the model does not exist",
+                absent(model).what,
                 file=model.as_posix(),
                 remedy="run this in the folder of the command line, or name its models by path",
                 code=Code.NO_SUCH_PATH,
@@ -288,10 +291,10 @@ def _read(flags: Flags) -> _Plugin:
     file = flags.plugin.as_posix()
     remedy = "give -p the same JSON file as the tool"
     with UsageError.if_refused("cannot be read", file=file, remedy=remedy):
-        large = flags.plugin.stat().st_size > _LARGEST
-        content = b"" if large else flags.plugin.read_bytes()
+        content = read_document(flags.plugin, _LARGEST)
+    large = len(content) > _LARGEST
     try:
-        return msgspec.json.decode(content, type=_Plugin)
+        return msgspec.json.decode(b"" if large else content, type=_Plugin)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = f"it is larger than {_LARGEST:,} bytes" if large else str(error)
         raise UsageError(

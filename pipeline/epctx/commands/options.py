@@ -1,7 +1,7 @@
 """Annotations of `epctx.api` parameters, from which the command line builds its options.
 
 Each parameter is declared once. The signature has its name, type and default, the docstring has its
-meaning under `Args`, and an annotation has settings for the command line only.
+meaning under `Args`, and an annotation has settings for the command line, and what a path leads to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, get_args, get_type_hints
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from epctx.arguments import Place
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.parsing.document import reader
@@ -48,7 +50,7 @@ class Option(Struct, frozen=True, kw_only=True):
     parser: Literal["duration", "age", "size", "place"] | None = None
 
 
-class Existing(Struct, frozen=True, kw_only=True):
+class Existing(Place, frozen=True, kw_only=True):
     """Annotation of a path that must exist before the command starts.
 
     Attributes:
@@ -58,23 +60,39 @@ class Existing(Struct, frozen=True, kw_only=True):
     otherwise: str = "check the path"
 
 
-class Written(Struct, frozen=True):
-    """Annotation of a file that the command writes; the file's folder must exist."""
+class Written(Place, frozen=True, kw_only=True):
+    """Annotation of a file or folder that the command writes; the folder around it must exist."""
 
 
-STARTER: Final = Existing(otherwise="check the path, or write a starter manifest with `epctx init`")
-Read = Annotated[AnyPath, Existing()]
+def _refuse_manifest(path: Path) -> tuple[str, str] | None:
+    """Message and remedy for a new manifest that is given as a model; None for another path."""
+    remedy = f"name the new manifest with --out {path.as_posix()}"
+    return ("is no model", remedy) if path.suffix in (".yaml", ".yml") else None
+
+
+DOCUMENT: Final = Existing(kinds=("file", "pipe"))
+FOLDER: Final = Existing(kinds=("folder",))
+EITHER: Final = Existing(kinds=("file", "folder"))
+OUTPUTS: Final = Place(kinds=("folder",))
+MODELS: Final = Existing(kinds=EITHER.kinds, refuse=_refuse_manifest)
+NEW_FOLDER: Final = Written(kinds=("folder",))
+REREAD: Final = Existing(
+    otherwise="check the path, or write a starter manifest with `epctx init`",
+    refuse=reader.refuse_folder,
+)
+"""A manifest that is read more than once."""
+STARTER: Final = replace(REREAD, kinds=DOCUMENT.kinds)
 Manifest = Annotated[AnyPath | None, Option(metavar="[MANIFEST]"), STARTER]
 NewManifest = Annotated[AnyPath | None, Option(name="out", short="o"), Written()]
-Outputs = Annotated[AnyPath, Option(short="o", metavar="DIR")]
+Outputs = Annotated[AnyPath, Option(short="o", metavar="DIR"), OUTPUTS]
 Groups = Annotated[Sequence[str], Option(metavar="GROUP[@TARGET]", complete="groups")]
 Jobs = Annotated[int | None, Option(short="j", metavar="N", least=0)]
-Pem = Annotated[AnyPath | None, Option(metavar="PEM"), Existing()]
+Pem = Annotated[AnyPath | None, Option(metavar="PEM"), DOCUMENT]
 BuilderId = Annotated[str | None, Option(metavar="URI")]
 Keys = Annotated[
     AnyPath | None,
     Option(metavar="FILE", variable="EPCTX_CACHE_TRUST", unset="nobody"),
-    Existing(),
+    DOCUMENT,
 ]
 CacheUrl = Annotated[str | None, Option(metavar="URL", variable="EPCTX_REMOTE_CACHE")]
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Annotated, Final, cast
 
 from epctx.actions.trial import Trial
+from epctx.arguments import checked
 from epctx.commands.options import AnyPath, Existing, Option, Written
 from epctx.engine.executor import Scheduler
-from epctx.errors import CompileError, UsageError, VerificationError, require_list
+from epctx.errors import CompileError, UsageError, VerificationError
 from epctx.inference import selection
 from epctx.inference.selection import ProviderArgument
 from epctx.inference.trial import CaseReport, OutputReport, RunJob, RunReport
@@ -30,6 +31,7 @@ _COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
 """Colours of ONNX Runtime's log."""
 
 
+@checked
 def run(
     model: Annotated[AnyPath, Option(metavar="MODEL"), Existing()],
     *,
@@ -77,7 +79,6 @@ def run(
         VerificationError: an EP crashed on the model.
         StorageError: the outputs cannot be saved.
     """
-    require_list("inputs", inputs)
     if save is not None and Path(save).suffix != ".npz":
         raise UsageError(f"outputs cannot be saved as {save}", remedy="name a .npz file")
     for name, ends in (ranges or {}).items():

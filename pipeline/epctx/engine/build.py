@@ -387,6 +387,8 @@ class BuildContext:
             work=work, logs=self.place.logs, variables=self.options.variables
         )
         words = "interrupted, nothing was published"
+        if self.cache is not None and not self.cache.location.readonly:
+            words += "; the cache keeps what is finished for the next build"
         scheduler = Scheduler(executor, threads=threads, interrupted=words)
         builds = not self.options.from_cache
         actions = Actions(self.lookup, self.memo, executor, work, builds=builds)
@@ -563,6 +565,8 @@ def _write(build: BuildContext, report: BuildReport, failures: Sequence[EpctxErr
     except StorageError:
         if not failures:  # else the first failure is reported: its reason may be the same
             raise
+        with contextlib.suppress(OSError):
+            build.place.report.unlink()  # it is of another build
 
 
 def _write_traces(build: BuildContext, groups: Sequence[GroupState]) -> None:

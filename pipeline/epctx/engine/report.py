@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from epctx.cache.action import Origin, RemoteReport
 from epctx.errors import Failure, LogTail
 from epctx.files.digest import Digest
+from epctx.files.entries import read_document
 from epctx.files.outputs import OutputFile
 from epctx.graph.model import Placement as Placement
 from epctx.keys.toolchain import Traits
@@ -28,6 +29,7 @@ from epctx.text import Brief, size_words
 from epctx.verification.findings import FolderReport, error_words, largest_error
 
 SCHEMA_VERSION = 1
+_GIT_BYTES: Final = 1 << 26
 _ROWS: Final = 50
 """Number of groups shown; failed ones come first."""
 _HEADINGS: Final = ("group", "state", "models", "files", "size", "largest error", "why")
@@ -236,19 +238,23 @@ def revision(folder: Path) -> str | None:
         git = place / ".git"
         try:
             if git.is_file():  # a linked work tree: its `.git` is a file
-                git = place / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+                git = place / _text(git).removeprefix("gitdir:").strip()
             elif not git.is_dir():
                 continue
-            name = (git / "HEAD").read_text(encoding="utf-8").removeprefix("ref:").strip()
+            name = _text(git / "HEAD").removeprefix("ref:").strip()
             shared = git / "commondir"
-            common = git / shared.read_text(encoding="utf-8").strip() if shared.exists() else git
+            common = git / _text(shared).strip() if shared.exists() else git
             files = [path for path in (common / name, common / "packed-refs") if path.is_file()]
-            refs = f"{name}\n" + "\n".join(path.read_text(encoding="utf-8") for path in files)
+            refs = f"{name}\n" + "\n".join(map(_text, files))
         except (OSError, ValueError):
             return None
         match = re.search(rf"^([0-9a-f]{{40,64}})(?: {re.escape(name)})?$", refs, re.MULTILINE)
         return None if match is None else match[1]
     return None
+
+
+def _text(path: Path) -> str:
+    return read_document(path, _GIT_BYTES).decode()
 
 
 def _html(report: BuildReport) -> str:

@@ -10,11 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
 import blake3
 from msgspec import Struct
+
+from epctx.files.entries import opened
 
 Buffer = bytes | bytearray | memoryview
 Algorithm = Literal["blake3", "sha256"]
@@ -123,7 +126,7 @@ def _pieces(stream: Stream, size: int) -> Iterator[memoryview]:
 
 def of_file(path: Path, algorithm: Algorithm = "blake3") -> Digest:
     """Digest a file's content in pieces."""
-    with path.open("rb", buffering=0) as stream:
+    with FileIO(opened(path)) as stream:
         return of_stream(stream, algorithm)
 
 

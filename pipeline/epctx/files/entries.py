@@ -1,6 +1,6 @@
-"""Entries of the cache, opened without following a link or waiting for a pipe.
+"""The one door through which files are opened for reading, and the entries of the cache.
 
-Users who can write to a cache's folder could put a link, a pipe or a device in place of a file.
+In place of a file there may be a folder, a pipe that nobody writes to, or a device that never ends.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ import stat
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
+from typing import Final, Literal
 
 from epctx.files import open_flags
 
 _NAME = re.compile(r"[0-9a-f]{64}")
+Kind = Literal["file", "folder", "pipe", "device"]
+_KINDS: Final[dict[int, Kind]] = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "folder",
+    stat.S_IFIFO: "pipe",
+}
 
 
 def entries(folder: Path) -> Iterator[Path]:
@@ -29,11 +36,10 @@ def entries(folder: Path) -> Iterator[Path]:
 
 
 class Irregular(OSError):
-    """An entry is not a regular file."""
+    """A path leads to something else than a regular file. `reason`: one clause."""
 
-    reason = "is not a regular file"
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kind: Kind = "device") -> None:
+        self.reason = "is a folder" if kind == "folder" else "is not a regular file"
         super().__init__(errno.EINVAL, self.reason, str(path))
 
 
@@ -47,25 +53,58 @@ def discard(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def open_entry(path: Path) -> FileIO:
-    """Open a regular file for reading, without following a link or waiting for a pipe.
+def kind_of(status: os.stat_result) -> Kind:
+    """Return what a path leads to; links and sockets count as devices."""
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "device")
+
+
+def opened(path: Path, *, links: bool = True, pipes: bool = False) -> int:
+    """Open a regular file for reading, and return its descriptor.
+
+    Args:
+        links: follow links.
+        pipes: also open a pipe, and wait until somebody writes to it; a signal ends the wait.
 
     Raises:
-        FileNotFoundError: the entry does not exist.
-        Irregular: the entry is a link, a folder, a pipe or a device.
-        OSError: the file cannot be read.
+        FileNotFoundError: the file does not exist.
+        Irregular: the path leads to something else.
+        OSError: the file cannot be opened.
     """
     # Check before opening: opening a device may have effects, and Windows links show only here.
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise Irregular(path)
+    kind = kind_of(path.stat(follow_symlinks=links))
+    waits = pipes and kind == "pipe"
+    if kind != "file" and not waits:
+        raise Irregular(path, kind)
+    flags = os.O_RDONLY if waits else open_flags.READ
     try:
-        descriptor = os.open(path, open_flags.READ | open_flags.NO_LINK)
+        descriptor = os.open(path, flags if links else flags | open_flags.NO_LINK)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):
+        if not links and error.errno in (errno.ELOOP, errno.EMLINK):
             raise Irregular(path) from error
         raise
-    stream = FileIO(descriptor, "rb")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        stream.close()
+    if kind_of(os.fstat(descriptor)) != kind:
+        os.close(descriptor)
         raise Irregular(path)
-    return stream
+    return descriptor
+
+
+def open_entry(path: Path) -> FileIO:
+    """Open an entry of a folder that others may write to: no link is followed.
+
+    Raises:
+        OSError: as `opened`.
+    """
+    return FileIO(opened(path, links=False), "rb")
+
+
+def read_document(path: Path, limit: int, *, pipes: bool = False) -> bytes:
+    """Read a file that the user named; at most `limit` bytes, and one more if it has more.
+
+    Args:
+        pipes: also read a pipe, to its end.
+
+    Raises:
+        OSError: as `opened`.
+    """
+    with open(opened(path, pipes=pipes), "rb") as stream:  # buffered: a pipe comes in parts
+        return stream.read(limit + 1)

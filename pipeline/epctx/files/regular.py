@@ -6,7 +6,6 @@ import contextlib
 import errno
 import itertools
 import os
-import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Final, TypeVar
 from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import ModelError
-from epctx.files import open_flags
+from epctx.files import entries
 from epctx.files.identity import of_content, show_writes
 from epctx.text import nearest_file
 
@@ -35,8 +34,11 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
     """
     try:
         before = path.stat()
-        _must_be_regular(before, where)  # opening a device may have effects
-        descriptor = patiently(lambda: os.open(path, open_flags.READ))
+        descriptor = patiently(lambda: entries.opened(path))
+    except entries.Irregular as error:
+        raise ModelError(
+            error.reason, where=where, remedy="name a regular file", code=Code.NOT_REGULAR
+        ) from None
     except OSError as error:
         raise _unopened(error, where) from error
     try:
@@ -95,14 +97,17 @@ def require_bounded(size: int, *, where: str) -> None:
 
 def absent(path: Path) -> ModelError:
     """Return the error for a missing model file; the remedy suggests a file with a similar name."""
-    folder = path.parent
-    if not folder.is_dir():
+    what, folder = "does not exist", path.parent
+    if path.is_symlink():
+        what = f"is a broken link to {path.readlink().as_posix()}"
+        remedy = "correct the link"
+    elif not folder.is_dir():
         remedy = f"there is no folder {folder}: check the path"
     else:
         names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
         near = nearest_file(path.name, [name for name in names if name != path.name])
         remedy = f"did you mean {near!r}?" if near else "check the path"
-    return ModelError("does not exist", file=str(path), remedy=remedy, code=Code.MODEL_MISSING)
+    return ModelError(what, file=str(path), remedy=remedy, code=Code.MODEL_MISSING)
 
 
 def _real(path: Path, descriptor: int, before: os.stat_result) -> Path | None:
@@ -146,11 +151,3 @@ def _raise_file_limit() -> bool:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
                 return True
     return False
-
-
-def _must_be_regular(status: os.stat_result, where: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise ModelError(
-            f"is {kind}", where=where, remedy="name a regular file", code=Code.NOT_REGULAR
-        )

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from epctx.errors import ModelError
 from epctx.graph.model import Partition
+from epctx.graph.serde import protos
 from epctx.graph.serde.ordering import bodies
 
 
@@ -64,7 +65,7 @@ class Dataflow:
                 if not self._is_known(value):
                     raise ModelError(
                         f'nothing makes "{value.name}"',
-                        where=f"node {node.name or '(without a name)'} ({node.op_type})",
+                        where=protos.describe(node),
                         remedy="export the model again: every input of a node is made by another "
                         "node, an initializer or a graph input",
                     )

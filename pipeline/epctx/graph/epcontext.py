@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, field
 
 from epctx.errors import InvalidGraph
+from epctx.text import node_words
 
 if TYPE_CHECKING:
     import onnx
@@ -101,6 +102,11 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
     notes: str | None = None
     max_size: int = 0
     unknown: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """The node in messages."""
+        return node_words(self.name, "EPContext", self.outputs)
 
     @property
     def context_path(self) -> str | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -61,7 +62,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
     data_folder: Path
 
     @classmethod
-    def of(cls, given: str | Path | bytes, config: SessionConfig) -> ModelSource:
+    def of(cls, given: str | os.PathLike[str] | bytes, config: SessionConfig) -> ModelSource:
         """Resolve a caller's path or bytes, without reading the model.
 
         External data is in `session.model_external_initializers_file_folder_path`, as in

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from epctx.errors import CompileError, InvalidGraph, UsageError, require_list
+from epctx.errors import CompileError, InvalidGraph, UsageError
 from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.parsing.rules import options
@@ -36,7 +36,6 @@ def pairs(
     Raises:
         UsageError: options are given twice, or for other EPs than are named.
     """
-    require_list("providers", providers)
     if providers is None:
         if provider_options:
             raise UsageError(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, update_wrapper
-from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import onnxruntime as ort
 
+from epctx.arguments import checked
 from epctx.errors import UsageError
 from epctx.inference.loading import Loaded, load
 from epctx.inference.options import SessionConfig, SessionOptions, as_object
@@ -79,7 +80,7 @@ class Session:
 
     def __init__(
         self,
-        path_or_bytes: str | Path | bytes,
+        path_or_bytes: str | os.PathLike[str] | bytes,
         session_options: ort.SessionOptions | SessionOptions | None = None,
         providers: Sequence[ExecutionProvider] | None = None,
         *,
@@ -232,6 +233,7 @@ class Session:
             options.update(session.get_provider_options())
         return options
 
+    @checked
     def set_providers(
         self,
         providers: Sequence[ProviderArgument] | None = None,

@@ -21,7 +21,7 @@ from epctx.error_codes import Code
 from epctx.errors import LockError
 from epctx.files import digest, filenames, paths
 from epctx.files.digest import Digest
-from epctx.files.entries import open_entry
+from epctx.files.entries import read_document
 from epctx.files.outputs import GOLDEN, SUMS
 from epctx.lockfile import hosts, yaml_text
 from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedHost, LockedPackage
@@ -212,8 +212,7 @@ READERS: Mapping[int, Callable[[Mapping[str, object]], Lock]] = {1: _lock, 2: _l
 
 def _content(path: Path) -> bytes:
     try:
-        with open_entry(path.resolve()) as stream:
-            content = stream.read(limits.LOCK_BYTES.value + 1)
+        content = read_document(path, limits.LOCK_BYTES.value)
     except FileNotFoundError:
         raise LockError(
             "there is no lock",

@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from epctx import codec, limits
 from epctx.error_codes import Code
 from epctx.errors import UsageError
-from epctx.files.entries import open_entry
+from epctx.files.entries import read_document
 from epctx.transfer import client
 from epctx.transfer.attempts import StoreError
 from epctx.transfer.client import Header, HttpClient
@@ -88,8 +88,8 @@ def stored_credentials(
 
 def _read(path: Path) -> _Config:
     try:
-        with open_entry(path.resolve()) as stream:
-            return codec.decode(stream.read(limits.REGISTRY_MANIFEST_BYTES.value), _Config)
+        content = read_document(path, limits.REGISTRY_MANIFEST_BYTES.value)
+        return codec.decode(content, _Config)
     except FileNotFoundError:
         return _Config()
     except (OSError, msgspec.MsgspecError) as error:

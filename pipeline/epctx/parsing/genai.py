@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from epctx.errors import ModelError
 from epctx.files import paths
+from epctx.files.entries import read_document
 from epctx.manifest import GENAI_CONFIG, ModelSource
 
 if TYPE_CHECKING:
@@ -196,10 +197,10 @@ def read(path: Path) -> GenaiFolder:
 
 def _config(path: Path) -> Mapping[str, Any]:
     with ModelError.if_refused("cannot be read", file=path.as_posix(), remedy=_MAKE):
-        large = path.stat().st_size > LARGEST
-        content = b"" if large else path.read_bytes()
+        content = read_document(path, LARGEST)
+    large = len(content) > LARGEST
     try:
-        return msgspec.json.decode(content, type=dict[str, Any])
+        return msgspec.json.decode(b"" if large else content, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = f"it is larger than {LARGEST:,} bytes" if large else str(error)
         what = f"is not a valid {GENAI_CONFIG}"

@@ -117,7 +117,8 @@ def located(manifest: Path) -> Iterator[None]:
         yield
     except EpctxError as error:
         where = error.where or ""
-        if error.line or not where.startswith(("model_groups.", "compose.")):
+        known = where.startswith(("model_groups.", "compose."))
+        if error.line or not known or not manifest.is_file():  # a pipe is read once
             raise
         mark = buckets.expand(document.read(manifest).root).at(where).mark
         error.file, error.line, error.column = manifest.name, mark.line, mark.column

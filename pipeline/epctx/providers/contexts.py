@@ -77,7 +77,7 @@ def binary_of(node: EPContextNode, folder: Path | None) -> DataFile | None:
     Raises:
         InvalidGraph: the node names no binary, or the binary does not exist.
     """
-    where = f"node {node.name!r}"
+    where = node.words
     if not node.ep_cache_context:
         what = "a primary node (main_context = 1) has no ep_cache_context"
         raise InvalidGraph(what, where=where, remedy=BUILD_AGAIN)

@@ -275,7 +275,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         integer = next((node for node in model.graph.node if node.op_type in INTEGER_OPS), None)
         if integer is not None:
             raise self._no_float_model(
-                "is quantized already", f"{integer.op_type} {integer.name!r} is in it"
+                "is quantized already", f"{protos.describe(integer)} is in it"
             )
         other = next((t for t in model.graph.initializer if t.data_type in _OTHER_FLOATS), None)
         if other is not None:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import UsageError
+from epctx.files.entries import read_document
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -238,11 +239,8 @@ def _read(path: Path, parse: Callable[[bytes], _T | None], refusal: tuple[str, s
     from cryptography.exceptions import UnsupportedAlgorithm
 
     file = path.as_posix()
-    with (
-        UsageError.if_refused("cannot be read", file=file, remedy="check the path and its rights"),
-        path.open("rb") as stream,
-    ):
-        content = stream.read(_BYTES)
+    with UsageError.if_refused("cannot be read", file=file, remedy="check the path and its rights"):
+        content = read_document(path, _BYTES, pipes=True)
     try:
         value = parse(content)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from epctx import codec, limits
 from epctx.errors import UsageError
-from epctx.files.entries import open_entry
+from epctx.files.entries import read_document
 
 Seconds = Annotated[float, Meta(ge=0)]
 
@@ -79,11 +79,8 @@ def read(path: Path) -> DeviceResults:
         UsageError: the file cannot be read, or has other content.
     """
     most, remedy = limits.RECORD_BYTES, "name the file that check_device.py wrote"
-    with (
-        UsageError.if_refused("cannot be read", file=path.as_posix(), remedy=remedy),
-        open_entry(path.resolve()) as stream,
-    ):
-        content = stream.read(most.value + 1)
+    with UsageError.if_refused("cannot be read", file=path.as_posix(), remedy=remedy):
+        content = read_document(path, most.value)
     try:
         if len(content) > most.value:
             raise msgspec.DecodeError(f"it is larger than {most}")

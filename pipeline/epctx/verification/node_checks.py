@@ -16,7 +16,7 @@ from epctx.graph.epcontext import EPContextNode
 from epctx.graph.partition import borders
 from epctx.graph.serde import protos
 from epctx.providers.base import ExecutionProvider, Outcome, PrefixPlace
-from epctx.text import nearest
+from epctx.text import nearest, node_words
 from epctx.verification.findings import REBUILD
 from epctx.verification.folder import ContextModel, GroupFolder, context_nodes
 
@@ -44,17 +44,17 @@ Check = Callable[[Subject], Iterator[Fault]]
 def attributes(subject: Subject) -> Iterator[Fault]:
     """Require names, types and values of the op schema; models of epctx have every attribute."""
     for name, why in subject.model.broken:
-        yield Fault(message=f"node '{name}': {why}")
+        yield Fault(message=f"{node_words(name, 'EPContext', ())}: {why}")
     written = {node.name: {a.name for a in node.attribute} for node in context_nodes(subject.proto)}
     for node in subject.model.nodes:
         yield from _unknown(subject, node)
         for required in ("embed_mode", "main_context"):
             # If absent, the op assumes 1 and ONNX Runtime's option 0, so epctx writes them.
             if subject.model.ours and required not in written.get(node.name, {required}):
-                yield Fault(message=f"node '{node.name}': `{required}` is not written")
+                yield Fault(message=f"{node.words}: `{required}` is not written")
         file = node.onnx_model_filename
         if file is not None and file != PurePosixPath(file.replace("\\", "/")).name:
-            yield Fault(message=f"node '{node.name}': `onnx_model_filename` is a path: {file}")
+            yield Fault(message=f"{node.words}: `onnx_model_filename` is a path: {file}")
 
 
 def _unknown(subject: Subject, node: EPContextNode) -> Iterator[Fault]:
@@ -67,13 +67,13 @@ def _unknown(subject: Subject, node: EPContextNode) -> Iterator[Fault]:
         meant = f", did the maker mean `{near}`?" if near else ""
         if provider is None:
             yield Fault(
-                message=f"node '{node.name}': `{name}` is not in the op schema; "
+                message=f"{node.words}: `{name}` is not in the op schema; "
                 f"only the EP can say what it means{meant}",
                 remedy=subject.folder.providers.why_not(node.source or ""),
                 outcome="not checkable",
             )
         else:
-            yield Fault(message=f"node '{node.name}': `{name}` is not in the op schema{meant}")
+            yield Fault(message=f"{node.words}: `{name}` is not in the op schema{meant}")
 
 
 def sources(subject: Subject) -> Iterator[Fault]:
@@ -82,14 +82,13 @@ def sources(subject: Subject) -> Iterator[Fault]:
     for node in subject.model.nodes:
         if not node.source:
             yield Fault(
-                message=f"node '{node.name}' has no `source`: no EP takes it",
+                message=f"{node.words} has no `source`: no EP takes it",
                 remedy="build it again with an EP that writes its key",
             )
         elif providers.find(node.source) is None:
             foreign = providers.asked is not None and not providers.missing
             yield Fault(
-                message=f"node '{node.name}': no EP on this host accepts the source "
-                f"'{node.source}'",
+                message=f"{node.words}: no EP on this host accepts the source '{node.source}'",
                 remedy=providers.why_not(node.source),
                 outcome="fail" if foreign else "not checkable",
             )
@@ -99,7 +98,7 @@ def contexts(subject: Subject) -> Iterator[Fault]:
     """Require the `ep_cache_context` that `embed_mode` implies: a payload, or a binary's path."""
     group = subject.folder.group
     for node in map(EPContextNode.from_proto, _sound(subject)):
-        where = f"node '{node.name}': "
+        where = f"{node.words}: "
         if group is not None and node.main_context and node.embed_mode != group.embed_mode:
             yield Fault(
                 message=f"{where}embed_mode is {node.embed_mode}, the manifest asks for "
@@ -155,7 +154,7 @@ def main_contexts(subject: Subject) -> Iterator[Fault]:
         if node.source in in_folder and not node.embed_mode:
             continue
         yield Fault(
-            message=f"node '{node.name}' has main_context 0, and no other node of the "
+            message=f"{node.words} has main_context 0, and no other node of the "
             f"source '{node.source}' has the context of its graph"
         )
 
@@ -216,7 +215,7 @@ def prefix(subject: Subject) -> Iterator[Fault]:
             if place in places and value is not None and not value.startswith(expected):
                 wrong = True
                 yield Fault(
-                    message=f"node '{node.name}': its {place} '{value}' does not begin with "
+                    message=f"{node.words}: its {place} '{value}' does not begin with "
                     f"the prefix '{expected}'",
                 )
     if not wrong:
@@ -236,14 +235,14 @@ def types(subject: Subject) -> Iterator[Fault]:
         initializers = {tensor.name: tensor.data_type for tensor in graph.initializer}
         for node in nodes:
             if not any(node.output):
-                yield Fault(message=f"node '{node.name}' has no output")
+                yield Fault(message=f"{protos.describe(node)} has no output")
             for name in filter(None, node.output):
-                yield from _output_type(node.name, name, infos.get(name))
+                yield from _output_type(protos.describe(node), name, infos.get(name))
             for name in filter(None, node.input):
                 kind = initializers.get(name) or _element(infos.get(name))
                 if kind is not None and kind not in borders.TYPES:
                     yield Fault(
-                        message=f"node '{node.name}': its input '{name}' is of type "
+                        message=f"{protos.describe(node)}: its input '{name}' is of type "
                         f"{_type_name(kind)}, which the op does not take"
                     )
 
@@ -251,14 +250,14 @@ def types(subject: Subject) -> Iterator[Fault]:
 def _output_type(node: str, name: str, info: onnx.TypeProto | None) -> Iterator[Fault]:
     kind = _element(info)
     if info is None or kind is None:
-        yield Fault(message=f"node '{node}': its output '{name}' has no type")
+        yield Fault(message=f"{node}: its output '{name}' has no type")
     elif kind not in borders.TYPES:
         yield Fault(
-            message=f"node '{node}': its output '{name}' is of type {_type_name(kind)}, "
+            message=f"{node}: its output '{name}' is of type {_type_name(kind)}, "
             "which the op does not make"
         )
     elif not info.tensor_type.HasField("shape"):
-        yield Fault(message=f"node '{node}': its output '{name}' has no shape")
+        yield Fault(message=f"{node}: its output '{name}' has no shape")
 
 
 def _element(info: onnx.TypeProto | None) -> int | None:

@@ -80,7 +80,7 @@ def test_a_group_that_fails_is_at_its_line(tmp_path: Path) -> None:
 def test_an_output_that_cannot_be_written_is_of_no_line(tmp_path: Path) -> None:
     made = make(tmp_path / "models", {"g": ["a"]})
     (made.folder / "out").write_text("in the way", encoding="utf-8")
-    result = call("build", "m.yaml", "--out", "out")
+    result = call("build", "m.yaml", "--out", "out/inside")
     assert result.exit_code == 9
     assert len(annotations(result)) == 1
 

@@ -66,6 +66,7 @@ def test_init_needs_force_to_replace() -> None:
         (["--provider", "QNN"], 3, 'did you mean "QNNExecutionProvider"?'),
         (["--share"], 2, "two models"),
         (["none.onnx"], 2, "none.onnx"),
+        (["god.yaml"], 2, "is no model\n  -> name the new manifest with --out god.yaml\n"),
     ],
 )
 def test_init_refuses(arguments: list[str], code: int, told: str) -> None:

@@ -51,13 +51,13 @@ def parameter(annotation: object) -> list[inspect.Parameter]:
 def test_the_nearest_file_is_named_or_what_else_to_do(folder: Path) -> None:
     mark = parameter(Annotated[Path, Existing(otherwise="make one")])
     with pytest.raises(UsageError) as caught:
-        paths.require(mark, {"a": Path("god.yaml")})
+        paths.require(mark, {"a": Path("god.yaml")}, print)
     assert caught.value.remedy == "did you mean 'good.yaml'?"
     with pytest.raises(UsageError) as caught:
-        paths.require(mark, {"a": Path("zzz.txt")})
+        paths.require(mark, {"a": Path("zzz.txt")}, print)
     assert caught.value.remedy == "make one"
-    paths.require(mark, {"a": folder / "good.yaml"})
-    paths.require(mark, {"a": None})
+    paths.require(mark, {"a": folder / "good.yaml"}, print)
+    paths.require(mark, {"a": None}, print)
 
 
 def test_a_file_in_the_place_of_a_folder_and_a_name_that_is_too_long_are_not_there(
@@ -65,15 +65,15 @@ def test_a_file_in_the_place_of_a_folder_and_a_name_that_is_too_long_are_not_the
 ) -> None:
     for path in (Path("good.yaml/a"), Path("a" * 5000)):
         with pytest.raises(UsageError):
-            paths.require(parameter(Annotated[Path, Existing()]), {"a": path})
+            paths.require(parameter(Annotated[Path, Existing()]), {"a": path}, print)
     written = parameter(Annotated[Path, Written()])
     with pytest.raises(UsageError):
-        paths.require(written, {"a": Path("none/a")})
-    paths.require(written, {"a": Path("new.txt")})
+        paths.require(written, {"a": Path("none/a")}, print)
+    paths.require(written, {"a": Path("new.txt")}, print)
 
 
 @pytest.mark.needs("links")
 def test_a_link_that_leads_nowhere_is_told_as_one(folder: Path) -> None:
     (folder / "link.yaml").symlink_to("none.yaml")
-    with pytest.raises(UsageError, match="is a broken link"):
-        paths.require(parameter(Annotated[Path, Existing()]), {"a": Path("link.yaml")})
+    with pytest.raises(UsageError, match="is a broken link to none"):
+        paths.require(parameter(Annotated[Path, Existing()]), {"a": Path("link.yaml")}, print)

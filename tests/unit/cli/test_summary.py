@@ -113,6 +113,15 @@ def shown(
     return stream.getvalue().splitlines()
 
 
+@pytest.fixture(autouse=True)
+def report_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The written report, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("dist").mkdir()
+    Path("dist/m.build.json").touch()
+    return Path("dist/m.build.json")
+
+
 def test_what_came_from_the_shared_cache_is_told() -> None:
     action = ActionReport.of("compile", "m", None, Origin(remote="s3://b", signer="ci-1"))
     group = replace(built("one"), actions=(action,))
@@ -227,6 +236,11 @@ def test_a_build_that_published_nothing_says_so() -> None:
     lines = shown(failed("a"))
     assert [line.split() for line in lines[:3:2]] == [["group", "state"], ["a@default", "failed"]]
     assert lines[-1] == "nothing was published, in 2.0 s; report: dist/m.build.json"
+
+
+def test_a_report_that_a_full_disk_did_not_take_is_not_named(report_file: Path) -> None:
+    report_file.unlink()
+    assert shown(failed("a"))[-1].endswith("in 2.0 s; the report could not be written")
 
 
 def test_a_long_name_is_folded_never_cut() -> None:

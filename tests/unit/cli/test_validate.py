@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from epctx.cli.app import app
+from epctx.commands.options import STARTER
 
 pytestmark = pytest.mark.usefixtures("folder")
 runner = CliRunner()
@@ -28,7 +29,7 @@ def test_what_is_ok_is_said_in_the_colours_that_a_log_is_to_have(
 
 
 def test_validate_tells_every_violation_of_every_manifest() -> None:
-    result = runner.invoke(app, ["validate", "bad.yaml", "good.yaml", "."])
+    result = runner.invoke(app, ["validate", "bad.yaml", "good.yaml"])
     assert result.exit_code == 3
     assert result.stdout.splitlines() == [
         "error[E0304]: bad.yaml:2:1: nam: unknown key",
@@ -36,15 +37,22 @@ def test_validate_tells_every_violation_of_every_manifest() -> None:
         'error[E0309]: bad.yaml:4:29: model_groups.g.models[0]: there is no model "b"',
         "  -> choose one of: a",
         "good.yaml: ok",
-        "error[E0301]: .: is a folder",
-        "  -> name a file: bad.yaml, good.yaml",
     ]
 
 
-def test_a_manifest_that_is_typed_and_not_there_is_a_wrong_command() -> None:
-    result = runner.invoke(app, ["validate", "good.yaml", "none.yaml"])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("none.yaml", ["none.yaml: does not exist", STARTER.otherwise]),
+        (".", [".: is a folder", "name a file: bad.yaml, good.yaml"]),
+    ],
+)
+def test_a_manifest_that_is_typed_and_not_there_is_a_wrong_command(
+    name: str, told: list[str]
+) -> None:
+    result = runner.invoke(app, ["validate", "good.yaml", name])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.splitlines()[0] == "error[E0202]: none.yaml: does not exist"
+    assert result.stderr.splitlines() == [f"error[E0202]: {told[0]}", f"  -> {told[1]}"]
 
 
 def test_validate_quietly_tells_only_what_is_wrong() -> None:

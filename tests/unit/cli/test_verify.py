@@ -106,4 +106,4 @@ def test_junit_is_written_whatever_is_printed(
     assert JUnitXml.fromfile(str(file)).failures == 1
     (tmp_path / "v.xml").mkdir()
     result = run(monkeypatch, finding("pass"), a="--junit", b=str(tmp_path / "v.xml"))
-    assert result.exit_code == 9 and "cannot be written" in result.stderr
+    assert result.exit_code == 2 and "v.xml: is a folder" in result.stderr

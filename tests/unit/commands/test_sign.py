@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,15 @@ def test_every_file_is_signed(folder: Path, key: Path) -> None:
     assert not judged.refused
 
 
+@pytest.mark.needs("POSIX", "has no FIFOs")
+def test_a_key_may_come_through_a_pipe(folder: Path, key: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(key.read_bytes(),))
+    writer.start()
+    assert api.sign(folder, key=tmp_path / "pipe").files == 2
+    writer.join()
+
+
 def test_what_was_changed_since_it_was_built_is_not_signed(folder: Path, key: Path) -> None:
     (folder / "g" / "a.bin").write_bytes(b"b")
     with pytest.raises(VerificationError, match="does not match SHA256SUMS") as caught:
@@ -63,5 +74,5 @@ def test_a_folder_without_files_and_a_file_are_refused(tmp_path: Path, key: Path
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="has no file to sign"):
         api.sign(tmp_path / "empty", key=key)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="is a file"):
         api.sign(key, key=key)

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from epctx.errors import ModelError
-from epctx.files import regular
+from epctx.files import entries, regular
 from epctx.graph.weights.data_file import READ, DataFile
 
 
@@ -16,6 +18,22 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ModelError, match="not a regular file"):
         DataFile.open(tmp_path / "pipe")
+
+
+@pytest.mark.needs("POSIX", "POSIX files")
+def test_a_pipe_is_a_document_where_it_may_be_one_and_is_read_in_bounds(tmp_path: Path) -> None:
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError), (tmp_path / "pipe").open("wb", 0) as pipe:
+            while True:
+                pipe.write(b"x" * 1000)
+
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(entries.Irregular):
+        entries.read_document(tmp_path / "pipe", 10)
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert entries.read_document(tmp_path / "pipe", 2500, pipes=True) == b"x" * 2501
+    writer.join()
 
 
 @pytest.mark.needs("POSIX", "POSIX files")

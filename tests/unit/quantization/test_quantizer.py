@@ -52,6 +52,15 @@ def inputs_of(model: onnx.ModelProto, node: str) -> Counter[str]:
     return Counter(makers.get(name, "") for name in found.input)
 
 
+def test_a_node_without_a_name_is_named_by_what_it_makes(tmp_path: Path) -> None:
+    made = onnx_text.proto(
+        "g (float[1,4] x) => (uint8[1,4] y) <float s = {1.0}, uint8 z = {0}> {"
+        " y = QuantizeLinear(x, s, z) }"
+    )
+    with pytest.raises(ModelError, match="the QuantizeLinear node that makes 'y' is in it"):
+        run(tool(tmp_path / "made", made))
+
+
 @pytest.mark.parametrize(("preset", "scales"), [("qnn", 3), ("cpu", 1)])
 def test_for_qnn_no_two_nodes_share_a_constant(preset: Preset, scales: int, tmp_path: Path) -> None:
     made = onnx_text.proto(

@@ -158,6 +158,10 @@ def test_an_unknown_attribute_gets_a_suggestion(tmp_path: Path) -> None:
     assert message == (
         "node 'main_0': `embed_mod` is not in the op schema, did the maker mean `embed_mode`?"
     )
+    unnamed = context_node(embed_mod=0)
+    unnamed.name = ""
+    message = fault(made(tmp_path, unnamed), "attributes")
+    assert message.startswith("the EPContext node that makes 'y': `embed_mod` is not in")
 
 
 def test_an_attribute_of_an_unknown_ep_is_its_own_business(tmp_path: Path) -> None:
@@ -393,7 +397,7 @@ def drop_output(changed: onnx.ModelProto) -> None:
         (make_string, "its output 'y' is of type string, which the op does not make"),
         (make_input_complex, "its input 'x' is of type complex64, which the op does not take"),
         (make_sequence, "its output 'y' is of type undefined, which the op does not make"),
-        (drop_output, "node 'main_0' has no output"),
+        (drop_output, "node 'main_0' (com.microsoft::EPContext) has no output"),
     ],
 )
 def test_the_edges_of_an_epcontext_node(

@@ -30,7 +30,7 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, StorageError, UsageError
 from epctx.files import open_flags, paths
 from epctx.files.digest import Digest
-from epctx.files.entries import open_entry
+from epctx.files.entries import read_document
 from epctx.signing import dsse, keys
 from epctx.signing.dsse import Envelope, Signature
 
@@ -381,12 +381,11 @@ def _read(path: Path, where: str | None = None) -> bytes:
     have given the key itself.
     """
     try:
-        with open_entry(path.resolve()) as stream:
-            content = stream.read(_BYTES + 1)
+        content = read_document(path, _BYTES, pipes=True)
         if len(content) > _BYTES:
             raise OSError(None, _TOO_LARGE)
         return content
-    except (OSError, RuntimeError, ValueError) as error:  # a wrong path may be any text
+    except (OSError, ValueError) as error:  # a wrong path may be any text
         raise UsageError(
             "cannot be read",
             where=where or str(path),

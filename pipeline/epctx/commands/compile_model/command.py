@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import onnxruntime as ort
+
+from epctx.arguments import checked
 from epctx.commands import build
 from epctx.commands.compile_model.request import (
     GROUP,
@@ -20,6 +22,7 @@ from epctx.commands.compile_model.request import (
     staging,
     write_manifest,
 )
+from epctx.commands.options import AnyPath, Existing, Written
 from epctx.engine.options import BuildOptions
 from epctx.errors import UsageError
 from epctx.files.outputs import SUMS, context_file
@@ -29,8 +32,6 @@ from epctx.manifest import OptionValue, PartitionSettings
 from epctx.providers import registry
 
 if TYPE_CHECKING:
-    import onnxruntime as ort
-
     from epctx.commands.compile_model.sharing import Sharing
 
 
@@ -74,10 +75,11 @@ _waiting: list[Request] = []
 """Sessions so far of the current sharing group, if its EPs need a fresh process."""
 
 
+@checked
 def compile_model(
-    model: str | os.PathLike[str] | bytes,
+    model: Annotated[AnyPath | bytes, Existing()],
     *,
-    output: str | os.PathLike[str] | None = None,
+    output: Annotated[AnyPath | None, Written()] = None,
     providers: Sequence[ProviderArgument] | None = None,
     provider_options: Sequence[Mapping[str, OptionValue]] | None = None,
     session_options: ort.SessionOptions | SessionOptions | None = None,
@@ -128,14 +130,6 @@ def compile_model(
             removed.
         StorageError: the files cannot be written.
     """
-    arguments = {"dimensions": dimensions, "shapes": shapes, "partition": partition}
-    for name, value in arguments.items():
-        kind = PartitionSettings if name == "partition" else Mapping
-        if not isinstance(value, kind | None):
-            raise UsageError(
-                f"{name} is {value!r}, not a {kind.__name__}",
-                remedy=f"see the docstring of compile_model for {name}",
-            )
     request = Request.of(
         model,
         output=output,

@@ -14,7 +14,7 @@ from epctx.engine.report import SCHEMA_VERSION, BuildReport
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files import atomic, filenames
-from epctx.files.entries import open_entry
+from epctx.files.entries import read_document
 from epctx.stages.report import ModelReport
 
 _LONGEST: Final = 366 * 24 * 3600
@@ -137,13 +137,10 @@ def read(path: Path) -> BuildReport:
 def _content(path: Path) -> bytes:
     most = limits.REPORT_BYTES
     remedy = "name a manifest, or the report of a build: dist/<name>.build.json"
-    with (
-        UsageError.if_refused(
-            "cannot be read", file=path.as_posix(), remedy=remedy, code=Code.NO_SUCH_PATH
-        ),
-        open_entry(path.resolve()) as stream,
+    with UsageError.if_refused(
+        "cannot be read", file=path.as_posix(), remedy=remedy, code=Code.NO_SUCH_PATH
     ):
-        content = stream.read(most.value + 1)
+        content = read_document(path, most.value)
     if len(content) > most.value:
         what = f"is larger than {most}"
         raise UsageError(what, file=path.as_posix(), remedy=f"{remedy}; {most.remedy}")

@@ -12,10 +12,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from epctx.commands.validate.finding import Finding, of_error
-from epctx.errors import EpctxError, ModelError
+from epctx.errors import EpctxError, ModelError, about
 from epctx.files.regular import absent
 from epctx.graph.passes import registry as passes
 from epctx.graph.prepare import shapes
+from epctx.graph.weights.data_file import DataFile
 from epctx.manifest import Composition, Manifest, ModelGroup, ModelSource
 from epctx.parsing import precedence
 from epctx.parsing.document.tree import Node, at_key
@@ -23,7 +24,7 @@ from epctx.providers import default, registry
 from epctx.stages import header as model_headers
 from epctx.stages.exclusion import Exclusion, NodeName, Unmatched, in_all, operator, refusal
 
-_PATHS: Final = ("path", "external_data_dir")
+_PATHS: Final = ("path", "external_data_dir", "custom_ops")
 
 
 class Header(Struct, frozen=True, kw_only=True, eq=False):
@@ -73,6 +74,9 @@ class Headers(Struct, kw_only=True):
     def _require(self, source: ModelSource, node: Node) -> Header | None:
         file = source.path, source.external_data_dir
         try:
+            if source.custom_ops is not None:
+                with about(file=str(source.custom_ops)):
+                    DataFile.open(source.custom_ops)
             if file not in self._files:
                 self._files[file] = _header(model_headers.read(source))
             return self._files[file]
@@ -101,16 +105,13 @@ class Headers(Struct, kw_only=True):
 
 
 def _shown(source: ModelSource, node: Node) -> dict[Path, str]:
-    paths = ((source.path, node.get("path")), (source.external_data_dir, node.get(_PATHS[1])))
-    return {path: at.text for path, at in paths if path is not None and at is not None}
+    return {getattr(source, key): at.text for key in _PATHS if (at := node.get(key)) is not None}
 
 
 def _blamed(error: ModelError, source: ModelSource, node: Node) -> Node:
     """Key of the file that the error is about."""
-    data = node.get("external_data_dir")
-    if data is not None and error.file == str(source.external_data_dir):
-        return data
-    return node.get("path") or node
+    named = (key for key in _PATHS if error.file == str(getattr(source, key)))
+    return node.get(next(named, "path")) or node
 
 
 def _header(proto: onnx.ModelProto) -> Header:

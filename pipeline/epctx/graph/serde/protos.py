@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import onnx
 
+from epctx.text import node_words
+
 if TYPE_CHECKING:
     import onnx_ir as ir
 
@@ -164,9 +166,10 @@ def symbol(dim: onnx.TensorShapeProto.Dimension) -> str | None:
     return None if name in _PLACEHOLDERS or len(name) > _LONGEST else name
 
 
-def describe(node: onnx.NodeProto) -> str:
+def describe(node: onnx.NodeProto | ir.Node) -> str:
     """Describe a node in an error message, by its name or by a value that it makes."""
-    if node.name:
-        return f"node {node.name!r} ({op(node)})"
-    output = next((name for name in node.output if name), None)
-    return f"the {op(node)} node that makes {output!r}" if output else f"an unnamed {op(node)} node"
+    if isinstance(node, onnx.NodeProto):
+        words = node_words(node.name, op(node), node.output)
+    else:
+        words = node_words(node.name, op(node), (value.name for value in node.outputs))
+    return f"{words} ({op(node)})" if node.name else words

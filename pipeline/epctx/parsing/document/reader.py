@@ -14,6 +14,7 @@ from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import InvalidManifest, ManifestError, Violation
 from epctx.files import digest
+from epctx.files.entries import read_document
 from epctx.files.outputs import SUMS
 from epctx.manifest import GENAI_CONFIG
 from epctx.parsing.document import build
@@ -38,10 +39,7 @@ def is_manifest(path: Path) -> bool:
     An unreadable file does not count as a manifest; `epctx validate` reports the reason.
     """
     try:
-        if not path.is_file():  # opening a pipe would block
-            return False
-        with path.open("rb") as stream:
-            data = stream.read(limits.MANIFEST_BYTES.value).removeprefix(codecs.BOM_UTF8)
+        data = read_document(path, limits.MANIFEST_BYTES.value).removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError):
         return False
     if not _VERSION.search(data) or _LOCK.search(data):
@@ -81,8 +79,10 @@ def refuse_content(root: Node, path: Path) -> tuple[str, str] | None:
     return None
 
 
-def refuse_folder(path: Path) -> tuple[str, str]:
-    """Message and remedy for a folder that is given as a manifest."""
+def refuse_folder(path: Path) -> tuple[str, str] | None:
+    """Message and remedy for a folder that is given as a manifest; None if it is no folder."""
+    if not path.is_dir():
+        return None
     shown = path.as_posix()
     check = f"`epctx verify {shown}` checks it; name the manifest that it was built from"
     if (path / "manifest.json").is_file():
@@ -175,8 +175,7 @@ def read(path: Path) -> Document:
         InvalidManifest: the file is too large, not UTF-8, or not a single YAML document.
     """
     try:
-        with path.open("rb") as stream:
-            data = stream.read(limits.MANIFEST_BYTES.value + 1)
+        data = read_document(path, limits.MANIFEST_BYTES.value, pipes=True)
     except FileNotFoundError:
         raise ManifestError(
             "does not exist",
@@ -185,11 +184,6 @@ def read(path: Path) -> Document:
             code=Code.MANIFEST_UNREADABLE,
         ) from None
     except (OSError, ValueError) as error:
-        if path.is_dir():
-            what, remedy = refuse_folder(path)
-            raise ManifestError(
-                what, file=path.as_posix(), remedy=remedy, code=Code.MANIFEST_UNREADABLE
-            ) from None
         raise ManifestError(
             "the manifest cannot be read",
             file=path.as_posix(),
@@ -202,7 +196,9 @@ def read(path: Path) -> Document:
         raise ManifestError(
             what, file=path.as_posix(), remedy=remedy, code=Code.MANIFEST_UNREADABLE
         )
-    return parse(data, file=path.as_posix(), path=path.absolute())
+    # The pipe of `<(…)` is in no folder: its paths are relative to the current one.
+    place = path if path.resolve().exists() else Path(path.name)
+    return parse(data, file=path.as_posix(), path=place.absolute())
 
 
 def parse(data: bytes, *, file: str, path: Path) -> Document:

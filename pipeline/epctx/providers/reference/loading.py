@@ -257,7 +257,7 @@ def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
             ("output", node.outputs, graph.output),
         ):
             if len(values) != len(own):
-                yield f"node {node.name!r} has {len(values)} {kind}s, its graph {len(own)}"
+                yield f"{context_node.words} has {len(values)} {kind}s, its graph {len(own)}"
             for value, info in zip(values, own, strict=False):
                 model_sizes = _sizes(value)
                 graph_sizes = _sizes(ir.serde.deserialize_value_info_proto(info, None))
@@ -310,7 +310,7 @@ def load(
     def read(primary: EPContextNode) -> dict[str, _Located]:
         file = contexts.binary_of(primary, folder)
         if file is None:
-            where = f"the payload of node {primary.name!r}"
+            where = f"the payload of {primary.words}"
             context = reader.open_payload(primary.ep_cache_context or b"", where=where)
         else:
             context = reader.read_file(file)

@@ -24,6 +24,7 @@ from tests.kit.validating import model, told, validated
         ({"models.a.shapes": {"x": [2]}}, "models.a.shapes.x", "has 1 dimensions"),
         ({"models.a.external_data_dir": "no"}, "models.a.external_data_dir", "is not a folder"),
         ({"models.a.reference.path": "b.onnx"}, "models.a.reference.path", "b.onnx: does not exi"),
+        ({"models.a.custom_ops": "b.so"}, "models.a.custom_ops", "b.so: cannot be opened: No such"),
     ],
 )
 def test_what_does_not_fit_is_told_at_its_key(

@@ -169,7 +169,7 @@ def test_a_folder_is_told_by_what_it_holds(
     tmp_path: Path, holds: str, what: str, command: str
 ) -> None:
     (tmp_path / holds).touch()
-    told, remedy = reader.refuse_folder(tmp_path)
+    told, remedy = reader.refuse_folder(tmp_path) or ("", "")
     assert told == what
     assert f"`{command} {tmp_path.as_posix()}`" in remedy
 

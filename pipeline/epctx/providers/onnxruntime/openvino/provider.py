@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from epctx.error_codes import Code
 from epctx.errors import CompileError, InvalidGraph, ManifestError, ProviderUnavailable
 from epctx.files.digest import Buffer, canonical_json
+from epctx.files.entries import read_document
 from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
 from epctx.graph.model import Partition
 from epctx.manifest import OptionValue, Tolerance
@@ -62,7 +63,7 @@ def config_of(inline: str | None, file: str | None) -> Mapping[str, Mapping[str,
         )
     if file is not None:
         try:
-            inline = Path(file).read_text(encoding="utf-8")
+            inline = read_document(Path(file), _CONFIG_BYTES).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise ManifestError(
                 f"load_config_file {file} cannot be read",
@@ -153,6 +154,7 @@ FAULTS: Final = (
 )
 
 
+_CONFIG_BYTES: Final = 1 << 24
 _INSTALL: Final = 'pip install "epctx[openvino]"'
 _MEASURED: Final = "1.8.1"
 _OFFERS: Final = "offers devices on Intel CPUs only"
