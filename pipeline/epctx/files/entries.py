@@ -88,13 +88,21 @@ def opened(path: Path, *, links: bool = True, pipes: bool = False) -> int:
     return descriptor
 
 
+class _Bounded(FileIO):
+    """A regular file; `read` takes memory for what the file has, not for the limit it is given."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        most = os.fstat(self.fileno()).st_size + 1
+        return super().read(min(size, most) if size and size > 0 else size)
+
+
 def open_entry(path: Path) -> FileIO:
     """Open an entry of a folder that others may write to: no link is followed.
 
     Raises:
         OSError: as `opened`.
     """
-    return FileIO(opened(path, links=False), "rb")
+    return _Bounded(opened(path, links=False))
 
 
 def read_document(path: Path, limit: int, *, pipes: bool = False) -> bytes:
@@ -106,5 +114,9 @@ def read_document(path: Path, limit: int, *, pipes: bool = False) -> bytes:
     Raises:
         OSError: as `opened`.
     """
-    with open(opened(path, pipes=pipes), "rb") as stream:  # buffered: a pipe comes in parts
-        return stream.read(limit + 1)
+    descriptor = opened(path, pipes=pipes)
+    if kind_of(os.fstat(descriptor)) == "file":
+        with _Bounded(descriptor) as file:
+            return file.read(limit + 1)
+    with open(descriptor, "rb") as pipe:  # buffered: a pipe comes in parts
+        return pipe.read(limit + 1)

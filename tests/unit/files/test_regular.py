@@ -132,3 +132,10 @@ def test_a_link_that_is_turned_after_it_was_opened_is_noticed(
     monkeypatch.setattr(os, "open", race)
     with pytest.raises(ModelError, match="exchanged"):
         DataFile.open(link)
+
+
+def test_a_limit_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    assert entries.read_document(tmp_path / "file", 1 << 62) == b"abc"
+    with entries.open_entry(tmp_path / "file") as stream:
+        assert (stream.read(1 << 62), stream.read(1 << 62)) == (b"abc", b"")
