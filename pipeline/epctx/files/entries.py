@@ -118,5 +118,5 @@ def read_document(path: Path, limit: int, *, pipes: bool = False) -> bytes:
     if kind_of(os.fstat(descriptor)) == "file":
         with _Bounded(descriptor) as file:
             return file.read(limit + 1)
-    with open(descriptor, "rb") as pipe:  # buffered: a pipe comes in parts
+    with os.fdopen(descriptor, "rb") as pipe:  # buffered: a pipe comes in parts
         return pipe.read(limit + 1)
