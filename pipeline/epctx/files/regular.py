@@ -98,7 +98,7 @@ def require_bounded(size: int, *, where: str) -> None:
 def absent(path: Path) -> ModelError:
     """Return the error for a missing model file; the remedy suggests a file with a similar name."""
     what, folder = "does not exist", path.parent
-    if path.is_symlink():
+    if os.path.islink(path):  # noqa: PTH114 - never raises
         what = f"is a broken link to {path.readlink().as_posix()}"
         remedy = "correct the link"
     elif not folder.is_dir():
