@@ -174,7 +174,7 @@ FAILURES: dict[str, tuple[int, str, str, Callable[[Path], None]]] = {
         "there is no lock",
         lambda folder: (folder / "m.lock.yaml").unlink(),
     ),
-    "outputs where a file is": (9, "build m.yaml --out m.onnx", "cannot be written", nothing),
+    "outputs where a file is": (9, "build m.yaml --out m.onnx/a", "cannot be written", nothing),
     "a compiler that hangs": (
         10,
         "build x.yaml",

@@ -112,7 +112,8 @@ LAYOUTS: Final = {
         LEADS_OUT,
     ),
     "the model is a link to nothing": Layout(
-        {"a/m.onnx": "m.onnx.gone", "a/m.data": DATA}, ("doesn't exist", "-> check the path")
+        {"a/m.onnx": "m.onnx.gone", "a/m.data": DATA},
+        ("doesn't exist", "is a broken link to m.onnx.gone"),
     ),
     "the data is a link to nothing": Layout(
         {"a/m.onnx": MODEL, "a/m.data": "gone"}, ("does not exist", "a link to gone, which does")

@@ -138,7 +138,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another key": (by_another_key, "model.sig", "which is not trusted"),
     "huge": (huge, "model.sig", "is larger than 64 MiB"),
     "empty": (lambda f: (f / "model.sig").write_bytes(b""), "model.sig", "not a Sigstore bundle"),
-    "a folder": (replaced, "model.sig", "cannot be read: is not a regular file"),
+    "a folder": (replaced, "model.sig", "cannot be read: is a folder"),
 }
 LINKS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a link": (link, "a.bin", "cannot be read: is not a regular file"),
