@@ -20,11 +20,8 @@ from epctx.files.entries import Kind, kind_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_ACCEPTED: Final[Mapping[object, Any]] = {
-    float: int | float,
-    Sequence: Collection,
-    tuple: list | tuple,
-}
+_LIKE: Final[Mapping[object, Any]] = {float: int | float, Sequence: Collection, tuple: list | tuple}
+"""What is taken for a value of a type."""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -48,14 +45,13 @@ class Place(Struct, frozen=True, kw_only=True):
             kind = kind_of(path.stat())
         except (OSError, ValueError):  # whoever opens it says why
             kind = None
-        refusal = self.refuse(path)
-        if refusal is None and kind is not None and kind not in self.kinds:
-            names = " or a ".join(each for each in self.kinds if each != "pipe")
-            refusal = f"is a {kind}", f"name a {names}"
-        if refusal is not None:
-            what, remedy = refusal
-            raise UsageError(what, file=path.as_posix(), remedy=remedy, code=Code.NO_SUCH_PATH)
-        return kind
+        names = " or a ".join(each for each in self.kinds if each != "pipe")
+        fits = kind is None or kind in self.kinds
+        refusal = self.refuse(path) or (None if fits else (f"is a {kind}", f"name a {names}"))
+        if refusal is None:
+            return kind
+        what, remedy = refusal
+        raise UsageError(what, file=path.as_posix(), remedy=remedy, code=Code.NO_SUCH_PATH)
 
 
 def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -99,9 +95,7 @@ def _check(name: str, value: Any, annotation: Any, function: str) -> None:
         if isinstance(value, str | os.PathLike) and _fits([value], kind):
             raise UsageError(f"{name} is {shown}, not a list", remedy=f"write {name}=[{shown}]")
         expected = re.sub(r"\w+\.", "", inspect.formatannotation(kind))
-        raise UsageError(
-            f"{name} is {shown}, not {expected}", remedy=f"see the docstring of {function}"
-        )
+        raise UsageError(f"{name} is {shown}, not {expected}", remedy=f"see help on {function}")
     places = [mark for mark in marks if isinstance(mark, Place)]
     for path in value if isinstance(value, list | tuple) else [value]:
         for place in places if isinstance(path, str | os.PathLike) else ():
@@ -115,7 +109,7 @@ def _fits(value: Any, kind: Any) -> bool:
         return any(_fits(value, each) for each in inner)
     if origin is Literal:
         return isinstance(value, str) and value in inner
-    if not isinstance(value, _ACCEPTED.get(origin, origin)):
+    if not isinstance(value, _LIKE.get(origin, origin)):
         return False
     if origin is Mapping:
         return all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -45,13 +46,11 @@ def _require(path: Path, mark: Place) -> None:
     if isinstance(mark, Existing) and _is_absent(path):
         raise _absent(path, mark)
     if isinstance(mark, Written) and _is_absent(path.parent):
-        what = f"there is no folder {path.parent.as_posix()}"
-        remedy = "create the folder, or name another path"
         raise UsageError(
             "cannot be written",
             file=path.as_posix(),
-            why=what,
-            remedy=remedy,
+            why=f"there is no folder {path.parent.as_posix()}",
+            remedy="create the folder, or name another path",
             code=Code.NO_SUCH_PATH,
         )
 
@@ -66,14 +65,9 @@ def _is_absent(path: Path) -> bool:
 
 
 def _absent(path: Path, mark: Existing) -> UsageError:
-    file = path.as_posix()
-    try:
+    what, remedy = "does not exist", mark.otherwise
+    with contextlib.suppress(OSError):  # the name is too long
         reason = absent(path)
-    except OSError:  # the name is too long
-        return _no_such_path("does not exist", file, mark.otherwise)
-    remedy = mark.otherwise if reason.remedy == Existing().otherwise else reason.remedy
-    return _no_such_path(reason.what, file, remedy)
-
-
-def _no_such_path(what: str, file: str, remedy: str) -> UsageError:
-    return UsageError(what, file=file, remedy=remedy, code=Code.NO_SUCH_PATH)
+        what, remedy = reason.what, reason.remedy
+    remedy = mark.otherwise if remedy == Existing().otherwise else remedy
+    return UsageError(what, file=path.as_posix(), remedy=remedy, code=Code.NO_SUCH_PATH)

@@ -234,27 +234,27 @@ def host() -> Host:
 
 def revision(folder: Path) -> str | None:
     """Return the commit that is checked out where a folder lies; None if git has none."""
+
+    def text(path: Path) -> str:
+        return read_document(path, _GIT_BYTES).decode()
+
     for place in (folder, *folder.parents):
         git = place / ".git"
         try:
             if git.is_file():  # a linked work tree: its `.git` is a file
-                git = place / _text(git).removeprefix("gitdir:").strip()
+                git = place / text(git).removeprefix("gitdir:").strip()
             elif not git.is_dir():
                 continue
-            name = _text(git / "HEAD").removeprefix("ref:").strip()
+            name = text(git / "HEAD").removeprefix("ref:").strip()
             shared = git / "commondir"
-            common = git / _text(shared).strip() if shared.exists() else git
+            common = git / text(shared).strip() if shared.exists() else git
             files = [path for path in (common / name, common / "packed-refs") if path.is_file()]
-            refs = f"{name}\n" + "\n".join(map(_text, files))
+            refs = f"{name}\n" + "\n".join(map(text, files))
         except (OSError, ValueError):
             return None
         match = re.search(rf"^([0-9a-f]{{40,64}})(?: {re.escape(name)})?$", refs, re.MULTILINE)
         return None if match is None else match[1]
     return None
-
-
-def _text(path: Path) -> str:
-    return read_document(path, _GIT_BYTES).decode()
 
 
 def _html(report: BuildReport) -> str:
