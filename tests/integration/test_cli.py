@@ -510,8 +510,11 @@ def test_colour_is_for_terminals_and_can_be_refused(here: Path) -> None:
 
 @pytest.mark.needs("POSIX", "has no pseudo-terminals of this kind")
 @pytest.mark.needs("module onnxruntime_qnn")
-def test_init_asks_in_a_terminal_which_ep_and_which_chip(here: Path) -> None:
-    """Whatever EPs are there beside it: QNN compiles on each host that it is installed on."""
+def test_init_asks_in_a_terminal_which_ep_and_which_chip(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QNN compiles on each host that it is installed on; OpenVINO comes first where it has one."""
+    monkeypatch.setenv("EPCTX_HIDE_DEVICES", "OpenVINOExecutionProvider")
     (model,) = here.glob("*.onnx")
     for typed, option in (("1\nsm8650\n", "soc_model: sm8650"), ("0\n1\n\n", "# options: {}")):
         shown = in_terminal("init", model.name, "--force", folder=here, typed=typed)

@@ -77,10 +77,11 @@ def test_a_manifest_builds_and_verifies(name: str, manifests: Path, tmp_path: Pa
     root = tmp_path / "dist" / name
     for group, files in FILES[name].items():
         assert {p.name for p in (root / group).iterdir()} == files | {"SHA256SUMS"}
-    for group in json.loads(built.stdout)["groups"]:
-        outputs = [f for f in group["verify"]["findings"] if f["check"] == "outputs"]
-        assert [f for f in outputs if f["outcome"] == "pass"]
-        assert all(model["coverage"] == 1.0 for model in group["models"])
+    groups = json.loads(built.stdout)["groups"]
+    found = [f for group in groups for f in group["verify"]["findings"] if f["check"] == "outputs"]
+    # A CPU that computes in bfloat16 by itself (AMX) has limits that allow any random output.
+    assert {"pass"} <= {f["outcome"] for f in found} <= {"pass", "not checkable"}
+    assert all(model["coverage"] == 1.0 for group in groups for model in group["models"])
     verified = epctx("verify", str(root), "--manifest", manifest, cwd=tmp_path)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     hold_to_lock(name, manifests)

@@ -209,10 +209,8 @@ def test_an_npu_elsewhere_needs_its_compiler() -> None:
 
 
 @on_device
-def test_an_unknown_shape_is_named(tmp_path: Path, sources: dict[str, str]) -> None:
-    """The plugin takes it for a scalar, and then compiles nothing of the whole model."""
-    answer = vino(tmp_path, "unknown", sources=sources)
-    assert answer.error is not None
-    assert answer.error[0] == "CompileError"
-    assert "no known shape, the first is 'd'" in answer.error[1]
-    assert not any((tmp_path / "out").iterdir())
+def test_what_follows_an_unknown_shape_is_right(tmp_path: Path, sources: dict[str, str]) -> None:
+    """Until onnxruntime 1.31 the plugin took it for a scalar, and compiled nothing of the model."""
+    answer = succeeded(vino(tmp_path, "unknown", sources=sources, run=True))
+    assert answer.models["unknown"].left == ["contrib:CDist"]
+    assert answer.models["unknown"].max_rel < 1e-5

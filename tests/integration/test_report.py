@@ -115,9 +115,9 @@ def test_what_real_eps_took_and_left_is_in_the_outline(tmp_path: Path) -> None:
         == both.outline.names
         == tuple(f"{kind}{layer}" for layer in range(3) for kind in ("mm", "act"))
     )
-    assert alone.outline.owners == (0, 0, 0, -1, 0, 0)
-    assert both.outline.owners == (0, 0, 0, 1, 0, 0)
-    assert [part.provider for part in both.partitions] == ["npu", "vino"]
+    assert alone.outline.owners == (0, 0, 0, -1, 1, 1)
+    assert both.outline.owners == (0, 0, 0, 2, 1, 1)
+    assert [part.provider for part in both.partitions] == ["npu", "npu", "vino"]
     page = api.report(made.manifest, dist=tmp_path / "dist").read_text(encoding="utf-8")
     assert "Operators of type `Sinh` are not supported by QNN EP" in page
     assert "QNN context binary" in page

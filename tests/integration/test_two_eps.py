@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,9 @@ def test_the_report_says_who_took_what_in_the_end(
 ) -> None:
     _, groups = both
     (model,) = groups["main"]["models"]
-    taken = {p["provider"]: p["nodes"] for p in model["partitions"]}
+    taken: Counter[str] = Counter()
+    for part in model["partitions"]:
+        taken[part["provider"]] += part["nodes"]
     assert taken["htp"] + taken["vino"] == 8
     assert taken["vino"] >= 1
     assert model["coverage"] == 8 / 9
@@ -257,13 +260,14 @@ def test_what_is_excluded_goes_to_neither(both: tuple[Path, dict[str, dict[str, 
 
 
 @on_both
-def test_where_the_second_takes_nothing_the_files_are_run(
+def test_where_the_second_takes_nothing_the_sessions_that_made_it_are_judged(
     both: tuple[Path, dict[str, dict[str, Any]]],
 ) -> None:
+    """QNN has two parts of the model in one binary, which its simulator does not load."""
     _, groups = both
     found = outputs_found(groups["excluded"])
     assert "pass" in {outcome for outcome, _ in found}, found
-    assert {n["sessions"] for n in groups["excluded"]["verify"]["numbers"]} == {"files"}
+    assert {n["sessions"] for n in groups["excluded"]["verify"]["numbers"]} == {"generating"}
 
 
 @on_both

@@ -1,6 +1,7 @@
 """In a worker process of another machine: SIGKILL of that machine's `epctx worker`, in a stage.
 
-Files in the folder `ends` beside its temporary files say in which: `compile-1` is good for one.
+Files in the folder `ends` beside its temporary files say in which: `compile-1` is good for one. The
+temporary files of a local cluster's workers are two levels lower.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ if "epctx.worker" in sys.orig_argv:
 
     def ending(stage: str, run: Callable[..., object]) -> Callable[..., object]:
         def ended(*arguments: object, **rest: object) -> object:
-            for file in sorted(Path(os.environ["TMPDIR"], "ends").glob(f"{stage}-*")):
+            own = Path(os.environ["TMPDIR"])
+            folders = (own, own.parents[1])
+            for file in sorted(f for each in folders for f in each.glob(f"ends/{stage}-*")):
                 file.unlink(missing_ok=True)
                 supervisor = psutil.Process().parent()
                 machine = supervisor.parent() if supervisor is not None else None
