@@ -6,7 +6,7 @@ READY := .venv/.ready
 # What forbids bytecode in a container makes Python compile this checkout anew for each of the tests' commands.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: quickstart test lint unit integration docs soak bench zoo wheels tools clean
+.PHONY: quickstart test lint unit integration coverage docs soak bench zoo wheels tools clean
 
 # What users install, and no more.
 quickstart: $(BASE)
@@ -24,7 +24,8 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 # Tests wait for the processes that they start: three of them keep two cores busy.
-PYTEST := $(BIN)/pytest -n 3 --dist worksteal -m "not soak and not bench"
+TESTS := -n 3 --dist worksteal -m "not soak and not bench"
+PYTEST := $(BIN)/pytest $(TESTS)
 
 # No real EP, and a process of its own only where the process is what is tested: about three minutes.
 UNIT := tests/unit tests/property tests/golden
@@ -34,6 +35,10 @@ unit: $(READY)
 # All the rest, whatever folder it is in.
 integration: $(READY) tools
 	$(PYTEST) $(UNIT:%=--ignore=%)
+
+# Lines that these tests execute, in all processes, by room.
+coverage: $(READY) tools
+	$(BIN)/python -m scripts.coverage $(TESTS)
 
 # The site, in build/docs; then every page of it in a browser.
 docs: $(READY) tools
@@ -45,6 +50,7 @@ soak: $(READY) .venv-zoo/.ready
 	$(BIN)/pytest -m soak -s
 	EPCTX_HYPOTHESIS_PROFILE=explore $(BIN)/pytest -n 2 tests/property
 	$(BIN)/python -m scripts.baseline
+	$(MAKE) coverage
 
 # Some of its models are exported by torch, which is in .venv-zoo.
 bench: $(READY) .venv-zoo/.ready
