@@ -26,7 +26,10 @@ SAMPLE = 24
 _NUMBERS = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0")
 
 
-@pytest.fixture(scope="module", params=["60", ["60", "57"]], ids=["one chip", "several"])
+SEVERAL = pytest.param(["60", "57"], id="several", marks=pytest.mark.soak)
+
+
+@pytest.fixture(scope="module", params=[pytest.param("60", id="one chip"), SEVERAL])
 def binary(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> bytes:
     project = make(tmp_path_factory.mktemp("qnn"), {"g": ["a"]})
     project.document["execution_providers"] = {

@@ -45,7 +45,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         pytest.param(wrong.nothing, DAMAGING, "product60", "unknown", "", id="weight"),
         pytest.param(
             wrong.nothing, quantized(-0.5, 0.5), "sum18", "quantization range", "clipped",
-            id="clipped",
+            id="clipped", marks=pytest.mark.soak,
         ),
         pytest.param(
             wrong.nothing, quantized(-5e4, 5e4), "sum18", "quantization range", "few steps",
@@ -61,7 +61,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         ),
         pytest.param(
             wrong.pool, IMAGES, "pooled", "known EP fault", "AveragePool", id="pool",
-            marks=pytest.mark.needs_device(QNN),
+            marks=[pytest.mark.needs_device(QNN), pytest.mark.soak],
         ),
     ],
 )  # fmt: skip
@@ -118,6 +118,7 @@ def test_what_does_not_compile_is_found_by_halves_and_kept_off(tmp_path: Path) -
     assert command_line.epctx("build", "epctx.yaml", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.soak
 @pytest.mark.needs_device(QNN)
 def test_eight_bits_that_are_too_few_are_made_sixteen(tmp_path: Path) -> None:
     settings = {"preset": "qnn", "calibration": {"random": True}, "activations": "uint8"}

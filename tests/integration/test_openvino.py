@@ -124,6 +124,7 @@ def test_the_prefix_is_in_both_names(tmp_path: Path, sources: dict[str, str]) ->
 
 
 @on_device
+@pytest.mark.soak
 @pytest.mark.needs("two cores", "one core only, or a system that does not let go of cores")
 def test_the_same_bytes_on_one_core_and_on_many(tmp_path: Path, sources: dict[str, str]) -> None:
     """OpenVINO compiles another graph for another number of cores; here it gets one (section 1)."""

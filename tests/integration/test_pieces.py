@@ -27,7 +27,10 @@ from tests.kit.projects import Project, ran, steady
 
 REFERENCE, QNN = "ReferenceExecutionProvider", "QNNExecutionProvider"
 on_qnn = pytest.mark.needs_device(QNN)
-COUNTS = (1, 2, 4, 7)
+COUNTS = (
+    *(pytest.param(count, marks=pytest.mark.soak) for count in (1, 4)),
+    *(2, 7),
+)
 PAST = 16
 DECODER = {"batch": 1, "past": PAST}
 PAIR = {"prefill": 8, "decode": 1}
@@ -160,7 +163,7 @@ def test_the_reference_ep_runs_pieces_as_the_whole(
             assert_close(session.run(None, feeds), source.run(None, feeds))
 
 
-@pytest.mark.parametrize("built", [2, 7], indirect=True)
+@pytest.mark.parametrize("built", [2, pytest.param(7, marks=pytest.mark.soak)], indirect=True)
 def test_the_reference_ep_writes_the_same_bytes_in_another_folder(
     built: tuple[int, Project, BuildReport], tmp_path: Path
 ) -> None:
