@@ -66,7 +66,7 @@ def test_what_a_killed_machine_left_is_in_nobodys_way(tmp_path: Path) -> None:
         if "compile" in line:
             break
     process.kill()  # and with it, its namespace and all in it
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     ends([start(project, "build", "m.yaml")])
     assert not any((locate().root / "temporary").iterdir())
     assert (project.published / "g" / "a_ctx.onnx").is_file()

@@ -30,6 +30,8 @@ ALLOWED = ("dist/m.build.json", "dist/m.logs/*", "dist/.m.lock", "dist/.m.record
 """What a build that fails may leave: report, logs of workers that failed, the file of its lock."""
 PUBLISHED = (*ALLOWED, "dist/m/*", "m.lock.yaml")
 """What one that succeeds may leave."""
+_PATIENCE = 20
+"""Wall time after which a command hangs, in its processor time."""
 _CYCLE = re.compile(r"Cycle detected: .*")
 """ONNX Runtime begins to tell a cycle of functions with any of them."""
 _NUMBERED = re.compile(
@@ -40,7 +42,9 @@ _NUMBERED = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended. `memory`: the largest resident size of one process, in MiB, if known."""
+    """How a command ended. `seconds`: processor time of all processes. `memory`: the largest
+    resident size of one process, in MiB, if known.
+    """
 
     code: int
     out: str
@@ -92,14 +96,19 @@ def _run(row: Row, room: Room) -> Ended:
         "TMPDIR": str(room.folder.parent / "temporary"),
         **room.environment,
     }
-    begun = time.monotonic()
+    begun = _processor_seconds()
     if row.how == "process":
         code, out, err, memory = _in_a_process(row, room, environment)
     else:
         code, out, err = _in_this_process(row, room, environment)
         memory = 0
-    seconds = time.monotonic() - begun
+    seconds = _processor_seconds() - begun
     return Ended(code=code, out=out, err=err, seconds=seconds, memory=memory)
+
+
+def _processor_seconds() -> float:
+    """Return what this process and its ended children have used: other processes matter little."""
+    return sum(os.times()[:4])
 
 
 def _in_this_process(row: Row, room: Room, environment: Mapping[str, str]) -> tuple[int, str, str]:
@@ -145,7 +154,7 @@ def _in_a_process(
         )
         watch = psutil.Process(process.pid)
         peak = 0
-        deadline = time.monotonic() + row.seconds
+        deadline = time.monotonic() + _PATIENCE * row.seconds
         while process.poll() is None:
             peak = max(peak, _largest(watch))
             if time.monotonic() > deadline or peak > row.memory << 20:

@@ -51,7 +51,7 @@ class Row:
         after: more to check, when the command has ended.
         leaves: glob patterns, from the project's folder, of files that it may leave or change
             beside those of `running.ALLOWED`.
-        seconds: wall time that it may take.
+        seconds: processor time that it may take, with all processes.
         memory: MiB that its processes may take, each; of `how="process"` only.
         posix: what it is made of is not there on Windows.
     """

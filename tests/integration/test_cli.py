@@ -263,7 +263,7 @@ def test_an_interrupt_is_130(here: Path) -> None:
             break
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert err.endswith(
         "error[E1300]: interrupted, nothing was published; the cache keeps what is finished for "
@@ -280,7 +280,7 @@ def test_a_pipe_as_a_manifest_is_waited_for_until_ctrl_c(here: Path) -> None:
     told = process.stderr.readline()
     assert told == "reading pipe.yaml, a pipe, to its end; Ctrl-C ends it\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, err.splitlines()[0]) == (130, "error[E1300]: interrupted")
 
 
@@ -482,7 +482,7 @@ def in_terminal(
         if not piece:
             break
         shown += piece
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     os.close(main)
     return shown.decode()
 

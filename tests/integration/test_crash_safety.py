@@ -98,7 +98,7 @@ def killed(project: Project, after: float) -> bool:
             os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         # The workers end by themselves, as their parent is gone.
-        _, alive = psutil.wait_procs(workers, timeout=30)
+        _, alive = psutil.wait_procs(workers, timeout=300)
         assert not alive
         return True
 

@@ -76,7 +76,7 @@ def test_what_no_machine_can_take_is_told_at_once_with_what_is_missing(
     made.section("execution_providers", "ref")["allow_unknown_options"] = True
     made.write()
     build = unlike.build(made.folder)
-    output, _ = build.communicate(timeout=60)
+    output, _ = build.communicate(timeout=300)
     assert build.returncode == 5, output
     assert "no worker can run NobodysExecutionProvider" in output
     assert "w0: " in output and "w1: " in output and "Traceback" not in output
@@ -96,14 +96,14 @@ def test_one_ep_in_two_versions_is_refused_with_both_machines(tmp_path: Path) ->
         first = found.worker(PYTHONPATH=str(FAULTY))
         second = found.worker(PYTHONPATH=str(other))
         build = found.build(made.folder)
-        output, _ = build.communicate(timeout=60)
+        output, _ = build.communicate(timeout=300)
         assert build.returncode == 5, output
         assert "FaultyExecutionProvider differs between workers" in output
         assert "w0 and w1" in output
         second.kill()
         second.wait()
         build = found.build(made.folder)
-        output, _ = build.communicate(timeout=60)
+        output, _ = build.communicate(timeout=300)
         assert build.returncode == 0, output  # and this machine does not have the EP
         assert first.poll() is None
 
@@ -115,7 +115,7 @@ def test_who_has_no_certificate_of_the_authority_is_not_let_in(
     made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
     with machines(tmp_path / "m", 1, *certificates.made(tmp_path / "tls")) as found:
         build = found.build(made.folder)
-        output, _ = build.communicate(timeout=60)
+        output, _ = build.communicate(timeout=300)
         assert build.returncode == 0, output
         for options, told in (
             (certificates.made(tmp_path / "others"), "do not accept each other's certificates"),

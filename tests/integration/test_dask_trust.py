@@ -101,9 +101,9 @@ def test_a_worker_that_answers_wrongly_changes_no_byte_that_is_published(
 ) -> None:
     made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
     worker = nobody.worker(PYTHONPATH=str(LYING), EPCTX_TEST_LIES=lie)
-    output, _ = (build := nobody.build(made.folder)).communicate(timeout=60)
+    output, _ = (build := nobody.build(made.folder)).communicate(timeout=300)
     worker.terminate()
-    worker.wait(timeout=20)
+    worker.wait(timeout=300)
     assert build.returncode == code and told in output, output
     assert "Traceback" not in output
     assert not made.published.exists() and not made.lock.exists()
@@ -118,9 +118,9 @@ def test_the_machine_that_builds_signs_what_workers_without_a_key_have_made(
     worker = nobody.worker()
     cache = {"EPCTX_CACHE_DIR": str(tmp_path / "cache"), "EPCTX_CACHE_TRUST": line}
     build = nobody.build(made.folder, EPCTX_CACHE_SIGNING_KEY=str(private), **cache)
-    output, _ = build.communicate(timeout=60)
+    output, _ = build.communicate(timeout=300)
     worker.terminate()
-    worker.wait(timeout=20)
+    worker.wait(timeout=300)
     assert build.returncode == 0, output
     store = open_store(nobody.variables["EPCTX_REMOTE_CACHE"])
     records = shared.ls_remote(store)

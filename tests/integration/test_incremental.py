@@ -206,7 +206,7 @@ def test_it_is_known_how_long_a_group_took_when_it_was_compiled(project: Project
     assert build() == {"one@default": None}
     project.section("model_groups", "one")["node_name_prefix"] = "q_"
     (took,) = build().values()
-    assert took is not None and 0 < took < 60
+    assert took is not None and took > 0
     shutil.rmtree(project.folder / "dist")
     known = build()
     shutil.rmtree(project.folder / "dist")

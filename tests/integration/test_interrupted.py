@@ -50,13 +50,13 @@ def interrupt(made: Project, stage: str, number: int) -> tuple[int, str]:
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not reached.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     workers = psutil.Process(process.pid).children(recursive=True)
     assert reached.exists() and workers
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=300)
     assert not [each for each in workers if each.is_running() and each.status() != "zombie"]
     return process.returncode, stderr
 
@@ -114,5 +114,5 @@ def test_a_wait_for_a_lock_says_so_and_ends(
         said = iter(process.stderr.readline, "")
         assert any("waiting" in line and held in line for line in said)
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130 and "interrupted" in stderr

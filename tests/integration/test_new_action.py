@@ -112,7 +112,7 @@ def test_two_at_once_carry_it_out_once(project: Project, hook: Path, tmp_path: P
 
     def one(number: int) -> bool:
         process = Process(project, hook)
-        together.wait(timeout=60)
+        together.wait(timeout=300)
         return process.carry_out(tmp_path / f"w{number}", lasts=2.0)[1]
 
     with ThreadPoolExecutor(2) as threads:

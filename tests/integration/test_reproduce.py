@@ -313,7 +313,7 @@ def test_who_interrupts_it_finds_no_process_and_no_folder(tmp_path: Path) -> Non
     children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= 2
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130
-    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert not psutil.wait_procs(children, timeout=300)[1]
     assert not list((tmp_path / "temporary").rglob("*"))

@@ -20,7 +20,7 @@ ENDING = Path(__file__).parents[1] / "faults" / "ending"
 """Ends the machine that works, in a stage that a file names: for `PYTHONPATH`."""
 LYING = ENDING.parent / "lying"
 """A machine that answers what `EPCTX_TEST_LIES` says: for `PYTHONPATH`."""
-_STARTS = 60.0
+_STARTS = 300.0
 
 
 class Machines:
@@ -101,7 +101,7 @@ class Machines:
 
     def idle(self) -> bool:
         """Whether the workers have ended their processes, within some seconds."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while self.children() and time.monotonic() < deadline:
             time.sleep(0.1)
         return not self.children()
@@ -112,7 +112,7 @@ class Machines:
             process.terminate()
         for process in (*self.workers, self.scheduler):
             try:
-                process.wait(timeout=20)
+                process.wait(timeout=300)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

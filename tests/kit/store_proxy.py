@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
     def ask(self) -> Answer:
         """What the server answers."""
         headers = {name: text for name, text in self.headers.items() if name != "Connection"}
-        asked = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=30)
+        asked = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=300)
         with contextlib.closing(asked):
             asked.request(self.command, self.path, self.body(), headers)
             answer = asked.getresponse()
@@ -177,7 +177,7 @@ def unanswered(handler: Handler) -> None:
 
 def silent(handler: Handler) -> None:
     """Nothing comes."""
-    handler.server.over.wait(60)
+    handler.server.over.wait()
     handler.cut()
 
 

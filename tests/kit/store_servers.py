@@ -135,7 +135,7 @@ _AWS: Final = {
 @contextlib.contextmanager
 def _moto(folder: Path) -> Iterator[Server]:
     with _process([sys.executable, "-c", _MOTO], folder, r"port (\d+)") as port:
-        requests.put(f"http://127.0.0.1:{port}/{BUCKET}", timeout=20).raise_for_status()
+        requests.put(f"http://127.0.0.1:{port}/{BUCKET}", timeout=300).raise_for_status()
         yield Server(port=port, scheme="s3", place=f"{BUCKET}/some/prefix", variables=_AWS)
 
 
@@ -173,7 +173,7 @@ def _make_container(port: int) -> None:
     made = hmac.digest(base64.b64decode(_AZURE_KEY), text.encode(), "sha256")
     headers["Authorization"] = f"SharedKey {_AZURE}:{base64.b64encode(made).decode()}"
     url = f"http://127.0.0.1:{port}/{_AZURE}/{BUCKET}?restype=container"
-    requests.put(url, headers=headers, timeout=20).raise_for_status()
+    requests.put(url, headers=headers, timeout=300).raise_for_status()
 
 
 @contextlib.contextmanager

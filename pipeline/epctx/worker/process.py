@@ -8,6 +8,7 @@ same for every user, folder and time.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import subprocess
@@ -108,7 +109,8 @@ class Worker:
     ) -> list[Any]:
         """Run one job and return the results of its actions.
 
-        If the budget ends the job (`expired`), only the finished actions have results.
+        If the budget ends the job (`expired`), only the finished actions have results. Without a
+        budget left, the first bounded action is not begun.
 
         Args:
             started: receives each stage.
@@ -124,6 +126,9 @@ class Worker:
         deadline = None if timeout is None else time.monotonic() + timeout
         self._job = _Job(self.log)
         self._guard.allow(None)
+        requested = len(job)
+        if budget is not None and budget <= 0:
+            job = list(itertools.takewhile(lambda action: not action.bounded, job))
         assert self._process.stdin is not None
         # A dead worker is reported by `_receive`, which knows how it died.
         with contextlib.suppress(OSError, ValueError):  # ValueError: `kill` has closed it
@@ -140,6 +145,7 @@ class Worker:
                 error.remedy += f"; its log: {self.log}"
             raise
         self._job.done = True
+        self.expired = self.expired or len(job) < requested
         return results
 
     def _answer(

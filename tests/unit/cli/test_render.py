@@ -181,7 +181,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
 
 
 NOISY = """
@@ -196,6 +196,6 @@ os.write(1, b"its good-bye\\n")
 
 
 def test_what_libraries_print_does_not_get_into_the_result() -> None:
-    ran = subprocess.run([sys.executable, "-c", NOISY], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", NOISY], capture_output=True, text=True, timeout=300)
     assert json.loads(ran.stdout) == {"alone": True}
     assert ran.stderr == "a library's greeting\nits good-bye\n"

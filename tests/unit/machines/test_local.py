@@ -22,7 +22,7 @@ def test_a_worker_that_ends_is_replaced_and_all_end_with_the_cluster() -> None:
         assert first.facts.name == "local-1" and contact.startswith("tls://127.0.0.1:")
         (process,) = workers._running
         process.kill()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while [each.facts.name for each in cluster.workers()] != ["local-2"]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -64,4 +64,4 @@ def test_a_worker_ends_with_what_started_it(tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(codec.encode(start) + b"\n")
     process.stdin.close()
-    process.wait(timeout=30)
+    process.wait(timeout=300)

@@ -36,4 +36,4 @@ def test_a_library_may_close_stdin() -> None:
             process.stdin.flush()
             assert msgspec.json.decode(process.stdout.readline(), type=Message).done
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=300) == 0

