@@ -21,7 +21,7 @@ from epctx.files.entries import Kind, kind_of
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _LIKE: Final[Mapping[object, Any]] = {float: int | float, Sequence: Collection, tuple: list | tuple}
-"""What is taken for a value of a type."""
+"""Types whose values are accepted for a type in an annotation."""
 
 
 class Place(Struct, frozen=True, kw_only=True):
