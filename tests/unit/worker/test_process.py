@@ -98,6 +98,7 @@ def test_a_budget_of_nothing_leaves_out_what_is_bounded(
     run = source(tmp_path, mlp(), "m")
     results = worker.run([check, run, check], started=lambda stage: None, budget=0.0)
     assert [type(each) for each in results] == [FolderReport] and worker.expired
+    assert worker.alive, "nothing was begun that had to be ended"
     worker.close()
     assert not (tmp_path / "kept").exists()
 
